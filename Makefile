@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test slow browser fuzz lint setup systems fast pure clean
+.PHONY: help run test integration nightly-tests fuzz lint setup systems fast pure clean
 
 PY := .venv/bin/python
 PACKAGES := node harness nemesis checker reports tests
@@ -19,20 +19,20 @@ FUZZ_SECONDS ?= 60
 PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
 
 help: ## Say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{printf "%-20s %s\n", $$1, $$2}'
 
 run: $(STAMP) ## Put a real cluster through a storm, judge it, write the page (ARGS=...)
 	@.venv/bin/floodmark run $(ARGS)
 
-test: lint ## Lint, check types, run the tests
-	@$(PYTEST) -m 'not slow and not browser' $(PYTEST_ARGS)
+test: lint ## Lint, check types, run the tests that start no cluster
+	@$(PYTEST) -m 'not integration and not nightly' $(PYTEST_ARGS)
 
-slow: $(STAMP) ## Run the tests that take long, and properties on other examples
-	@$(PYTEST) -m slow $(PYTEST_ARGS)
-	@$(PYTEST) -m 'hypothesis and not slow' --hypothesis-profile=drawn $(PYTEST_ARGS)
+integration: $(STAMP) ## Run the tests of real processes, systems, disks and Spark
+	@$(PYTEST) -m 'integration and not nightly' $(PYTEST_ARGS)
 
-browser: $(STAMP) ## Open the pages in a headless Chromium, which must be on PATH
-	@$(PY) -m pytest -m browser $(PYTEST_ARGS)
+nightly-tests: $(STAMP) ## Run the tests that take long, browsers, the laboratory, and properties on other examples
+	@$(PYTEST) -m nightly $(PYTEST_ARGS)
+	@$(PYTEST) -m 'hypothesis and not nightly' --hypothesis-profile=drawn $(PYTEST_ARGS)
 
 fuzz: $(STAMP) ## Fuzz every decoder and reader (FUZZ_SECONDS each; with atheris where it is installed)
 	@$(PY) -m tests.fuzz.fuzz all --seconds $(FUZZ_SECONDS)
@@ -83,6 +83,6 @@ $(STAMP):
 	echo 'Setting up .venv; the first time this takes a few minutes ...'; \
 	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
 	export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt; \
-	.venv/bin/python -m pip install -qq -c constraints.txt -e '.[dev,systems]'; \
+	.venv/bin/python -m pip install -qq -c constraints.txt -e '.[dev,all]'; \
 	rm -f .venv/.installed-*; \
 	touch $@

@@ -19,7 +19,7 @@ from nemesis.faults.dice import Dice
 from nemesis.faults.kind import KINDS, FaultKind, aliases, storm_kinds
 from nemesis.formats.schedule import MAX_FAULTS, Cluster, Fault, Workload
 from nemesis.links.abilities import HUB, LinkAbilities
-from node.formats.errors import UsageError
+from node.formats.errors import UsageError, unknown_name
 
 _ATTEMPTS: Final = 12
 
@@ -56,7 +56,7 @@ def _not_drawn(name: str, known: Sequence[str]) -> str:
             f"fault '{name}' is never drawn: {KINDS[name].drawing}; a schedule file can have it "
             f"(drawn: {', '.join(known)})"
         )
-    return f"unknown fault '{name}' (known: {', '.join(known)})"
+    return unknown_name("fault", name, known)
 
 
 def draw(

@@ -36,17 +36,6 @@ class Triggers:
             del self._waiting[fault]
         return fired
 
-    def first(self, below: int, then: Triggers) -> Triggers:
-        """Those of the faults with numbers `below`, and `then` those of others, with their counts.
-        Faults are in the order of their numbers, as they always are."""
-        both = Triggers({})
-        for part, wanted in ((self, range(below)), (then, then._waiting)):
-            for fault, after in part._waiting.items():
-                if fault in wanted:
-                    both._waiting[fault] = after
-                    both._seen[fault] = part._seen[fault]
-        return both
-
     def give_up(self) -> dict[int, str]:
         """End the wait; returns what was still waited for, in words, by fault."""
         unmet = {

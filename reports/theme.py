@@ -17,6 +17,7 @@ from typing import Final, Literal
 import jinja2
 from markupsafe import Markup
 
+from checker.formats.story import RULES
 from checker.formats.verdict import Verdict
 from node.formats.errors import FloodmarkError
 from node.formats.files import write_whole
@@ -88,7 +89,7 @@ def template(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"bare": wording.bare, "clip": wording.clip, "size": wording.size}
-    environment.globals |= {"Verdict": Verdict, "MARKS": MARKS}
+    environment.globals |= {"Verdict": Verdict, "MARKS": MARKS, "RULES": RULES}
     return environment.get_template(name)
 
 

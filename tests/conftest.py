@@ -1,12 +1,17 @@
-"""Fixtures that several test files share."""
+"""Fixtures that several test files share, and the rules of the tiers."""
 
 from __future__ import annotations
 
+import functools
 import os
+import resource
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests.support.snapshot import Snapshot, compare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,10 +20,60 @@ if TYPE_CHECKING:
 os.environ.setdefault("FLOODMARK_PURE", "1")
 
 # No test depends on how busy the machine is, and each tries the same examples each time.
-# `make slow` draws others, and more of them.
+# `make nightly-tests` draws others, and more of them.
 settings.register_profile("floodmark", deadline=None, derandomize=True, database=None)
 settings.register_profile("drawn", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile("floodmark")
+
+LATER_TIERS = ("integration", "nightly")
+"""The marks of the second and the third tier. A test without either is of the first."""
+FIRST_TIER_CPU_S = 3.0
+"""The processor seconds that one test of the first tier may take, its children included."""
+
+
+def processor_s() -> float:
+    """Return the processor seconds of this process and of the children that it has reaped."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(part.ru_utime + part.ru_stime for part in used)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the first tier that takes too long.
+
+    Processor time is measured, so a busy machine is no failure.
+    """
+    before = processor_s()
+    yield
+    took = processor_s() - before
+    later = any(map(item.get_closest_marker, LATER_TIERS))
+    drawn = item.config.getoption("hypothesis_profile", None) == "drawn"
+    if took > FIRST_TIER_CPU_S and not later and not drawn:
+        pytest.fail(
+            f"{item.nodeid} took {took:.1f} s of processor time, and a test of the first tier may "
+            f"take {FIRST_TIER_CPU_S:g} s: make it cheaper, or mark it `integration` or `nightly`."
+        )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look for the tools of `pytest.mark.needs` before any fixture is made."""
+    if marks := list(item.iter_markers("needs")):
+        # Imported late: most tests need no tool, and this imports every package.
+        from tests.support.tools import need
+
+        need(*(name for mark in marks for name in mark.args))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes snapshots of sentences again."""
+    parser.addoption("--update", action="store_true", help="write the snapshots of sentences again")
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Snapshot:
+    """Return what compares a file of sentences with the texts that a test found."""
+    return functools.partial(compare, request.config.getoption("--update"))
 
 
 @pytest.fixture

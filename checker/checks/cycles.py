@@ -19,14 +19,21 @@ from typing import Final
 import numpy as np
 
 from checker.checks.components import shortest_path, strongly_connected_components
-from checker.checks.findings import Findings, Graph, Place, anomaly, op_name, plural
+from checker.checks.findings import (
+    ALLOWED_UNCOMMITTED,
+    Findings,
+    Graph,
+    Place,
+    anomaly,
+    op_name,
+    plural,
+)
 from checker.checks.registry import across_partitions
 from checker.evidence.contents import Columnar
 from checker.evidence.facts import I64, Outcome
-from checker.evidence.group import Mask
 from checker.formats.verdict import Anomaly, Witness
 
-_WW, _WR, _PROCESS, _TIME = range(4)
+_WW, _WR, _DIRTY, _PROCESS, _TIME = range(5)
 _ISOLATION: Final = "transactions of a log do not keep the sends of others out from between theirs"
 _TRIED: Final = 64
 
@@ -56,19 +63,24 @@ class _Web:
         self.partitions = [partition for partition, _ in graphs]
         node = {number: place for place, number in enumerate(sorted(about))}
         parts = []
-        for kind, name in ((_WW, "ww"), (_WR, "wr")):
+        for kind, name in ((_WW, "ww"), (_WR, "wr"), (_DIRTY, "dirty")):
             for place, (_, graph) in enumerate(graphs):
                 rows = [
                     (kind, node[a], node[b], place, offset) for a, b, offset in getattr(graph, name)
                 ]
                 parts.append(np.array(rows, np.int64).reshape(-1, 5))
-        parts += [self._process(), self._time()]
+        self.nodes = len(self.about)
+        # Not what rests on clocks that go back, or on processes that do two things at a time.
+        if all(graph.in_order for _, graph in graphs):
+            parts.append(self._process())
+        if all(graph.timed for _, graph in graphs):
+            parts.append(self._time())
         self.edges = _Edges(*np.concatenate(parts).T)
 
     def _process(self) -> I64:
         """Each operation to the next one of its process."""
         process = np.array([op[1] for op in self.about], np.int64)
-        order = np.argsort(process, kind="stable")
+        order = np.lexsort((np.array([op[6] for op in self.about], np.int64), process))
         same = np.flatnonzero(process[order][1:] == process[order][:-1])
         return _plain(_PROCESS, order[same], order[same + 1])
 
@@ -105,12 +117,18 @@ _FORMS: Final = (
     ({_WR}, (_WR,), "g1c", ""),
     ({_WR, _PROCESS}, (_WR, _PROCESS), "g1c-process", ""),
     ({_WR, _TIME}, (_WR, _TIME), "g1c-realtime", ""),
+    ({_WR, _DIRTY}, (_DIRTY,), "g1c", ALLOWED_UNCOMMITTED),
+    ({_WR, _DIRTY, _PROCESS}, (_DIRTY, _PROCESS), "g1c-process", ALLOWED_UNCOMMITTED),
+    ({_WR, _DIRTY, _TIME}, (_DIRTY, _TIME), "g1c-realtime", ALLOWED_UNCOMMITTED),
     ({_WW}, (_WW,), "g0", ""),
     ({_WW, _WR}, (_WR,), "g1c", _ISOLATION),
+    ({_WW, _WR, _DIRTY}, (_DIRTY,), "g1c", _ISOLATION),
     ({_WW, _PROCESS}, (_WW, _PROCESS), "g0-process", ""),
     ({_WW, _WR, _PROCESS}, (_WR, _PROCESS), "g1c-process", _ISOLATION),
+    ({_WW, _WR, _DIRTY, _PROCESS}, (_DIRTY, _PROCESS), "g1c-process", _ISOLATION),
     ({_WW, _TIME}, (_WW, _TIME), "g0-realtime", ""),
     ({_WW, _WR, _TIME}, (_WR, _TIME), "g1c-realtime", _ISOLATION),
+    ({_WW, _WR, _DIRTY, _TIME}, (_DIRTY, _TIME), "g1c-realtime", _ISOLATION),
 )
 
 
@@ -122,7 +140,7 @@ def judge(run: Findings) -> list[Anomaly]:
     if not any(graph.ops for _, graph in graphs):
         return []
     web = _Web(graphs)
-    named = np.zeros(len(web.about), dtype=bool)
+    named: dict[int, list[frozenset[int]]] = {}
     found = []
     for kinds, musts, name, allowed in _FORMS:
         cycles = list(_cycles(web, kinds, musts, named))
@@ -131,8 +149,12 @@ def judge(run: Findings) -> list[Anomaly]:
     return found
 
 
-def _cycles(web: _Web, kinds: set[int], musts: tuple[int, ...], named: Mask) -> Iterator[_Edges]:
-    """One short cycle for each component that has no name yet; marks its nodes in `named`."""
+def _cycles(
+    web: _Web, kinds: set[int], musts: tuple[int, ...], named: dict[int, list[frozenset[int]]]
+) -> Iterator[_Edges]:
+    """Yield one short cycle of each component that is not within one that has a name already, and
+    add it to `named`, by each of its operations. A larger component gets a name of its own: more
+    operations than those of the smaller one cannot be put in any order."""
     edges = web.edges.take(np.isin(web.edges.kind, list(kinds)))
     component = strongly_connected_components(web.nodes, edges.source, edges.target)
     # Nodes that are in no cycle (-1) come first, and are left out by the bounds.
@@ -144,23 +166,37 @@ def _cycles(web: _Web, kinds: set[int], musts: tuple[int, ...], named: Mask) -> 
         own = inside.take(order[begin:end])
         nodes = np.unique(own.source)
         nodes = nodes[nodes < len(web.about)]
-        if named[nodes].any() or not all((own.kind == must).any() for must in musts):
+        members = frozenset(nodes.tolist())
+        if any(members <= known for known in named.get(min(members), ())):
             continue
-        named[nodes] = True
-        yield _short_cycle(own, musts[0])
+        if not all((own.kind == must).any() for must in musts):
+            continue
+        new = members - named.keys()
+        for each in members:
+            named.setdefault(each, []).append(members)
+        yield _short_cycle(own, musts, new)
 
 
-def _short_cycle(own: _Edges, must: int) -> _Edges:
-    """A short cycle through an edge of a kind: shortest over the first few such edges."""
+def _short_cycle(own: _Edges, musts: tuple[int, ...], new: frozenset[int]) -> _Edges:
+    """Return a short cycle through an edge of a kind that must be in it: the shortest over the
+    first few such edges, preferably one with an operation that no smaller component has."""
     edges: dict[int, list[tuple[int, int]]] = {}
     for number, (a, b) in enumerate(zip(own.source.tolist(), own.target.tolist(), strict=True)):
         edges.setdefault(a, []).append((b, number))
-    best: list[int] = []
-    for number in np.flatnonzero(own.kind == must)[:_TRIED].tolist():
-        back = shortest_path(edges, int(own.target[number]), int(own.source[number]))
-        if back is not None and (not best or len(back) + 1 < len(best)):
-            best = [number, *back]
-    return own.take(np.array(best, np.int64))
+    target = own.target.tolist()
+    best: tuple[bool, bool, int] | None = None
+    cycle: list[int] = []
+    for must in dict.fromkeys(musts):
+        for number in np.flatnonzero(own.kind == must)[:_TRIED].tolist():
+            back = shortest_path(edges, target[number], int(own.source[number]))
+            if back is None:
+                continue
+            made = [number, *back]
+            lacks = {*musts} - {*own.kind[made].tolist()}
+            rank = (new.isdisjoint(target[each] for each in made), bool(lacks), len(made))
+            if best is None or rank < best:
+                best, cycle = rank, made
+    return own.take(np.array(cycle, np.int64))
 
 
 def _report(run: str, web: _Web, name: str, cycles: Sequence[_Edges], allowed: str) -> Anomaly:
@@ -190,7 +226,7 @@ def _report(run: str, web: _Web, name: str, cycles: Sequence[_Edges], allowed: s
 
 
 def _witness(web: _Web, node: int) -> Witness:
-    op, process, client, t0, t1, _ = web.about[node]
+    op, process, client, t0, t1, *_ = web.about[node]
     return Witness(
         what="transaction", op=op, process=process, client=client, t_us=t1 if t1 >= 0 else t0
     )
@@ -214,7 +250,7 @@ def _words(web: _Web, cycle: _Edges) -> Iterator[str]:
         first, then = op_name(_witness(web, left)), op_name(_witness(web, b))
         if kind == _WW:
             yield f"{first} wrote just before offset {offset} of {web.partitions[place]}, {then}"
-        elif kind == _WR:
+        elif kind in (_WR, _DIRTY):
             yield f"{then} read offset {offset} of {web.partitions[place]}, written by {first}"
         elif kind == _PROCESS:
             yield f"{first} came before {then} in its process"

@@ -1,8 +1,9 @@
 """Whether a run proved anything: acknowledgements, clients that kept on, faults that took effect.
 
 A fault counts if it took effect (`nemesis.formats.fault_log.took_effect`) and if sends were
-acknowledged both before and after it. A scripted run, whose clients do single operations only, was
-exercised when each of them was begun and ended as it must, and each fault took effect.
+acknowledged both before and after it, or, with acks=0, records returned to readers. A scripted run,
+whose clients do single operations only, was exercised when each of them was begun and ended as it
+must, and each fault took effect.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural
 from checker.checks.registry import per_run
-from checker.evidence.facts import SEND_OP, FaultAction, Kind, Outcome
+from checker.evidence.facts import PROGRESS, FaultAction, Kind, Outcome
 from checker.evidence.group import Facts, Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import EXERCISE
@@ -36,7 +37,7 @@ _MOST_SILENT: Final = 1 / 3
 def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
     ops = group.of(Kind.OP)
-    sent = ops.take((ops.value == SEND_OP) & (ops.outcome == Outcome.OK))
+    sent = ops.take((ops.value == PROGRESS) & (ops.outcome == Outcome.OK))
     found = [*_faults(group, sent), *_operations(group, ops)]
     if not group.meta.scripted:
         found = [*_acks(group, int(sent.count.sum())), *_silence(group, ops), *found]
@@ -47,12 +48,16 @@ def judge_run(group: Group) -> Finding:
 def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
     if acknowledged >= MIN_ACKS:
         return []
+    what = (
+        f"{plural(acknowledged, 'send')} acknowledged"
+        if group.meta.promise.acks
+        else f"{plural(acknowledged, 'poll')} with records"
+    )
     return [
         anomaly(
             group,
             "few-acks",
-            f"Only {plural(acknowledged, 'send')} acknowledged in the whole run, and less than "
-            f"{MIN_ACKS} prove nothing.",
+            f"Only {what} in the whole run, and less than {MIN_ACKS} prove nothing.",
         )
     ]
 
@@ -148,10 +153,11 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
     if group.meta.scripted:
         return ""
     at = int(lines.t0[injected[0]])
+    acks = group.meta.promise.acks
     if not (sent.t1 <= at).any():
-        return "took effect before anything was acknowledged"
+        return f"took effect before anything was {'acknowledged' if acks else 'read'}"
     if not (sent.t1 > at).any():
-        return "was followed by no acknowledgement"
+        return f"was followed by no {'acknowledgement' if acks else 'poll with records'}"
     return ""
 
 

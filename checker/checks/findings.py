@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,16 +23,24 @@ class UnknownValue(msgspec.Struct, frozen=True, array_like=True):
     witness: Witness
 
 
+ALLOWED_UNCOMMITTED: Final = "with read_uncommitted a reader may get what is not committed yet"
+
+
 class Graph(msgspec.Struct, frozen=True, array_like=True):
     """What operations of one partition have to do with each other, where there are transactions.
 
-    `ops`: op, process, client, invoked, completed (or -1), outcome. `ww`: writer, writer of the
-    next record, its offset. `wr`: writer, reader, offset of the record.
+    `ops`: op, process, client, invoked, completed (or -1), outcome, its place in the order of its
+    process. `ww`: writer, writer of the next record, its offset. `wr`: writer, reader, offset of
+    the record; `dirty`: the same of reads with read_uncommitted. `timed`, `in_order`: whether
+    times, and the order of a process, can be relied on.
     """
 
-    ops: tuple[tuple[int, int, str, int, int, int], ...] = ()
+    ops: tuple[tuple[int, int, str, int, int, int, int], ...] = ()
     ww: tuple[tuple[int, int, int], ...] = ()
     wr: tuple[tuple[int, int, int], ...] = ()
+    dirty: tuple[tuple[int, int, int], ...] = ()
+    timed: bool = True
+    in_order: bool = True
 
 
 class LossCount(NamedTuple):

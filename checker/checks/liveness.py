@@ -22,10 +22,14 @@ _CATCH_UP_US: Final = 1_000_000
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     found, unknown = _progress(group)
-    found += _final_reads(group)
+    stuck, not_asked = _final_reads(group)
+    found += stuck
     found += _converged(group)
     return Finding(
-        property=LIVENESS, examined=_examined(group), anomalies=tuple(found), unknown=unknown
+        property=LIVENESS,
+        examined=_examined(group),
+        anomalies=tuple(found),
+        unknown=unknown or not_asked,
     )
 
 
@@ -72,13 +76,18 @@ def _progress(group: Group) -> tuple[list[Anomaly], str]:
     ], ""
 
 
-def _final_reads(group: Group) -> list[Anomaly]:
+def _final_reads(group: Group) -> tuple[list[Anomaly], str]:
     """A partition with acknowledged records answers at least one final read."""
     known = evidence(group)
     acknowledged = np.flatnonzero(known.sends.outcome == Outcome.OK)
     phases = group.meta.phases
     if not group.meta.final_reads_had_time or not len(acknowledged) or len(known.final_reads):
-        return []
+        return [], ""
+    if not group.final_reads_invoked:
+        return [], (
+            f"run.json says when the final reads began, and no final read of {group.partition} is "
+            "in the history"
+        )
     return [
         anomaly(
             group,
@@ -87,7 +96,7 @@ def _final_reads(group: Group) -> list[Anomaly]:
             f"{(phases.end_us - phases.final_us) / 1e6:.1f} s after all faults were healed.",
             witnesses=[send_witness(known.sends, int(acknowledged[-1]))],
         )
-    ]
+    ], ""
 
 
 def _converged(group: Group) -> list[Anomaly]:
@@ -121,7 +130,7 @@ def _converged(group: Group) -> list[Anomaly]:
     ]
 
 
-@per_run("unexplained-exit")
+@per_run("unexplained-exit", needs=(Need.EXITS,))
 def judge_run(group: Group) -> Finding:
     """Judge the whole run: every process that ended was asked to."""
     exits = group.of(Kind.EXIT)

@@ -12,6 +12,7 @@ read is not examined.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -41,7 +42,13 @@ from checker.evidence.contents import (
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group, Mask
 from checker.evidence.needs import Need, absence_proved
-from checker.evidence.sorting import any_order_of
+from checker.evidence.positions import (
+    UNKNOWN_POSITION,
+    Positions,
+    latest_over,
+    log_start_open,
+    positions,
+)
 from checker.formats.anomalies import LOST_WRITES, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -72,8 +79,9 @@ def judge(group: Group) -> Finding:
     read = (required.flags & READ_OK) != 0
     absent = _absent(group, known, required.value)
     below = ~read & (required.last >= 0) & (required.last <= _highest_read(known))
+    passed = _Passed(group, known)
     if below.any():
-        below &= absent | (_passed(known, required.last) & group.history_whole)
+        below &= absent | passed.over(required.last, required.value)
     gone = ~read & ~below & absent
     reused = gone
     if gone.any():
@@ -82,7 +90,7 @@ def judge(group: Group) -> Finding:
     lost, tail = below | reused | replaced, gone & ~reused
     deleted = (required.last >= 0) & (required.last < known.deleted_below) & ~lost & ~tail
     acknowledged = known.sends.outcome[required.send] == Outcome.OK
-    missing = ~read & ~lost & ~tail & ~deleted & acknowledged
+    missing = ~read & ~lost & ~tail & ~deleted
     found: list[Anomaly] = []
     for name, mask in (("lost", lost), ("tail-lost", tail)):
         found += _each_promise(group, known, required.take(mask), name)
@@ -90,10 +98,11 @@ def judge(group: Group) -> Finding:
     if len(vanished):
         found.append(_vanished_anomaly(group, known, vanished))
     undelivered = 0
-    if _reads_are_over(known, group) and group.history_whole:
-        undelivered = int(missing.sum())
-        found += _each_promise(group, known, required.take(missing), "unseen")
-        missing[:] = False
+    unseen = missing & passed.asked_after(required)
+    if unseen.any():
+        undelivered = int((unseen & acknowledged).sum())
+        found += _each_promise(group, known, required.take(unseen), "unseen")
+        missing &= ~unseen
     open_ = (missing | read) & ~deleted
     if len(vanished):
         open_ &= ~np.isin(required.value, vanished.value)
@@ -136,8 +145,11 @@ def _required(known: Evidence) -> _Required:
 def _reads_are_over(known: Evidence, group: Group) -> bool:
     """Whether what no final read returned until now would not have been returned later either."""
     meta = group.meta
-    done = meta.final_reads_had_time or meta.complete_reads
-    return done or (meta.state == "finished" and len(known.final_reads) > 0)
+    if meta.complete_reads:
+        return True
+    if meta.final_reads_had_time:
+        return group.final_reads_invoked
+    return meta.state == "finished" and len(known.final_reads) > 0
 
 
 def _highest_read(known: Evidence) -> int:
@@ -146,24 +158,78 @@ def _highest_read(known: Evidence) -> int:
     return int(read.max()) if len(read) else -1
 
 
-def _passed(known: Evidence, offsets: I64) -> Mask:
-    """Which offsets lie between where some process began to read and the last that it read.
+class _Passed:
+    """What the reads of a partition went over, and until when they asked for more."""
 
-    A process that began behind an offset says nothing of it. Where it does not say where it began,
-    it began at 0.
-    """
-    reads = known.reads.take((known.reads.outcome == Outcome.OK) & (known.reads.count > 0))
-    if not len(reads):
-        return np.zeros(len(offsets), dtype=bool)
-    reads = reads.take(any_order_of((reads.process,)))
-    starts = first_of(reads.process)
-    low = np.minimum.reduceat(np.minimum(reads.leo, reads.offset), starts)
-    high = np.maximum.reduceat(reads.end, starts)
-    order = np.argsort(low)
-    highest = np.maximum.accumulate(high[order])
-    began = np.searchsorted(low[order], offsets, side="right") - 1
-    found: Mask = (began >= 0) & (highest[np.maximum(began, 0)] > offsets)
-    return found
+    def __init__(self, group: Group, known: Evidence) -> None:
+        self.group, self.known = group, known
+
+    @cached_property
+    def rows(self) -> Positions:
+        """Where every ok read stood."""
+        return positions(self.known)
+
+    def over(self, offsets: I64, values: I64) -> Mask:
+        """Which of these values, at these offsets, some read passed over.
+
+        A read that returned another value there did. One that returned none there did if it is
+        known that it stood at or below it, and that nothing there may be deleted.
+        """
+        found = np.zeros(len(offsets), dtype=bool)
+        if not self.group.history_whole:
+            return found
+        read = self.known.read_records
+        ok = read.offset[(read.flags & READ_OK) != 0]
+        found |= np.isin(offsets, ok)
+        if log_start_open(self.group) or not self.group.processes_sound:
+            return found
+        gap = self.rows.gap
+        over = latest_over(offsets, gap.low, gap.begin, gap.t0) >= 0
+        found |= over & (offsets >= self.known.deleted_below)
+        return found
+
+    def asked_after(self, required: _Required) -> Mask:
+        """Which records a read was to return: reads are over, and one of them stood at or below the
+        record and was invoked when that was there. Where a final read of the partition showed that,
+        final readers went on from there."""
+        group, found = self.group, np.zeros(len(required), dtype=bool)
+        if not len(required) or not _reads_are_over(self.known, group) or not group.history_whole:
+            return found
+        if log_start_open(group) or not group.clocks_sound:
+            return found
+        committed_us = self.known.committed_us[required.send]
+        # One whose offset is not known may be anywhere: only a read from 0 would return it.
+        offsets = np.maximum(required.last, 0)
+        if group.meta.source:
+            anywhere = required.last < 0
+            return self._found_nothing_more(offsets, anywhere) >= committed_us
+        reads = self.known.reads
+        reads = reads.take(self.known.is_final(reads))
+        if not len(reads):
+            return found
+        # Final readers begin at 0 and go on; one that is not answered asks for more as well.
+        found |= (reads.t0.max() >= committed_us) | (
+            reads.t1.max() >= self.known.proved_here_us[required.send]
+        )
+        stood_below: Mask = offsets >= np.maximum(reads.leo, 0).min()
+        return stood_below & found
+
+    def _found_nothing_more(self, offsets: I64, anywhere: Mask) -> I64:
+        """When a reader that stood at or below each of these offsets last asked and was answered
+        that there is nothing more, or nothing; -1 if that never happened. Of a record that may be
+        `anywhere`, one that had read everything from 0 on."""
+        rows = self.rows
+        # Any other poll without records may have waited in vain.
+        nothing_more = (rows.empty & rows.final) | ((rows.ended >= 0) & (rows.end >= rows.ended))
+        rows = rows.take((rows.low >= 0) & nothing_more)
+        if not len(rows):
+            return np.full(len(offsets), -1)
+        order = np.argsort(rows.low)
+        latest = np.maximum.accumulate(rows.t0[order])
+        at = np.searchsorted(rows.low[order], offsets, side="right") - 1
+        found = np.where(at >= 0, latest[np.maximum(at, 0)], -1)
+        of_all = int(rows.t0[rows.origin == 0].max(initial=-1))
+        return np.where(anywhere, of_all, found)
 
 
 def _replaced(known: Evidence, required: _Required, which: Mask) -> Mask:
@@ -357,21 +423,63 @@ class _Vanished(Columnar):
 def _vanished(known: Evidence, group: Group) -> _Vanished:
     """The values that vanished, in the order of the offsets where they were read."""
     values = known.values_read
-    sent = known.writer(values.value) >= 0
-    gone = sent & _absent(group, known, values.value)
-    finals = known.final_reads
-    if len(finals) and group.history_whole:
-        again = (values.flags & READ_FINAL) != 0
-        from_offset = max(int(np.maximum(finals.leo, 0).min()), known.deleted_below)
-        passed = (values.first >= from_offset) & (values.first < known.final_end)
-        denied = values.first >= _end_in_final_reads(known)
-        denied &= _reads_are_over(known, group)
-        if denied.any():
-            denied &= find(known.logged_values, values.value) < 0
-        gone |= sent & ~again & (passed | denied)
+    gone = (known.writer(values.value) >= 0) & _absent(group, known, values.value)
+    doubtful = np.flatnonzero(_not_read_again(known, group) & ~gone)
+    if len(doubtful):
+        gone[doubtful] = _denied(known, group, values.value[doubtful], values.first[doubtful])
     rows = np.flatnonzero(gone)
     rows = rows[np.lexsort((values.value[rows], values.first[rows]))]
     return _Vanished(values.value[rows], values.first[rows])
+
+
+def _not_read_again(known: Evidence, group: Group) -> Mask:
+    """Which of `values_read` no final read returned, though some were answered."""
+    values = known.values_read
+    if not len(known.final_reads) or not group.history_whole:
+        return np.zeros(len(values.value), dtype=bool)
+    again = (values.flags & READ_FINAL) != 0
+    found: Mask = ~again & (known.writer(values.value) >= 0)
+    return found
+
+
+def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
+    """Which of these values, first read at these offsets, final reads that were invoked after they
+    had been read show to be gone: they passed over the offset, or state an end of the log that is
+    at or below it."""
+    nothing = np.zeros(len(values), dtype=bool)
+    if not (group.clocks_sound and group.processes_sound):
+        return nothing
+    read = known.read_records
+    rows = np.flatnonzero(((read.flags & READ_OK) != 0) & np.isin(read.value, values))
+    order = np.argsort(values)
+    read_us = np.full(len(values), NEVER)
+    at = order[np.searchsorted(values[order], read.value[rows])]
+    np.minimum.at(read_us, at, read.t_us[rows])
+    finals = positions(known)
+    finals = finals.take(finals.final)
+    # A final reader begins at 0, also where it does not say so.
+    low = np.maximum(finals.low, 0)
+    low = np.minimum(finals.begin if log_start_open(group) else low, finals.begin)
+    passed = latest_over(first, low, np.where(finals.empty, low, finals.end), finals.t0) >= read_us
+    passed &= first >= known.deleted_below
+    end = int(finals.ended.max(initial=UNKNOWN_POSITION))
+    if end < known.final_end or end < 0 or not _reads_are_over(known, group):
+        return passed
+    stated = finals.take(finals.ended >= 0)
+    behind = latest_over(first, stated.ended, np.full(len(stated), NEVER), stated.t0) >= read_us
+    behind &= (first >= end) & (find(known.logged_values, values) < 0)
+    return passed | behind
+
+
+def depends_on_every_read(group: Group) -> bool:
+    """Whether a finding rests on reads of which some were left out (`checker.engine`): on when the
+    final reads of an offset were invoked, or on what readers of another tool asked for."""
+    known = evidence(group)
+    doubtful = _not_read_again(known, group)
+    if (doubtful & ~_absent(group, known, known.values_read.value)).any():
+        return True
+    required = _required(known) if group.meta.source else None
+    return required is not None and bool(((required.flags & READ_OK) == 0).any())
 
 
 def _vanished_anomaly(group: Group, known: Evidence, gone: _Vanished) -> Anomaly:
@@ -388,13 +496,3 @@ def _vanished_anomaly(group: Group, known: Evidence, gone: _Vanished) -> Anomaly
     return anomaly(
         group, "vanished", message, count=len(gone), offset=first.offset, witnesses=witnesses
     )
-
-
-def _end_in_final_reads(known: Evidence) -> int:
-    """Where the partition ends as the final reads say, or NEVER: at the HW that one of them stated,
-    or, where it states none, at the start of one that got nothing. One that ends below what others
-    returned was an earlier answer."""
-    finals = known.final_reads
-    stated = np.where((finals.hw < 0) & (finals.count == 0), np.maximum(finals.leo, 0), finals.hw)
-    end = int(stated.max())
-    return end if end >= known.final_end and (stated >= 0).any() else NEVER

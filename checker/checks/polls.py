@@ -17,6 +17,7 @@ from checker.evidence.contents import Evidence, evidence, first_of
 from checker.evidence.facts import FOLLOWS, I64, REBALANCED, Kind, Outcome
 from checker.evidence.group import Facts, Group, Mask
 from checker.evidence.needs import Need
+from checker.evidence.positions import resets_before
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
@@ -30,7 +31,7 @@ class _Polls:
 
     first_row: I64
     last_row: I64
-    op: I64
+    order: I64
     process: I64
     ok: Mask
     follows: Mask
@@ -69,7 +70,7 @@ def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
     return _Polls(
         first_row=starts,
         last_row=ends,
-        op=reads.op[starts],
+        order=reads.order[starts],
         process=reads.process[starts],
         ok=reads.outcome[starts] == Outcome.OK,
         follows=(reads.flags[starts] & FOLLOWS) != 0,
@@ -83,9 +84,10 @@ def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) 
     wrong = (first[1:] != last[:-1] + 1) & (reads.op[1:] == reads.op[:-1])
     later = np.flatnonzero(wrong) + 1
     later = later[(reads.flags[later] & REBALANCED) == 0]
-    delta = first[later] - last[later - 1]
+    stands, index = _stood(known, reads, later - 1, later, last[later - 1])
+    delta = first[later] - index
     back, ahead = later[delta < 1], later[delta > 1]
-    weak = _over_weak(known, reads, ahead - 1, ahead)
+    weak = _over_weak(known, reads, stands[delta > 1], ahead)
     found = []
     for name, rows, allowed in (
         ("int-nonmonotonic-poll", back, ""),
@@ -97,59 +99,57 @@ def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) 
     return found
 
 
-def _over_weak(known: Evidence, reads: Facts, before: I64, after: I64) -> Mask:
-    """Which of these pairs of runs have nothing between them but weak acknowledgements.
+def _stood(known: Evidence, reads: Facts, before: I64, after: I64, last: I64) -> tuple[I64, I64]:
+    """Return where each run `after` had to begin, and the dense index of the record before that.
+
+    That is behind the run `before` it, whose `last` dense index is given; or where its own read
+    was asked to begin, if it states that. What retention deleted is not there to be read.
+    """
+    asked = (reads.idx[after] == 0) & (reads.leo[after] >= 0)
+    stands = np.where(asked, reads.leo[after], reads.end[before])
+    moved = stands < np.minimum(known.deleted_below, reads.offset[after])
+    stands = np.where(moved, np.minimum(known.deleted_below, reads.offset[after]), stands)
+    index = np.where(asked | moved, np.searchsorted(known.offsets, stands) - 1, last)
+    return stands, index
+
+
+def _over_weak(known: Evidence, reads: Facts, stands: I64, after: I64) -> Mask:
+    """Which of these runs passed over nothing but weak acknowledgements from where they stood.
 
     What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after.
     """
     sure = known.sure_offsets
-    passed = np.searchsorted(sure, reads.offset[after]) - np.searchsorted(sure, reads.end[before])
+    passed = np.searchsorted(sure, reads.offset[after]) - np.searchsorted(sure, stands)
     weak: Mask = passed <= 0
     return weak
 
 
 def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list[Anomaly]:
     """Between a poll and the last ok poll of the same process since its position was dropped."""
-    ordinal = np.arange(len(polls.op))
-    resets, subscribed = _resets(group.of(Kind.RESET), polls)
+    ordinal = np.arange(len(polls.process))
+    resets, subscribed = resets_before(group.of(Kind.RESET), polls.process, polls.order)
     latest_ok = np.maximum.accumulate(np.where(polls.ok, ordinal, -1))
     baseline = np.concatenate(([-1], latest_ok[:-1]))
     # Where polls in order before it were left out, it followed the last of them in order.
     usable = (baseline >= 0) & ~polls.follows
     usable &= (polls.process[baseline] == polls.process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable)
-    delta = polls.first[rows] - polls.last[baseline[rows]]
     before, after = polls.last_row[baseline[rows]], polls.first_row[rows]
+    stands, index = _stood(known, reads, before, after, polls.last[baseline[rows]])
+    delta = polls.first[rows] - index
     moved, back, ahead = subscribed[rows], delta < 1, delta > 1
-    weak = _over_weak(known, reads, before, after)
+    weak = _over_weak(known, reads, stands, after)
     found = []
     for name, which, allowed in (
         ("nonmonotonic-poll", back & ~moved, ""),
         ("nonmonotonic-poll", back & moved, _SUBSCRIBED),
-        ("poll-skip", ~moved & ~weak, ""),  # to pass over anything is to be ahead
+        ("poll-skip", ahead & ~moved & ~weak, ""),
         ("poll-skip", ahead & ~moved & weak, _WEAK),
         ("poll-skip", ahead & moved, _SUBSCRIBED),
     ):
         if which.any():
             found.append(_report(group, reads, name, before[which], after[which], allowed))
     return found
-
-
-def _resets(resets: Facts, polls: _Polls) -> tuple[I64, Mask]:
-    """For each poll: how often its process had dropped its position, whether it was subscribed.
-
-    An assign or subscribe keeps the position in the partitions it names and drops it in others.
-    """
-    count = np.zeros(len(polls.op), np.int64)
-    subscribed = np.zeros(len(polls.op), dtype=bool)
-    for process in np.unique(resets.process):
-        mine = resets.take(resets.process == process)
-        here = np.flatnonzero(polls.process == process)
-        dropped = np.concatenate(([0], np.cumsum(mine.count == 0)))
-        before = np.searchsorted(mine.op, polls.op[here])
-        count[here] = dropped[before]
-        subscribed[here] = (before > 0) & (mine.value[np.maximum(before - 1, 0)] == 1)
-    return count, subscribed
 
 
 def _report(

@@ -10,7 +10,7 @@ import numpy as np
 from checker.checks.findings import Finding, anomaly, node_witness, op_name, plural, read_witness
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence
-from checker.evidence.facts import I64, Kind, Outcome
+from checker.evidence.facts import AT_END, I64, Kind, Outcome
 from checker.evidence.group import Facts, Group, Mask
 from checker.evidence.needs import Need, missing
 from checker.formats.anomalies import READS, WITNESS_CAP
@@ -102,13 +102,14 @@ def _established(group: Group, reads: Facts) -> I64:
 def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
     """Answers that end below what was known longer ago than the promise allows.
 
-    The end of the log as an answer knows it is the HW it states, or, where it states none and has
-    no records, where it was asked to start.
+    The end of the log as an answer knows it is the HW it states, or, where it states none but says
+    that the log ended there, where it ends itself.
     """
     bound_us = group.meta.promise.staleness_ms * 1000
     if bound_us < 0:
         return []
-    end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
+    at_end = (reads.hw < 0) & ((reads.flags & AT_END) != 0)
+    end = np.where(at_end, np.where(reads.count == 0, reads.leo, reads.end), reads.hw)
     late = _late(known, reads.t0, end, bound_us)
     # One row an answer: all its runs state the same end.
     rows = np.flatnonzero(late & (reads.idx == 0))

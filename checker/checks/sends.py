@@ -38,7 +38,7 @@ def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
     """nonmonotonic-send: an operation's first send lands at or before the previous one's last."""
     sends, base = known.sends, known.bases
     placed = np.flatnonzero((sends.outcome != Outcome.FAIL) & (sends.count > 0) & (base >= 0))
-    order = placed[order_of((sends.process[placed], sends.op[placed], sends.seq[placed]))]
+    order = placed[order_of((sends.process[placed], sends.order[placed], sends.seq[placed]))]
     sends, base = sends.take(order), base[order]
     last = base + sends.count - 1
     after = np.arange(1, len(sends))
@@ -64,6 +64,7 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     # A send that failed has no place, unless it was read after all.
     read = (flags & READ_OK) != 0
     known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
+    known_at &= ~known.is_shared(value)
     run, value, offset = run[known_at], value[known_at], offset[known_at]
     delta = np.diff(known.dense(offset))
     same = sends.op[run[1:]] == sends.op[run[:-1]]

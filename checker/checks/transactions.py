@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from checker.checks.findings import (
+    ALLOWED_UNCOMMITTED,
     Finding,
     Graph,
     anomaly,
@@ -17,7 +18,7 @@ from checker.checks.findings import (
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, expand, first_of
-from checker.evidence.facts import I64
+from checker.evidence.facts import I64, UNCOMMITTED
 from checker.evidence.group import Facts, Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
@@ -52,9 +53,19 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
     """Operations that polled what they were only sending."""
     reads = known.reads.take(np.isin(known.reads.op, known.sends.op))
     run, value, offset, writer = _seen(known, reads)
-    own = np.flatnonzero(reads.op[run] == known.sends.op[writer])
-    if not len(own):
-        return []
+    own = np.flatnonzero((reads.op[run] == known.sends.op[writer]) & ~known.is_shared(value))
+    committed = (reads.flags[run[own]] & UNCOMMITTED) == 0
+    found = []
+    for mask, allowed in ((committed, ""), (~committed, ALLOWED_UNCOMMITTED)):
+        if mask.any():
+            found.append(_own_records(group, reads, run, value, offset, own[mask], allowed))
+    return found
+
+
+def _own_records(
+    group: Group, reads: Facts, run: I64, value: I64, offset: I64, own: I64, allowed: str
+) -> Anomaly:
+    """Records (`own`) that operations read of themselves, as one anomaly."""
     first = own[np.unique(reads.op[run[own]], return_index=True)[1]]
     witnesses = [
         read_witness(reads, int(run[i]), offset=int(offset[i]), value=int(value[i]))
@@ -66,22 +77,21 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
         f"themselves and not yet committed: {op_name(case)} got its own value {case.value} at "
         f"offset {case.offset}."
     )
-    return [
-        anomaly(
-            group,
-            "precommitted-read",
-            message,
-            count=len(first),
-            offset=case.offset,
-            witnesses=witnesses,
-        )
-    ]
+    return anomaly(
+        group,
+        "precommitted-read",
+        message,
+        count=len(first),
+        offset=case.offset,
+        witnesses=witnesses,
+        allowed=allowed,
+    )
 
 
 def _future(group: Group, known: Evidence) -> list[Anomaly]:
     """Records whose first ok read was over before their send was invoked."""
     read, writer = known.read_records, known.writer_of_read
-    rows = np.flatnonzero(writer >= 0)
+    rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
     rows = rows[known.sends.t0[writer[rows]] > read.t_us[rows]]
     if not len(rows):
         return []
@@ -107,20 +117,28 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
 
 def _graph(known: Evidence) -> Graph:
     """Which operations wrote adjacent records or read a record of another, as pairs."""
-    ww, wr = _write_write(known), _write_read(known)
-    ops = np.union1d(ww[:2].ravel(), wr[:2].ravel())
+    uncommitted = (known.reads.flags & UNCOMMITTED) != 0
+    ww, wr = _write_write(known), _write_read(known, known.reads.take(~uncommitted))
+    dirty = _write_read(known, known.reads.take(uncommitted))
+    ops = np.unique(np.concatenate([pairs[:2].ravel() for pairs in (ww, wr, dirty)]))
     about = []
     for facts in (known.sends, known.reads):
         _, first = np.unique(facts.op, return_index=True)
         rows = first[np.isin(facts.op[first], ops)]
         ops = np.setdiff1d(ops, facts.op[rows])
         columns = (facts.op, facts.process, facts.client, facts.t0, facts.t1, facts.outcome)
-        for op, process, client, t0, t1, outcome in zip(
-            *(column[rows].tolist() for column in columns), strict=True
+        for op, process, client, *rest in zip(
+            *(column[rows].tolist() for column in (*columns, facts.order)), strict=True
         ):
-            about.append((op, process, facts.name(client), t0, t1, outcome))
+            about.append((op, process, facts.name(client), *rest))
     return Graph(
-        ops=tuple(about), ww=tuple(map(tuple, ww.T.tolist())), wr=tuple(map(tuple, wr.T.tolist()))
+        ops=tuple(about),
+        **{
+            name: tuple(map(tuple, pairs.T.tolist()))
+            for name, pairs in (("ww", ww), ("wr", wr), ("dirty", dirty))
+        },
+        timed=known.group.clocks_sound,
+        in_order=known.group.processes_sound,
     )
 
 
@@ -129,16 +147,17 @@ def _write_write(known: Evidence) -> I64:
     placed = known.placed.take(known.placed.value >= 0)
     placed = placed.take(first_of(placed.offset))
     writer = known.writer(placed.value)
-    op, offset = known.sends.op[writer[writer >= 0]], placed.offset[writer >= 0]
+    sure = (writer >= 0) & ~known.is_shared(placed.value)
+    op, offset = known.sends.op[writer[sure]], placed.offset[sure]
     differ = np.flatnonzero(op[1:] != op[:-1])
     return _pairs(op[differ], op[differ + 1], offset[differ + 1])
 
 
-def _write_read(known: Evidence) -> I64:
+def _write_read(known: Evidence, reads: Facts) -> I64:
     """Writer, reader and offset of every record that an operation read of another."""
-    run, _, offset, writer = _seen(known, known.reads)
-    source, target = known.sends.op[writer], known.reads.op[run]
-    other = source != target
+    run, value, offset, writer = _seen(known, reads)
+    source, target = known.sends.op[writer], reads.op[run]
+    other = (source != target) & ~known.is_shared(value)
     return _pairs(source[other], target[other], offset[other])
 
 

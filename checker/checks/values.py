@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from checker.checks.findings import (
+    ALLOWED_UNCOMMITTED,
     Finding,
     UnknownValue,
     anomaly,
@@ -19,7 +20,7 @@ from checker.checks.findings import (
     send_witness,
 )
 from checker.checks.registry import per_partition
-from checker.evidence.contents import Evidence, Records, evidence
+from checker.evidence.contents import READ_COMMITTED, Evidence, Records, evidence
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
@@ -102,16 +103,20 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
     """Values of failed sends that were read, or that stand in a log unread."""
     found = []
     visible: I64 = np.zeros(0, np.int64)
-    for name, records in (
-        ("aborted-read", known.read_records),
-        ("aborted-write", known.log_records),
+    read = known.read_records
+    committed = (read.flags & READ_COMMITTED) != 0
+    for name, records, allowed in (
+        ("aborted-read", read.take(committed), ""),
+        ("aborted-read", read.take(~committed), ALLOWED_UNCOMMITTED),
+        ("aborted-write", known.log_records, ""),
     ):
         failed = known.outcome_of_writer(records.value) == Outcome.FAIL
-        failed &= ~np.isin(records.value, visible)
+        failed &= ~np.isin(records.value, visible) & ~known.is_shared(records.value)
         rows = np.flatnonzero(failed)
         if not len(rows):
             continue
-        visible = np.unique(records.value[rows])
+        own = np.unique(records.value[rows])
+        visible = np.union1d(visible, own)
         writer = known.writer(records.value[rows])
         witnesses = []
         for sender, row in zip(writer, rows[: WITNESS_CAP // 2], strict=False):
@@ -127,12 +132,13 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
             anomaly(
                 group,
                 name,
-                f"{plural(len(visible), 'value')} of failed sends in {group.partition}: value "
+                f"{plural(len(own), 'value')} of failed sends in {group.partition}: value "
                 f"{seen.value}, sent by {op_name(sent)} and refused "
                 f"{group.seconds(sent.t_us)} into the storm, {place} at offset {seen.offset}.",
-                count=len(visible),
+                count=len(own),
                 offset=int(records.offset[rows[0]]),
                 witnesses=witnesses,
+                allowed=allowed,
             )
         )
     return found

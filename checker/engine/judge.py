@@ -20,7 +20,7 @@ from checker.engine.read_downsampling import splittable
 from checker.evidence.arrow_blob import PackedBlob, of_rows, unpacked
 from checker.evidence.facts import DAMAGE, Kind
 from checker.evidence.group import Group, group_of
-from checker.evidence.needs import missing
+from checker.evidence.needs import missing, withheld
 from checker.formats.anomalies import FROM_ABSENCE
 from checker.output.assemble import Judged
 from checker.output.curves import Curves, curves
@@ -104,7 +104,21 @@ def _finding(check: Check, group: Group) -> Finding:
     except Exception as error:  # A broken check is one unknown property, not a lost verdict.
         where = f" on {group.partition}" if group.partition else ""
         found = failed(check.property, where, error)
+    found = _known(found, group)
     return found if group.history_whole else _without_absence(found)
+
+
+def _known(found: Finding, group: Group) -> Finding:
+    """The finding without the anomalies that the history says too little for."""
+    reasons = {a.name: withheld(group, a.name) for a in found.anomalies if not a.allowed}
+    doubtful = [name for name, reason in reasons.items() if reason]
+    if not doubtful:
+        return found
+    kept = tuple(a for a in found.anomalies if a.allowed or not reasons[a.name])
+    unknown = (
+        found.unknown or f"what looks like {doubtful[0]} proves nothing: {reasons[doubtful[0]]}"
+    )
+    return msgspec.structs.replace(found, anomalies=kept, unknown=unknown)
 
 
 def _without_absence(found: Finding) -> Finding:

@@ -97,6 +97,8 @@ def check_run(path: Path, *, write: bool = False) -> RunResult:
 
     Never raises for what the run folder holds; OSError if results cannot be written.
     """
+    if (refused := plan.refusal(path)) is not None:
+        return refused
     tables = path / "tables" if write else None
     run = RunToJudge(path, read_meta(path, Problems()), written=tables)
     (concluded,) = plan.judge([run], LocalExecutor)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from checker.checks.findings import Origin
 from checker.engine.result_cache import ResultsPlace
 from checker.evidence.run_meta import RunMeta
-from checker.formats.verdict import RunResult
+from checker.formats.verdict import RunResult, Verdict
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault, injected_faults_of
 from checker.ingest.lines import Files, Problems
@@ -24,6 +24,7 @@ from checker.ingest.read_head import read_meta
 from checker.output.assemble import Collected, Judged
 from checker.output.conclude import Concluded, conclude
 from checker.output.measures import Measured
+from node.formats.run_folder_entries import foreign_entry
 
 
 class RunToJudge(NamedTuple):
@@ -99,7 +100,8 @@ def check(
 
     Raises OSError if results cannot be written.
     """
-    places = [ResultsPlace(path, out) for path in paths]
+    refused = {path: refusal(path) for path in paths}
+    places = [ResultsPlace(path, out) for path in paths if refused[path] is None]
     known = [place.begin() for place in places]
     new = [p for p, result in zip(places, known, strict=True) if again or result is None]
     made: dict[ResultsPlace, RunResult] = {}
@@ -108,8 +110,29 @@ def check(
         for place, run, concluded in zip(batch, runs, judge(runs, make), strict=True):
             made[place] = concluded.result
             place.finish(concluded.result, run.meta)
-    results = ((made.get(p) or result) for p, result in zip(places, known, strict=True))
-    return [result for result in results if result is not None]
+    results = iter([made.get(p) or result for p, result in zip(places, known, strict=True)])
+    judged = [refused[path] or next(results) for path in paths]
+    return [result for result in judged if result is not None]
+
+
+def refusal(folder: Path) -> RunResult | None:
+    """Return the result of a run folder that has an entry of which no good can come; None if there
+    is none. Nothing of such a folder is read, and nothing is written into it."""
+    why = foreign_entry(folder)
+    if not why:
+        return None
+    sentence = (
+        f"the run folder is not judged, since {why}: remove that, or copy the folder without it"
+    )
+    return RunResult(
+        run=folder.name,
+        verdict=Verdict.UNKNOWN,
+        sentence=f"unknown: {sentence}.",
+        properties=(),
+        anomalies=(),
+        measures={},
+        problems=(f"{sentence}.",),
+    )
 
 
 def _run_of(place: ResultsPlace) -> RunToJudge:

@@ -23,14 +23,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checker.checks.reads import depends_on_every_read
+from checker.checks import lost
+from checker.checks import reads as read_checks
 from checker.evidence.arrow_blob import taken
-from checker.evidence.contents import READ_FINAL, READ_OK, READ_OTHER, first_of
+from checker.evidence.contents import READ_COMMITTED, READ_FINAL, READ_OK, READ_OTHER, first_of
 from checker.evidence.facts import (
+    AT_END,
     CONTENT,
     FINAL,
     FOLLOWS,
     I64,
+    UNCOMMITTED,
     UNKNOWN,
     Kind,
     Outcome,
@@ -49,7 +52,7 @@ _BY: Final = ("op", "seq", "idx")
 
 def downsampled(block: pa.RecordBatch) -> list[pa.RecordBatch]:
     """Some reads of one run, downsampled: facts to be judged in place of all of them."""
-    if not block.num_rows:
+    if not block.num_rows or "turn" in block.schema.names:
         return [block]
     block = _in_order(block)
     reads = _Reads(block)
@@ -159,6 +162,7 @@ class _Reads:
         """How each of these reads was read."""
         how = np.where(self.ok[rows], READ_OK, READ_OTHER).astype(np.int8)
         how[self.ok[rows] & ((self.flags[rows] & FINAL) != 0)] |= READ_FINAL
+        how[(self.flags[rows] & UNCOMMITTED) == 0] |= READ_COMMITTED
         return how
 
     def _by_place(self, rows: I64, place: I64, width: int, said: npt.NDArray[np.int8]) -> None:
@@ -233,9 +237,9 @@ class _Reads:
         """The answers that are left out: when, and the end that each stated, or where an empty one
         was asked to start (`checker.output.curves`)."""
         rows = np.flatnonzero((self.idx == 0) & ~ordered & self.ok)
-        stated = np.where(
-            (self.hw[rows] < 0) & (self.count[rows] == 0), self.start[rows], self.hw[rows]
-        )
+        ended = (self.hw[rows] < 0) & ((self.flags[rows] & AT_END) != 0)
+        reached = np.where(self.count[rows] == 0, self.start[rows], self.end[rows])
+        stated = np.where(ended, reached, self.hw[rows])
         there = (stated >= 0) & (self.t0[rows] >= 0)
         rows, stated = rows[there], stated[there]
         order = order_of((self.part[rows].astype(np.int64),)) if len(rows) else rows
@@ -349,7 +353,7 @@ def splittable(group: Group) -> bool:
     reads = reads.take((reads.flags & CONTENT) == 0)
     if not _none_missing(reads) or not _none_between(reads, process, first, last):
         return False
-    return not depends_on_every_read(group)
+    return not read_checks.depends_on_every_read(group) and not lost.depends_on_every_read(group)
 
 
 def _none_between(reads: Facts, process: I64, first: I64, last: I64) -> bool:

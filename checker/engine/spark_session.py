@@ -297,12 +297,6 @@ def warm_up(session: SparkSession) -> None:
     session.range(2).groupBy("id").applyInArrow(_same_table, "id long").count()
 
 
-def jvm_pid() -> int:
-    """The process of the JVM that is kept, 0 if there is none."""
-    jvm = _jvm
-    return 0 if jvm is None or not jvm.is_alive() else jvm.pid
-
-
 def close_jvm() -> None:
     """Ends the JVM that is kept for further sessions; a running session ends with it."""
     with _lock:

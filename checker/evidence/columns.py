@@ -56,6 +56,10 @@ class Columns:
                     found.update(n or "" for n in pc.unique(block.column(name)).to_pylist())
         return found
 
+    def has(self, name: str) -> bool:
+        """Whether anything is known of a column."""
+        return any(name in block.schema.names for block in self._blocks)
+
     @cached_property
     def text(self) -> npt.NDArray[np.object_]:
         """The column `text`."""
@@ -84,7 +88,7 @@ class Columns:
     def _make(self, name: str) -> I64:
         if not self._blocks:
             return np.zeros(0, np.int64)
-        if not any(name in block.schema.names for block in self._blocks):
+        if not self.has(name):
             rank = self._all_names().index("") if name in _NAMES else UNKNOWN[name]
             return repeated(rank, self._length)
         make = self._codes if name in _NAMES else self._numbers

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from checker.evidence.facts import CONTENT, FINAL, I64, PROVED, Kind, Outcome
+from checker.evidence.facts import CONTENT, FINAL, I64, UNCOMMITTED, Kind, Outcome
 from checker.evidence.group import Facts, Group, Mask
 from checker.evidence.sorting import (
     any_order_of,
@@ -30,6 +30,7 @@ READ_OTHER: Final = 4
 ACKED: Final = 8
 ACKED_WEAKLY: Final = 16
 SENT_INFO: Final = 32
+READ_COMMITTED: Final = 64
 
 NEVER: Final = np.iinfo(np.int64).max
 _PLACED_FROM_ROWS: Final = 512
@@ -301,6 +302,13 @@ class Evidence:
         values = np.sort(self.sends.value[run] + place)
         return distinct(values[1:][values[1:] == values[:-1]])
 
+    def is_shared(self, values: I64) -> Mask:
+        """Which values two sends claim: then it is not known which of them a record is of."""
+        if not len(self.shared_values):
+            return np.zeros(len(values), dtype=bool)
+        found: Mask = np.isin(values, self.shared_values)
+        return found
+
     @cached_property
     def read_records(self) -> Records:
         """Every distinct (offset, value, epoch) any read returned, with how it was read."""
@@ -309,6 +317,7 @@ class Evidence:
         final: Mask = ok & ((reads.flags & FINAL) != 0)
         flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
         flags[final] |= READ_FINAL
+        flags[(reads.flags & UNCOMMITTED) == 0] |= READ_COMMITTED
         flags |= reads.hash
         no_node = repeated(-1, len(reads))
         t_us: I64 = np.where(ok, reads.t1, NEVER)
@@ -319,14 +328,35 @@ class Evidence:
         """For each send whether it certainly took effect: ok, or info with a record of its
         operation read by an ok read, here or in another partition
         (`checker.ingest.read_history`)."""
-        by_reads = np.zeros(len(self.sends), dtype=bool)
-        row = self.writer_of_read[(self.read_records.flags & READ_OK) != 0]
-        by_reads[row[row >= 0]] = True
-        info = self.sends.outcome == Outcome.INFO
-        found: Mask = self.sends.outcome == Outcome.OK
-        if len(rows := np.flatnonzero(info)):
-            seen = np.isin(self.sends.op[rows], self.sends.op[np.flatnonzero(by_reads & info)])
-            found[rows] = seen | ((self.sends.flags[rows] & PROVED) != 0)
+        found: Mask = self.committed_us != NEVER
+        return found
+
+    @cached_property
+    def committed_us(self) -> I64:
+        """When each send had certainly taken effect, or NEVER: when it was acknowledged, or, where
+        it ended unknown, when the first ok read of a record of its operation ended."""
+        sends = self.sends
+        found = np.where(sends.outcome == Outcome.OK, np.maximum(sends.t1, 0), self.proved_here_us)
+        elsewhere = (sends.outcome == Outcome.INFO) & (sends.leo >= 0)
+        return np.where(elsewhere, np.minimum(found, sends.leo), found)
+
+    @cached_property
+    def proved_here_us(self) -> I64:
+        """When the first ok read, of this partition, of a record of the operation of each send of
+        unknown outcome ended, or NEVER."""
+        sends, found = self.sends, np.full(len(self.sends), NEVER)
+        if not len(rows := np.flatnonzero(sends.outcome == Outcome.INFO)):
+            return found
+        read, writer = self.read_records, self.writer_of_read
+        at = np.full(len(sends), NEVER)
+        ok = (writer >= 0) & ((read.flags & READ_OK) != 0) & ~self.is_shared(read.value)
+        np.minimum.at(at, writer[ok], read.t_us[ok])
+        # One visible record proves its whole operation.
+        op = sends.op[rows]
+        order = order_of((op,))
+        starts = first_of(op[order])
+        earliest = np.minimum.reduceat(at[rows][order], starts)
+        found[rows[order]] = np.repeat(earliest, np.diff(np.append(starts, len(order))))
         return found
 
     @cached_property
@@ -405,12 +435,14 @@ class Evidence:
         """Base offset of each send: as acknowledged, else learned from a read of its first record;
         -1 where it is not known."""
         sends = self.sends
-        return np.where(sends.offset >= 0, sends.offset, self._first_records[0])
+        first = np.where(self.is_shared(sends.value), -1, self._first_records[0])
+        return np.where(sends.offset >= 0, sends.offset, first)
 
     @cached_property
     def first_read(self) -> Mask:
         """For each send whether an ok read returned its first record."""
-        return self._first_records[1]
+        found: Mask = self._first_records[1] & ~self.is_shared(self.sends.value)
+        return found
 
     def dense(self, offsets: I64) -> I64:
         """Dense index of each offset, of which there must be evidence."""
@@ -482,7 +514,12 @@ class Evidence:
     def final_reads(self) -> Facts:
         """The final reads that were answered."""
         reads = self.reads
-        return reads.take((reads.outcome == Outcome.OK) & ((reads.flags & FINAL) != 0))
+        return reads.take((reads.outcome == Outcome.OK) & self.is_final(reads))
+
+    def is_final(self, reads: Facts) -> Mask:
+        """Which of these reads are final."""
+        found: Mask = (reads.flags & FINAL) != 0
+        return found
 
     @cached_property
     def final_end(self) -> int:

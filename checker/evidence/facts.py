@@ -6,19 +6,22 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 
 | kind       | op   | seq  | idx | t0     | t1       | offset | value | count | epoch | hw | leo |
 |------------|------|------|-----|--------|----------|--------|-------|-------|-------|----|-----|
-| OP         | op   |      | step| invoke | complete | value: 1 = send, 2 = poll, 0 = other;       |
+| OP         | op   |      | step| invoke | complete | value: 1 = it shows progress, 0 = it does   |
+|            |      |      |     |        |          | not (`checker.ingest.downsampling`);        |
 |            |      |      |     |        |          | count: how many operations it stands for    |
 | SEND       | op   | send | acks| invoke | complete | base   | first | n     |       |    |     |
-|            | (flags: 1 = a read of another partition proves its operation)                    |
+|            | (leo: when a read of another partition first proved its operation)               |
 | READ       | op   | read | run | invoke | complete | first  | first | n     | epoch | hw | start |
 | RESET      | op   |      |     | invoke | complete | value: 1 = subscribe; count: 1 = named      |
 | LOG_HEAD   | (flags: 1 = dump complete)           | start  |       |       |       | hw | leo |
 | EPOCH      |      | nth  |     |        |          | start  |       |       | epoch |    |     |
 | LOG        | (flags: 1 = a leader's own)          | base   | records | n   | epoch |    |     |
 | LOG_REC    |      |      |     |        |          | first  | first | n     | epoch |    |     |
-| TRACE_FILE | (flags: 1 = the trace of `node` is whole)                                           |
+| TRACE_FILE | (flags: 1 = the trace of `node` is whole)       | last incarnation | |  |    |     |
 | LOG_FILE   | (flags: 1 = the dump of the logs of `node` was finished)                            |
-| HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions)            |
+| HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions;            |
+|            | 4 = a final read was invoked; 8 = a clock goes back within a process;               |
+|            | 16 = a process had several operations under way)                                    |
 | HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
 | APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
 | TRUNCATED  | line |      |     |        | t_us     |        |       |       | epoch | hw | leo |
@@ -29,13 +32,15 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | FAULT      | fault| line |     | t_us   | done_us  | (text: the line; outcome: see FaultAction)  |
 | EXIT       | line |      |     |        | t_us     |        | code  | (flags: 1 = expected)    |
 
-Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran; where reads
-were downsampled (`checker.engine.offset_ranges`) also 4 = the row stands for the contents only, 8 =
-sound ones before
-it were left out; `hash` then says how all that it stands for read it, `hash2` how many are left out
-beside it. ANSWER is a read that was left out (`t0`, `t1`, `hw`: the end it stated), SPAN the first
-and the last operation (`op`, `value`) of a process in a range of offsets. A transaction is an
-operation of more than one send, or of sends and reads.
+Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran, 16 = it may
+see records of operations that abort, 32 = the answer says that the log ends there; where reads were
+downsampled (`checker.engine.read_downsampling`) also 4 = the row stands for the contents only, 8 =
+sound ones before it were left out; `hash` then says how all that it stands for read it, `hash2` how
+many are left out beside it. ANSWER is a read that was left out (`t0`, `t1`, `hw`: the end it
+stated), SPAN the first and the last operation (`op`, `value`) of a process in a range of offsets. A
+transaction is an operation of more than one send, or of sends and reads. `turn` of a SEND, READ or
+RESET is the place of its operation among all in order of time, and of line; it is there only if the
+numbers of the operations of a process do not rise in that order.
 
 An empty answer of a read is one READ row with count 0. `hash` is the prefix hash at `offset` (HW),
 `leo` (APPEND) or the batch end (LOG); `hash2` is the hash kept by the replica where it differs.
@@ -121,14 +126,17 @@ FINAL: Final = 1
 REBALANCED: Final = 2
 CONTENT: Final = 4
 FOLLOWS: Final = 8
-PROVED: Final = 1
+UNCOMMITTED: Final = 16
+AT_END: Final = 32
 TRANSACTIONS: Final = 2
+FINALS: Final = 4
+CLOCK_BACK: Final = 8
+OVERLAP: Final = 16
 LEADER: Final = 1
 COMPLETE: Final = 1
 CONTROL: Final = 1
 EXPECTED: Final = 1
-SEND_OP: Final = 1
-POLL_OP: Final = 2
+PROGRESS: Final = 1
 
 NUMBERS: Final = (
     "op",
@@ -147,6 +155,7 @@ NUMBERS: Final = (
     "leo",
     "hash",
     "hash2",
+    "turn",
 )
 UNKNOWN: Final[dict[str, int]] = {
     **dict.fromkeys(NUMBERS, -1),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checker.evidence.columns import Columns
-from checker.evidence.facts import COMPLETE, I64, TRANSACTIONS, Kind
+from checker.evidence.facts import CLOCK_BACK, COMPLETE, FINALS, I64, OVERLAP, TRANSACTIONS, Kind
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import picked
 from node.formats.json_input import decode
@@ -56,7 +56,7 @@ class Facts:
     outcome, flags, t0, t1 = _Column(), _Column(), _Column(), _Column()
     offset, value, count, epoch = _Column(), _Column(), _Column(), _Column()
     hw, leo, hash, hash2 = _Column(), _Column(), _Column(), _Column()
-    client, node = _Column(), _Column()
+    client, node, turn = _Column(), _Column(), _Column()
 
     def __init__(self, source: Columns | Facts, rows: I64 | None) -> None:
         """The given rows of `source`, or all of them."""
@@ -88,6 +88,15 @@ class Facts:
         if self._rows is None:
             return column
         return picked(column, self._rows)
+
+    def has(self, name: str) -> bool:
+        """Whether anything is known of a column."""
+        return self._source.has(name)
+
+    @property
+    def order(self) -> I64:
+        """What orders the operations of a process: their numbers, or their turns."""
+        return self.turn if self.has("turn") else self.op
 
     @cached_property
     def text(self) -> Texts:
@@ -170,7 +179,10 @@ class Group:
         """The facts of one kind, sorted."""
         if kind not in self._views:
             columns, rows = self._parts.get(kind) or (Columns([], self._names), None)
-            self._views[kind] = Facts(columns, columns.order(_ORDER.get(kind, _BY_OP), rows))
+            keys = _ORDER.get(kind, _BY_OP)
+            if columns.has("turn"):
+                keys = tuple("turn" if key == "op" else key for key in keys)
+            self._views[kind] = Facts(columns, columns.order(keys, rows))
         return self._views[kind]
 
     @cached_property
@@ -223,7 +235,26 @@ class Group:
     @cached_property
     def has_transactions(self) -> bool:
         """Whether any operation of the run did more than one thing: only then are cycles sought."""
-        return bool((self.of(Kind.HISTORY).flags & TRANSACTIONS).any())
+        return self._says(TRANSACTIONS)
+
+    @cached_property
+    def final_reads_invoked(self) -> bool:
+        """Whether any final read of the run was invoked, answered or not."""
+        return self._says(FINALS)
+
+    @cached_property
+    def clocks_sound(self) -> bool:
+        """Whether the clock of no process goes back."""
+        return not self._says(CLOCK_BACK)
+
+    @cached_property
+    def processes_sound(self) -> bool:
+        """Whether every process did one operation after another."""
+        return not self._says(OVERLAP)
+
+    def _says(self, flag: int) -> bool:
+        """Whether any part of the history has this flag."""
+        return bool((self.of(Kind.HISTORY).flags & flag).any())
 
     def seconds(self, t_us: int) -> str:
         """A time in words."""

@@ -16,8 +16,11 @@ from typing import Final
 import numpy as np
 
 from checker.evidence.contents import evidence
-from checker.evidence.facts import CONTROL, I64, Kind, Outcome
+from checker.evidence.facts import CONTROL, I64, Kind, Outcome, PartitionMembers
 from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.positions import log_start_open
+from checker.formats.anomalies import KINDS, Knows
+from node.formats.json_input import decode
 from node.formats.trace import METADATA_PARTITION
 
 
@@ -36,6 +39,8 @@ class Need(Enum):
     """The whole trace of every replica and every voter."""
     WATERMARKS = "watermarks"
     """Every HW event of every replica."""
+    EXITS = "exits"
+    """An end of every process that a trace, or the end of the run, shows to have ended."""
     DELETIONS = "deletions"
     """The same, where the promise says how many records a deletion keeps: without them it is not
     known what was committed."""
@@ -49,9 +54,28 @@ def missing(group: Group, needs: tuple[Need, ...]) -> str:
     return next((lack for need in needs if (lack := group.memo(_LACKS[need]))), "")
 
 
+def withheld(group: Group, name: str) -> str:
+    """Say why an anomaly of this name cannot be concluded from the history of this group; "" if it
+    can. What is left are clauses that the checks judge record by record."""
+    if name in _BY_OTHER_EVIDENCE:
+        return ""
+    for known in KINDS[name].knows:
+        match known:
+            case Knows.TIMES if not group.clocks_sound:
+                return "the clock of a process goes back, so that it is not known what came first"
+            case Knows.PROCESSES if not group.processes_sound:
+                return (
+                    "a process has several operations under way, so that their order is not known: "
+                    "each thread needs a process number of its own"
+                )
+            case Knows.LOG_START if lack := log_start_open(group):
+                return lack
+    return ""
+
+
 def absence_proved(group: Group) -> bool:
     """Whether what none of the logs holds is gone: all of them are there with all their records."""
-    return group.logs_complete and not group.memo(_records)
+    return group.logs_complete and not group.memo(_records) and not group.meta.promise.compaction
 
 
 def _history(group: Group) -> str:
@@ -68,6 +92,8 @@ def logs_expected(group: Group) -> bool:
 def _logs(group: Group) -> str:
     if not logs_expected(group):
         return ""
+    if lack := _replicas(group):
+        return lack
     if group.partition not in group.meta.partitions:
         if group.meta.source or not len(group.of(Kind.SEND)):
             return ""
@@ -83,6 +109,21 @@ def _logs(group: Group) -> str:
                     f"the dump of the logs of {node} leaves {group.partition} out, "
                     f"though {node} is one of its replicas"
                 )
+    return ""
+
+
+def _replicas(group: Group) -> str:
+    """A replica of which the traces tell and run.json does not."""
+    changes = group.of(Kind.PARTITION)
+    if not len(changes) or group.partition not in group.meta.partitions:
+        return ""
+    members = decode(str(changes.text[-1]), PartitionMembers)
+    for node in members.replicas:
+        if node not in group.replicas and node not in members.removing:
+            return (
+                f"run.json does not say that {node} has {group.partition}, though the trace of "
+                f"{changes.name(int(changes.node[-1]))} names it as a replica"
+            )
     return ""
 
 
@@ -180,10 +221,36 @@ def _watermarks(group: Group) -> str:
     return ""
 
 
+def _exits(group: Group) -> str:
+    """Ends that something else tells of: of each incarnation before the last one of a trace, and of
+    every process of a cluster that was stopped."""
+    exits, traces, meta = group.of(Kind.EXIT), group.of(Kind.TRACE_FILE), group.meta
+    ended = {
+        (exits.name(n), i) for n, i in zip(exits.node.tolist(), exits.seq.tolist(), strict=True)
+    }
+    for node, last in zip(traces.node.tolist(), traces.value.tolist(), strict=True):
+        for incarnation in range(1, last):
+            if (traces.name(node), incarnation) not in ended:
+                return (
+                    f"exits.jsonl does not say how incarnation {incarnation} of "
+                    f"{traces.name(node)} ended, whose trace goes on with the next one"
+                )
+    if meta.world not in _WORLDS_WITH_EXITS or meta.phases.end_us <= 0 or meta.impaired:
+        return ""
+    nodes = {node for node, _ in ended}
+    gone = [node for node in meta.nodes() if node not in nodes]
+    return (
+        f"exits.jsonl does not say how {gone[0]} ended, though the run was stopped" if gone else ""
+    )
+
+
 def _deletions(group: Group) -> str:
     return group.memo(_watermarks) if group.meta.promise.retention_records else ""
 
 
+_WORLDS_WITH_EXITS: Final = ("real",)
+_BY_OTHER_EVIDENCE: Final = ("lost", "vanished", "unseen")
+"""What logs and values can show as well: their check asks for each clause by itself."""
 _LACKS: Final[dict[Need, Callable[[Group], str]]] = {
     Need.HISTORY: _history,
     Need.LOGS: _logs,
@@ -192,4 +259,5 @@ _LACKS: Final[dict[Need, Callable[[Group], str]]] = {
     Need.TRACES: _traces,
     Need.WATERMARKS: _watermarks,
     Need.DELETIONS: _deletions,
+    Need.EXITS: _exits,
 }

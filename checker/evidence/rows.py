@@ -66,6 +66,10 @@ class RowColumns(Columns):
                 found.update((values,) if isinstance(values, str) else values)
         return found
 
+    def has(self, name: str) -> bool:
+        """Whether anything is known of a column."""
+        return any(name in part.columns for part in self._parts)
+
     @cached_property
     def text(self) -> npt.NDArray[np.object_]:
         """The column `text`."""
@@ -88,7 +92,7 @@ class RowColumns(Columns):
         if name in _NAMES:
             rank = {each: code for code, each in enumerate(self.names)}
             return np.array([rank[n or ""] for n in self._joined(name, "")], np.int64)
-        if not any(name in part.columns for part in self._parts):
+        if not self.has(name):
             return np.full(self._length, UNKNOWN[name], np.int64)
         return np.array(self._joined(name, UNKNOWN[name]), np.int64)
 

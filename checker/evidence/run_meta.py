@@ -24,6 +24,8 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     declared: bool = False
     promise: Promise = Promise()
+    # Whether every field of the promise is known: one that is not might allow anything.
+    promise_understood: bool = True
     partitions: dict[str, tuple[str, ...]] = {}
     brokers: tuple[str, ...] = ()
     voters: tuple[str, ...] = ()

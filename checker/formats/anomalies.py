@@ -35,6 +35,24 @@ class Needs(Enum):
     INFORMATION = "always allowed, reported for information"
 
 
+class Knows(Enum):
+    """What a history must say for an anomaly to be concluded from it; without that the property is
+    unknown. The table in docs/checks.md has the same names."""
+
+    TIMES = "times"
+    """The clock of no process goes back."""
+    PROCESSES = "processes"
+    """Every process does one operation after another."""
+    POSITIONS = "positions"
+    """Where a read stood: it states its start, or goes on from the read before it."""
+    LOG_START = "log start"
+    """Where the log began, if the promise lets records be deleted."""
+    END = "end"
+    """That there was no more to read: a HW, `at_end`, or final reads that had their time."""
+    VALUES = "values"
+    """Which operation sent a value: no two sends have the same one."""
+
+
 class AnomalyKind(NamedTuple):
     """One row of the catalogue.
 
@@ -43,6 +61,9 @@ class AnomalyKind(NamedTuple):
     show it. (Lost writes look after that themselves: the logs of replicas can prove them.)
     `from_silence`: it rests on something that did not happen, which clients or a cluster that
     could not go on explain as well ("without-logs": unless the logs of replicas can prove it).
+    `knows`: what its evidence must say. The checks themselves look after POSITIONS, END and VALUES,
+    record by record; of the others the anomaly is withheld where they are not known
+    (`checker.evidence.needs.withheld`).
     """
 
     name: str
@@ -51,11 +72,29 @@ class AnomalyKind(NamedTuple):
     jepsen: str = ""
     from_absence: bool = False
     from_silence: Literal["", "always", "without-logs"] = ""
+    knows: tuple[Knows, ...] = ()
 
+
+_TIMED: Final = (Knows.TIMES, Knows.VALUES)
+_IN_TURN: Final = (Knows.PROCESSES,)
+_PLACED: Final = (Knows.PROCESSES, Knows.POSITIONS, Knows.LOG_START)
 
 CATALOGUE: Final = (
-    AnomalyKind("lost", LOST_WRITES, Needs.DURABLE_ACKS, "lost-write", from_silence="without-logs"),
-    AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS, from_silence="without-logs"),
+    AnomalyKind(
+        "lost",
+        LOST_WRITES,
+        Needs.DURABLE_ACKS,
+        "lost-write",
+        from_silence="without-logs",
+        knows=(Knows.POSITIONS, Knows.LOG_START),
+    ),
+    AnomalyKind(
+        "vanished",
+        LOST_WRITES,
+        Needs.COMMITTED_STAYS,
+        from_silence="without-logs",
+        knows=(Knows.TIMES, Knows.PROCESSES, Knows.POSITIONS, Knows.LOG_START, Knows.END),
+    ),
     AnomalyKind(
         "tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen", from_silence="without-logs"
     ),
@@ -65,29 +104,61 @@ CATALOGUE: Final = (
     AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
     AnomalyKind("read-beyond-hw", READS, Needs.NOTHING),
-    AnomalyKind("stale-read", READS, Needs.NOTHING),
-    AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a"),
-    AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING),
+    AnomalyKind("stale-read", READS, Needs.NOTHING, knows=(Knows.TIMES, Knows.END)),
+    AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a", knows=(Knows.VALUES,)),
+    AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING, knows=(Knows.VALUES,)),
     AnomalyKind("phantom", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("misrouted", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("unreadable-record", OFFSETS, Needs.NOTHING),
-    AnomalyKind("duplicate", OFFSETS, Needs.APPENDED_ONCE, "duplicate"),
+    AnomalyKind("duplicate", OFFSETS, Needs.APPENDED_ONCE, "duplicate", knows=(Knows.VALUES,)),
     AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING, "int-nonmonotonic-poll"),
-    AnomalyKind("int-poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "int-poll-skip"),
     AnomalyKind(
-        "nonmonotonic-poll", OFFSETS, Needs.COMMITTED_STAYS, "nonmonotonic-poll", from_absence=True
+        "int-poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "int-poll-skip", knows=(Knows.LOG_START,)
     ),
-    AnomalyKind("poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "poll-skip", from_absence=True),
-    AnomalyKind("future-read", OFFSETS, Needs.NOTHING, "G1c-realtime"),
-    AnomalyKind("precommitted-read", OFFSETS, Needs.NOTHING, "precommitted-read"),
-    AnomalyKind("g1c", OFFSETS, Needs.NOTHING, "G1c"),
-    AnomalyKind("g1c-process", OFFSETS, Needs.NOTHING, "G1c-process"),
-    AnomalyKind("g1c-realtime", OFFSETS, Needs.NOTHING, "G1c-realtime"),
-    AnomalyKind("offset-hole", OFFSETS, Needs.CONTIGUOUS),
-    AnomalyKind("realtime-order", OFFSETS, Needs.DURABLE_ACKS, "G0-realtime"),
-    AnomalyKind("nonmonotonic-send", OFFSETS, Needs.DURABLE_ACKS, "nonmonotonic-send"),
-    AnomalyKind("int-nonmonotonic-send", OFFSETS, Needs.NOTHING, "int-nonmonotonic-send"),
-    AnomalyKind("unseen", LOST_WRITES, Needs.DURABLE_ACKS, "unseen", from_silence="always"),
+    AnomalyKind(
+        "nonmonotonic-poll",
+        OFFSETS,
+        Needs.COMMITTED_STAYS,
+        "nonmonotonic-poll",
+        from_absence=True,
+        knows=_IN_TURN,
+    ),
+    AnomalyKind(
+        "poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "poll-skip", from_absence=True, knows=_PLACED
+    ),
+    AnomalyKind("future-read", OFFSETS, Needs.NOTHING, "G1c-realtime", knows=_TIMED),
+    AnomalyKind(
+        "precommitted-read", OFFSETS, Needs.NOTHING, "precommitted-read", knows=(Knows.VALUES,)
+    ),
+    AnomalyKind("g1c", OFFSETS, Needs.NOTHING, "G1c", knows=(Knows.VALUES,)),
+    AnomalyKind(
+        "g1c-process", OFFSETS, Needs.NOTHING, "G1c-process", knows=(*_IN_TURN, Knows.VALUES)
+    ),
+    AnomalyKind("g1c-realtime", OFFSETS, Needs.NOTHING, "G1c-realtime", knows=_TIMED),
+    AnomalyKind("offset-hole", OFFSETS, Needs.CONTIGUOUS, knows=(Knows.POSITIONS, Knows.LOG_START)),
+    AnomalyKind("realtime-order", OFFSETS, Needs.DURABLE_ACKS, "G0-realtime", knows=_TIMED),
+    AnomalyKind(
+        "nonmonotonic-send",
+        OFFSETS,
+        Needs.DURABLE_ACKS,
+        "nonmonotonic-send",
+        knows=(*_IN_TURN, Knows.VALUES),
+    ),
+    AnomalyKind(
+        "int-nonmonotonic-send",
+        OFFSETS,
+        Needs.NOTHING,
+        "int-nonmonotonic-send",
+        knows=(Knows.VALUES,),
+    ),
+    AnomalyKind(
+        "unseen",
+        LOST_WRITES,
+        Needs.DURABLE_ACKS,
+        "unseen",
+        from_silence="always",
+        knows=(Knows.TIMES, Knows.POSITIONS, Knows.LOG_START, Knows.END),
+    ),
     AnomalyKind("divergent-tail", AGREEMENT, Needs.COMMITTED_STAYS, from_silence="always"),
     AnomalyKind("corrupt-batch", LOG, Needs.DISKS_KEPT),
     AnomalyKind("log-hole", LOG, Needs.DISKS_KEPT),
@@ -102,10 +173,20 @@ CATALOGUE: Final = (
     AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.DISKS_KEPT),
     AnomalyKind(
-        "no-progress", LIVENESS, Needs.DISKS_KEPT, from_absence=True, from_silence="always"
+        "no-progress",
+        LIVENESS,
+        Needs.DISKS_KEPT,
+        from_absence=True,
+        from_silence="always",
+        knows=(Knows.TIMES,),
     ),
     AnomalyKind(
-        "final-reads-stuck", LIVENESS, Needs.DISKS_KEPT, from_absence=True, from_silence="always"
+        "final-reads-stuck",
+        LIVENESS,
+        Needs.DISKS_KEPT,
+        from_absence=True,
+        from_silence="always",
+        knows=(Knows.END,),
     ),
     AnomalyKind("not-converged", LIVENESS, Needs.DISKS_KEPT, from_silence="always"),
     AnomalyKind("few-acks", EXERCISE, Needs.EXERCISE, from_absence=True),
@@ -113,11 +194,15 @@ CATALOGUE: Final = (
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE, from_absence=True),
-    AnomalyKind("hw-regression", READS, Needs.INFORMATION),
-    AnomalyKind("int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip"),
-    AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0"),
-    AnomalyKind("g0-process", OFFSETS, Needs.INFORMATION, "G0-process"),
-    AnomalyKind("g0-realtime", OFFSETS, Needs.INFORMATION, "G0-realtime"),
+    AnomalyKind("hw-regression", READS, Needs.INFORMATION, knows=_IN_TURN),
+    AnomalyKind(
+        "int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip", knows=(Knows.VALUES,)
+    ),
+    AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0", knows=(Knows.VALUES,)),
+    AnomalyKind(
+        "g0-process", OFFSETS, Needs.INFORMATION, "G0-process", knows=(*_IN_TURN, Knows.VALUES)
+    ),
+    AnomalyKind("g0-realtime", OFFSETS, Needs.INFORMATION, "G0-realtime", knows=_TIMED),
 )
 
 FROM_ABSENCE: Final = frozenset(kind.name for kind in CATALOGUE if kind.from_absence)

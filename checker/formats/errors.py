@@ -9,6 +9,10 @@ class CheckerError(FloodmarkError):
     """The checker could not do its work; this says nothing about the checked run."""
 
 
+class SparkMissing(CheckerError):
+    """PySpark is not installed."""
+
+
 class JavaMissing(CheckerError):
     """There is no Java on this machine that Spark can use."""
 

@@ -3,8 +3,11 @@
 Whether a run was exercised depends on how many operations there were, when the first and the last
 send was acknowledged, and the longest time in which nothing was invoked. So of a part of a history
 a few operations are kept that stand for all: the first and last invoked in each of some hundred
-stretches of the storm (a silence that counts is far longer), and the earliest and latest
-acknowledgement. `count` says how many operations a row stands for.
+stretches of the storm (a silence that counts is far longer), and the earliest and latest that
+showed progress. `count` says how many operations a row stands for.
+
+An operation that sent something shows progress when it ends ok. With acks=0 no send ends ok: there
+a poll before the final reads that returned records shows it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checker.evidence.facts import I64, SEND_OP, Kind, Outcome, block
+from checker.evidence.facts import I64, PROGRESS, Kind, Outcome, block
+from checker.evidence.run_meta import RunMeta
 from harness.formats.run_info import Phases
 
 STRETCHES: Final = 256
@@ -23,25 +27,30 @@ STRETCHES: Final = 256
 
 def downsample_operations(
     run: int,
-    phases: Phases,
+    meta: RunMeta,
     *,
     invoke_us: I64,
     complete_us: I64,
-    kind: I64,
+    sent: I64,
+    polled: I64,
     outcome: I64,
     step: I64 | None = None,
     make: Callable[..., Any] = block,
 ) -> list[pa.RecordBatch]:
-    """The OP facts of these operations; few, whatever their number.
+    """Return the OP facts of these operations; few, whatever their number.
 
-    `step` is the number of the schedule's own operation that each is, -1 for drawn ones: the
-    schedule's own are all kept. `make` is how facts are made.
+    `sent` and `polled` are how many records each sent and returned. `step` is the number of the
+    schedule's own operation that each is, -1 for drawn ones: the schedule's own are all kept.
+    `make` is how facts are made.
     """
     if not len(invoke_us):
         return []
-    acked = (kind == SEND_OP) & (outcome == Outcome.OK)
+    progress = sent > 0
+    if not meta.promise.acks:
+        progress = (polled > 0) & ((invoke_us < meta.phases.final_us) | (meta.phases.final_us == 0))
+    acked = progress & (outcome == Outcome.OK)
     steps = np.full(len(invoke_us), -1, np.int64) if step is None else step
-    wanted = (_of_stretches(phases, invoke_us), _ends(complete_us, acked))
+    wanted = (_of_stretches(meta.phases, invoke_us), _ends(complete_us, acked))
     kept = np.unique(np.concatenate((*wanted, np.flatnonzero(steps >= 0))))
     count = np.ones(len(kept), np.int64)
     # Those not kept are counted with one that is like them in all that checks ask for.
@@ -61,7 +70,7 @@ def downsample_operations(
             op=kept,
             t0=invoke_us[kept],
             t1=complete_us[kept],
-            value=kind[kept],
+            value=np.where(progress[kept], PROGRESS, 0),
             outcome=outcome[kept],
             count=count,
             idx=steps[kept],

@@ -1,8 +1,9 @@
 """Reads EDN (extensible data notation), the text form of Jepsen's histories, form after form.
 
-Keywords, symbols and strings all become `str` (a keyword without its colon), vectors, lists and
-sets become lists, a tag is dropped and what it tags is kept. Nothing recurses, so no input is too
-deep; a form that is broken is reported with its line, and reading goes on with the next one.
+Keywords, symbols and strings all become `str`: a keyword without its colon, a string with its
+quotes, so that `:x` and `"x"` stay two keys. Vectors, lists and sets become lists, a tag is dropped
+and what it tags is kept. Nothing recurses, so no input is too deep; a form that is broken is
+reported with its line, and reading goes on with the next one.
 
 A line that is one map of plain words, numbers, vectors and maps, as almost all are, is rewritten as
 JSON and decoded as that, which is several times faster (`_plain_form`).
@@ -52,6 +53,7 @@ _PLAIN: Final = re.compile(
 )
 _GAP: Final = re.compile(r"(?<=[^ ,\[{])[ ,]+(?=[^ ,\]}])")
 _KEYWORD: Final = re.compile(r":[a-zA-Z][\w?!-]*")
+_TEXT: Final = re.compile(r'"([\w.-]*)"')
 _NIL: Final = re.compile(r"(?<=[\[{,])nil(?=[ ,\]}])")
 _MAP: Final = ""
 _json: Final = JsonReader(Any)
@@ -121,7 +123,8 @@ def _collection(done: _Open) -> Any:
 
 def _atom(token: str) -> Any:
     if token[0] == '"':
-        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), token[1:-1], flags=re.DOTALL)
+        text = re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), token[1:-1], flags=re.DOTALL)
+        return f'"{text}"'
     if token[0] == ":":
         return token[1:]
     if token in _WORDS:
@@ -143,7 +146,8 @@ def _plain_form(text: str) -> dict[Any, Any] | None:
     """
     if _PLAIN.fullmatch(text) is None:
         return None
-    json = _KEYWORD.sub(_quoted, _GAP.sub(",", text))
+    json = _TEXT.sub(r'"\\"\1\\""', _GAP.sub(",", text)) if '"' in text else _GAP.sub(",", text)
+    json = _KEYWORD.sub(_quoted, json)
     json = _NIL.sub("null", json)
     json = json.replace("{", '{"":[').replace("}", "]}")
     try:

@@ -7,6 +7,9 @@ results stand next to what they are about; it is rebuilt each time.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -25,7 +28,9 @@ from checker.ingest.read_history import read_history
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op, encode
 from harness.formats.problem import Problem
+from node.formats.files import write_whole
 from node.formats.json_input import JsonReader, Unreadable
+from node.formats.run_folder_entries import foreign_entry, hole_in
 
 SUFFIX: Final = ".floodmark"
 HISTORIES: Final = ("history.edn", "history.jsonl", "history.json")
@@ -84,11 +89,20 @@ def _first_lines(file: Path) -> Iterator[Line]:
 def run_folder_of(file: Path) -> Path:
     """Make the run folder of an external history. Raises CheckerError if it cannot be written."""
     folder = file.with_name(file.name + SUFFIX)
+    if why := hole_in(file):
+        raise CheckerError(f"{file} {why}.")
+    if folder.is_symlink():
+        raise CheckerError(
+            f"{folder} is a link: results are not written where it leads; remove it."
+        )
+    target = folder / "history.jsonl"
+    with contextlib.suppress(OSError):
+        target.unlink()
+    if why := foreign_entry(folder):
+        raise CheckerError(f"{folder}: {why}: results are not written there; remove it.")
     form = form_of(file)
     try:
         folder.mkdir(exist_ok=True)
-        target = folder / "history.jsonl"
-        target.unlink(missing_ok=True)
         about: dict[str, Any] = {
             "format": 2,
             "run": file.name,
@@ -100,13 +114,22 @@ def run_folder_of(file: Path) -> Path:
             "complete_reads": True,
         }
         if form == "own":
-            target.symlink_to(Path("..") / file.name)
+            _place(file, target)
         else:
             about |= _translate(file, form, target)
-        (folder / "run.json").write_bytes(msgspec.json.encode(about) + b"\n")
+        write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n")
     except OSError as error:
         raise CheckerError(f"{folder} cannot be written: {error.strerror}.") from None
     return folder
+
+
+def _place(file: Path, target: Path) -> None:
+    """Put a history into its run folder as it is: the same file under a second name, or a copy
+    where the file system has no such names. Raises OSError."""
+    try:
+        os.link(file.resolve(), target)
+    except OSError:
+        shutil.copyfile(file, target)
 
 
 def validate(file: Path) -> list[str]:

@@ -40,18 +40,23 @@ class HistoryColumns:
     invoked: I64
     first_us: dict[int, int]
     last_us: dict[int, int]
+    first_op: dict[int, int]
+    last_op: dict[int, int]
     used: dict[int, set[str]]
     numbers: tuple[int, int]
     lines: Scanned
 
 
-def read_columns(text: bytes, run: str, origin_us: int) -> HistoryColumns | None:
+def read_columns(
+    text: bytes, run: str, origin_us: int, *, uncommitted: bool = False
+) -> HistoryColumns | None:
     """Whole lines as columns; None if one of them is not as it should be, or cannot be read so.
 
-    `run` is the name of the run, `origin_us` when its storm began.
+    `run` is the name of the run, `origin_us` when its storm began; `uncommitted`: its readers may
+    get records of operations that abort.
     """
     try:
-        return _History(scan(text)).columns(run, origin_us)
+        return _History(scan(text), uncommitted).columns(run, origin_us)
     except NotPlain:
         return None
 
@@ -64,17 +69,18 @@ def _read(line: bytes) -> tuple[Op, Any]:
 class _History(OpColumns):
     """Lines by column, checked as the strict reader checks them."""
 
-    def __init__(self, lines: Scanned) -> None:
+    def __init__(self, lines: Scanned, uncommitted: bool = False) -> None:
         super().__init__(lines, *templates(lines, _read))
-        self.lines = lines
+        self.lines, self.uncommitted = lines, uncommitted
         self.outcome: Words = self.type, list(TYPES)
         self.kind: Words = self.f, list(KINDS)
         moved = np.isin(self.f, [KINDS.index(kind) for kind in _MOVES])
-        self.odd: Mask = moved | self.rebalanced | self.assigned
+        self.odd: Mask = moved | self.rebalanced | self.assigned | self.special
 
     def columns(self, run: str, origin_us: int) -> HistoryColumns:
         """Join completions with their invocations."""
         first_us, last_us = self._times()
+        first_op, last_op = self._turns()
         op, invoke = self.number["op"], self.type == TYPES.index("invoke")
         begun, ended = np.flatnonzero(invoke), np.flatnonzero(~invoke)
         begun, ended = begun[order_of((op[begun],))], ended[order_of((op[ended],))]
@@ -105,6 +111,8 @@ class _History(OpColumns):
             op[begun],
             first_us,
             last_us,
+            first_op,
+            last_op,
             self._used(asked[plain], done[plain]),
             self._numbers(),
             self.lines,
@@ -126,6 +134,30 @@ class _History(OpColumns):
         return (
             dict(zip(names, t_us[starts].tolist(), strict=True)),
             dict(zip(names, t_us[ends].tolist(), strict=True)),
+        )
+
+    def _turns(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The first and the last operation that each process invoked. The numbers of those of a
+        process must rise, and each must end before the next one is invoked."""
+        process, op = self.number["process"], self.number["op"]
+        order = order_of((process,))
+        process, op = process[order], op[order]
+        invokes = (self.type == TYPES.index("invoke"))[order]
+        same = process[1:] == process[:-1]
+        # An invocation is followed by its own end, and an end by another invocation.
+        follows = np.where(invokes[:-1], ~invokes[1:] & (op[1:] == op[:-1]), invokes[1:])
+        if (same & ~follows).any():
+            raise NotPlain
+        process, op = process[invokes], op[invokes]
+        same = process[1:] == process[:-1]
+        if (same & (op[1:] <= op[:-1])).any():
+            raise NotPlain
+        starts = np.flatnonzero(np.append(True, ~same)) if len(process) else np.zeros(0, np.int64)
+        names = process[starts].tolist()
+        ends = np.append(starts[1:], len(process)) - 1
+        return (
+            dict(zip(names, op[starts].tolist(), strict=True)),
+            dict(zip(names, op[ends].tolist(), strict=True)) if names else {},
         )
 
     def _numbers(self) -> tuple[int, int]:
@@ -185,8 +217,10 @@ class _History(OpColumns):
                 "complete_us": ended[rows],
                 "outcome": (self.outcome[0][done][rows], self.outcome[1]),
                 "final": final[rows],
-                "proved": False,
+                "proved_us": -1,
                 "rebalanced": False,
+                "uncommitted": self.uncommitted,
+                "at_end": False,
             }
 
         sent = np.flatnonzero(self.sends.count[asked] == 1)

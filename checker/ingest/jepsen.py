@@ -19,6 +19,9 @@ _TYPES: Final = get_args(OpType)
 _KINDS: Final = get_args(OpKind)
 _LIMIT: Final = 2**63 - 2**33
 NS_PER_US: Final = 1000
+_NEMESIS: Final = "nemesis"
+_FIRST_NAMED: Final = 1 << 40
+"""The number of the first process that has a name; those of others are far below."""
 MOST_SHOWN: Final = 60
 """Characters of a value that is quoted; longer ones are cut."""
 
@@ -39,15 +42,34 @@ class Translator:
         # Processes that began again at the start of every partition: what they read is final. For
         # each the offset that comes next in the partitions it was assigned.
         self.from_start: dict[int, dict[str, int]] = {}
+        # Numbers of the processes that have names.
+        self.named: dict[str, int] = {}
+        # Keys that are numbers, and words that look like one, where JSON tells these apart.
+        self.numbers: set[str] = set()
+        self.words: set[str] = set()
 
     def take(self, form: Any) -> Op | None:
         """Our operation for a form; None for what no client did. Raises NotAnOperation."""
-        common = _common(form)
+        common = _common(form, self.named)
         if common is None:
             return None
+        self._note_keys(form)
         if common["type"] == "invoke":
             return self._invoke(form, common)
         return self._complete(form, common)
+
+    def _note_keys(self, form: Mapping[str, Any]) -> None:
+        """Remember how keys are written. Raises NotAnOperation for two that look the same."""
+        for key in keys_sent_to(form):
+            if isinstance(key, str) and key.isdigit():
+                self.words.add(key)
+            elif type(key) is int:
+                self.numbers.add(str(key))
+        if both := self.words & self.numbers:
+            raise NotAnOperation(
+                f"key {min(both)} is a word here and a number elsewhere, or the other way round, "
+                "and what is polled does not say which of the two it is of: rename one of them"
+            )
 
     def _invoke(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op:
         process = common["process"]
@@ -88,12 +110,13 @@ class Translator:
             if seeks and op.type == "ok":
                 self.from_start[op.process] = dict.fromkeys(op.partitions, 0)
         if op.final and op.type == "ok":
-            op = self._with_empty_answers(op)
+            op = self._with_positions(op)
         self.note(op)
         return op
 
-    def _with_empty_answers(self, op: Op) -> Op:
-        """A final poll that says where each answer without records was asked to begin.
+    def _with_positions(self, op: Op) -> Op:
+        """A final poll that says where it was asked to begin: at the start of a partition, and in
+        each answer without records.
 
         A poll that returned nothing at all is such an answer for every partition assigned.
         """
@@ -105,6 +128,8 @@ class Translator:
         made = []
         for read in reads:
             if read.records:
+                if places.get(read.partition) == 0:
+                    read = msgspec.structs.replace(read, start=0)
                 places[read.partition] = read.records[-1].offset + read.records[-1].count
             else:
                 read = msgspec.structs.replace(read, start=places.get(read.partition, -1))
@@ -119,13 +144,28 @@ class Translator:
             self.partitions.add(read.partition)
 
 
-def _common(form: Any) -> dict[str, Any] | None:
-    """What all operations have; None for what no client did."""
+def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
+    """The keys that an operation sends to, as they are written."""
+    value = form.get("value")
+    if not isinstance(value, list):
+        return []
+    return [s[1] for s in value if isinstance(s, list) and len(s) == 3 and s[0] == "send"]
+
+
+def _common(form: Any, named: dict[str, int] | None = None) -> dict[str, Any] | None:
+    """What all operations have; None for what no client did. Processes that are not numbers get
+    one in `named`, where that is given."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
     process = form.get("process")
+    name = ""
     if isinstance(process, str):
-        return None
+        name = process.strip(':"')
+        if name == _NEMESIS:
+            return None
+        if named is None:
+            raise NotAnOperation(f"process {_show(process)} has a name")
+        process = named.setdefault(name, _FIRST_NAMED + len(named))
     kind, kind_of_op = form.get("type"), form.get("f")
     if kind not in _TYPES:
         raise NotAnOperation(f":type is {_show(kind)}")
@@ -137,13 +177,13 @@ def _common(form: Any) -> dict[str, Any] | None:
         "type": kind,
         "f": kind_of_op,
     }
-    common["client"] = str(common["process"])
+    common["client"] = name or str(common["process"])
     return common
 
 
 def operation(form: Any) -> Op | None:
     """Our operation for a form by itself, numbered 0; None for what no client did. Raises
-    NotAnOperation."""
+    NotAnOperation, also where it depends on other forms what it means."""
     common = _common(form)
     if common is None:
         return None
@@ -245,7 +285,19 @@ def _number(value: Any, what: str) -> int:
 
 def _error(form: Mapping[str, Any]) -> str:
     error = form.get("error")
-    return "" if error is None else _show(error)
+    return "" if error is None else _show(_unquoted(error))
+
+
+def _unquoted(value: Any) -> Any:
+    """A value whose texts are not in quotes, as those of EDN are."""
+    match value:
+        case str() if len(value) > 1 and value[0] == value[-1] == '"':
+            return value[1:-1]
+        case list():
+            return [_unquoted(each) for each in value]
+        case dict():
+            return {_unquoted(key): _unquoted(each) for key, each in value.items()}
+    return value
 
 
 def _show(value: Any) -> str:

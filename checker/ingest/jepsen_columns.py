@@ -26,6 +26,7 @@ from checker.ingest.jepsen import (
     NS_PER_US,
     NotAnOperation,
     Translator,
+    keys_sent_to,
     operation,
     runs_of,
 )
@@ -47,11 +48,13 @@ Forms = Callable[[bytes], Sequence[Any]]
 
 class _Said(NamedTuple):
     """What a line says. `op`: the operation with its time in ns, None where no client did it;
-    `seeks`: an assignment begins at the start; `polled`: how many keys each poll returned."""
+    `seeks`: an assignment begins at the start; `polled`: how many keys each poll returned;
+    `worded`: the keys that it sends to are words."""
 
     op: Op | None
     seeks: bool = False
     polled: tuple[int, ...] = ()
+    worded: bool = False
 
 
 def translate(text: bytes, forms: Forms, translator: Translator) -> bytes:
@@ -85,12 +88,18 @@ def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
         raise Unreadable(str(error)) from None
     steps = value if op is not None and isinstance(value, list) else ()
     polled = [len(s[1]) for s in steps if isinstance(s, list) and s[1:] and isinstance(s[1], dict)]
-    return _Said(op, op is not None and bool(form.get("seek-to-beginning?")), tuple(polled)), form
+    if op is None:
+        return _Said(None), form
+    worded = {isinstance(key, str) for key in keys_sent_to(form)}
+    if len(worded) > 1:
+        raise Unreadable("it has keys that are words and others that are numbers")
+    seeks = bool(form.get("seek-to-beginning?"))
+    return _Said(op, seeks, tuple(polled), True in worded), form
 
 
 def _suits(template: LineTemplate[_Said]) -> bool:
     """Whether a shape says it all: also which keys of maps are one, and where words are cut."""
-    (op, _, polled), places = template
+    (op, _, polled, _), places = template
     if op is None:
         return True
     keys = sum(bool(places.word(read.partition).places) for read in op.reads)
@@ -116,6 +125,8 @@ class _Block(OpColumns):
         self.translator = translator
         self.seeks: Mask = np.array([said.seeks for said, _ in found], bool)[code]
         self._refuse_equal_keys(np.array([max(s.polled, default=0) for s, _ in found])[code] > 1)
+        self.worded: Mask = np.array([said.worded for said, _ in found], bool)[code]
+        self._note_keys()
         self.t_us: I64 = self.number["t_us"] // NS_PER_US
         self.op = np.zeros(len(code), np.int64)
         self._join()
@@ -127,6 +138,17 @@ class _Block(OpColumns):
         pairs = row[alike] * len(self.read_of[1]) + self.read_of[0][alike]
         by_poll = np.array([len(s.polled) for s, _ in self.found])[self.code[row[alike]]] == 1
         if len(np.unique(pairs[by_poll])) != int(by_poll.sum()):
+            raise NotPlain
+
+    def _note_keys(self) -> None:
+        """Tell keys that are words and look like numbers from those that are numbers."""
+        codes, names = self.send_to
+        worded = np.repeat(self.worded, self.sends.count)
+        known, self.keys = self.translator, []
+        for mask, before in ((worded, known.words), (~worded, known.numbers)):
+            used = {names[code] for code in np.unique(codes[mask]).tolist()}
+            self.keys.append(before.union(filter(str.isdigit, used)))
+        if self.keys[0] & self.keys[1]:
             raise NotPlain
 
     def _join(self) -> None:
@@ -176,11 +198,13 @@ class _Block(OpColumns):
         known = self.translator
         for _, words in (self.send_to, self.read_of):
             known.partitions.update(words)
+        known.words, known.numbers = self.keys
         lines = self._texts()
         final = self.final & (self.type == _OK)
         alone = self._alone(final)
         taken = []
         for row in np.flatnonzero(alone | final).tolist():
+            alone[row] |= final[row] and self._begins(row)
             if alone[row]:
                 taken.append(self._taken(row))
             else:
@@ -207,6 +231,13 @@ class _Block(OpColumns):
         asked = final & (empty | nothing & (self.f == KINDS.index("poll")))
         alone: Mask = np.isin(self.f, _MOVES) | self.rebalanced | self.assigned | asked
         return alone
+
+    def _begins(self, row: int) -> bool:
+        """Whether a final read returns the first records of a partition."""
+        places = self.translator.from_start[int(self.number["process"][row])]
+        begin, count = self.reads.at[row], self.reads.count[row]
+        codes, names = self.read_of
+        return any(places.get(names[code]) == 0 for code in codes[begin : begin + count])
 
     def _read_on(self, row: int) -> None:
         """Remember how far a final read has come, in which every read has records."""

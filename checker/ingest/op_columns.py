@@ -123,6 +123,8 @@ class OpColumns:
         self.f: I64 = np.array([KINDS.index(op.f) for op in ops], np.int64)[template]
         self.final: Mask = np.array([op.final for op in ops], bool)[template]
         self.rebalanced: Mask = np.array([bool(op.rebalanced) for op in ops], bool)[template]
+        special = [bool(op.isolation) or any(read.at_end for read in op.reads) for op in ops]
+        self.special: Mask = np.array(special, bool)[template]
         self.assigned: Mask = np.array([bool(op.partitions) for op in ops], bool)[template]
         self.sends = Nested(template, lines.first, made.sends.of)
         self.send, words = self._columns(self.sends, made.sends, _SEND_NUMBERS)

@@ -7,6 +7,7 @@ Also says which files a run should have left behind and did not.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +22,7 @@ from checker.ingest.lines import Files, Problems
 from checker.ingest.source import Ingested, Source, files_in, why
 from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
-from harness.formats.run_info import FIELDS, understood
+from harness.formats.run_info import FIELDS, understood, unknown_promises
 from nemesis.formats.fault_log import FaultLine
 from node.formats.json_input import JsonReader, Unreadable, decode, read_bytes
 from node.formats.trace import METADATA_PARTITION
@@ -29,6 +30,8 @@ from node.formats.trace import METADATA_PARTITION
 _Form = TypeVar("_Form", bound=msgspec.Struct)
 
 
+_AFTERWARDS_US: Final = 60_000_000
+"""How long after the end of a run its last processes may still end."""
 ACTIONS: Final = {
     "inject": FaultAction.INJECT,
     "heal": FaultAction.HEAL,
@@ -54,6 +57,14 @@ def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> R
     info, sentences = understood(known, _OF_RUN_INFO)
     for sentence in sentences:
         problems.add("run.json", sentence)
+    unknown = unknown_promises(known)
+    for name in unknown:
+        problems.add(
+            "run.json",
+            f"run.json: the promise has a field '{name}' that is not known (docs/checks.md lists "
+            "them): what the system promises is not understood.",
+        )
+    info["promise_understood"] = not unknown
     info["declared"] = "capabilities" in info
     fields: dict[str, Any] = info | {"run": info.get("run") or folder.name}
     drawn, faults = schedule.get("drawn"), schedule.get("faults")
@@ -62,6 +73,8 @@ def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> R
         fields["faults"] = tuple(
             str(fault.get("what", "?")) if isinstance(fault, dict) else "?" for fault in faults
         )
+    if why := _of_another_run(known, folder, files):
+        problems.add("schedule.json", why)
     workload = schedule.get("workload")
     workload = workload if isinstance(workload, dict) else {}
     operations = workload.get("operations")
@@ -74,6 +87,38 @@ def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> R
     drawn_clients = any(workload.get(name) != 0 for name in ("clients", "consumers"))
     fields["scripted"] = bool(fields.get("operations")) and not drawn_clients
     return RunMeta(**fields)
+
+
+def _of_another_run(known: dict[str, Any], folder: Path, files: Files | None) -> str:
+    """Say that the schedule is not the one that run.json names; "" if it is, or none is named."""
+    named = known.get("schedule_digest")
+    if not isinstance(named, str) or not named:
+        return ""
+    try:
+        text = read_bytes(folder / "schedule.json") if files is None else files["schedule.json"]
+        assert isinstance(text, bytes), "one value, and not lines"
+        found = hashlib.sha256(msgspec.json.encode(decode(text, Any), order="sorted") + b"\n")
+    except (OSError, KeyError, Unreadable):
+        return f"schedule.json is missing or unreadable, and run.json names schedule {named}."
+    digest = found.hexdigest()[: len(named)]
+    if digest == named:
+        return ""
+    return f"schedule.json is schedule {digest}, and run.json names schedule {named}."
+
+
+def _outside_the_run(name: str, times: Iterable[int], into: Ingested) -> None:
+    """Report a file that tells of times at which the run had not begun, or was over."""
+    phases = into.meta.phases
+    if not phases.start_us or not phases.end_us or into.meta.source:
+        return
+    for t_us in times:
+        if not phases.start_us <= t_us <= phases.end_us + _AFTERWARDS_US:
+            into.problems.add(
+                name,
+                f"{name} tells of {t_us} us, and the run lasted from {phases.start_us} to "
+                f"{phases.end_us} us: it may be of another run.",
+            )
+            return
 
 
 def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, Any] | None:
@@ -108,6 +153,16 @@ def read_head(source: Source, into: Ingested) -> None:
     faults = list(_lines(source, "faults.jsonl", FaultLine, into))
     exits = list(_lines(source, "exits.jsonl", Exit, into))
     _untold_exits((each for _, each in exits), into)
+    _outside_the_run("faults.jsonl", (fault.t_us for _, fault in faults), into)
+    _outside_the_run("exits.jsonl", (each.t_us for _, each in exits), into)
+    for number, fault in faults:
+        known = meta.faults[fault.fault : fault.fault + 1] if fault.fault >= 0 else (fault.what,)
+        if known != (fault.what,):
+            into.problems.add(
+                "faults.jsonl",
+                f"faults.jsonl line {number} tells of fault {fault.fault} ({fault.what}), which "
+                "schedule.json does not have.",
+            )
     if into.counts:
         lines = (
             msgspec.structs.replace(f, **{n: getattr(f, n) or 0 for n in ("dropped", "delayed")})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -15,13 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from checker.evidence.facts import (
+    AT_END,
+    CLOCK_BACK,
     COMPLETE,
     FINAL,
-    POLL_OP,
-    PROVED,
+    FINALS,
+    OVERLAP,
     REBALANCED,
-    SEND_OP,
     TRANSACTIONS,
+    UNCOMMITTED,
     Kind,
     Outcome,
 )
@@ -58,6 +61,12 @@ _strict_lines = strict.decode_lines
 _lenient = JsonReader(Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
+_READ_FLAGS: Final = {
+    "final": FINAL,
+    "rebalanced": REBALANCED,
+    "uncommitted": UNCOMMITTED,
+    "at_end": AT_END,
+}
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
 
 
@@ -76,12 +85,19 @@ class Reader(FileReader):
         self.used: dict[int, set[str]] = {}
         # operations of unknown outcome that sent to several partitions
         self.unknown: dict[int, list[Send]] = {}
-        self.transactions = False
+        # what the history is, as flags of its fact
+        self.flags = 0
+        # the time and number of every invocation, in order of line; by process the first and the
+        # last operation; whether their numbers rise in that order
+        self.invoked: list[tuple[int, int]] = []
+        self.first_op: dict[int, int] = {}
+        self.last_op: dict[int, int] = {}
+        self.in_turn = True
         self.ops: list[tuple[Any, ...]] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
-        self.rebalanced: list[bool] = []
         self.moves: list[tuple[Op, int, int, tuple[str, ...]]] = []
+        self.isolation = into.meta.promise.isolation
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
 
@@ -129,6 +145,7 @@ class Reader(FileReader):
             self.damage(f"line {number}: {gap}.")
         last = self.last_us.get(op.process, op.t_us)
         if op.t_us < last:
+            self.flags |= CLOCK_BACK
             self.problem(
                 "time",
                 f"line {number}: time goes back by {last - op.t_us} us within "
@@ -136,6 +153,7 @@ class Reader(FileReader):
             )
         self.last_us[op.process] = op.t_us
         if op.type == "invoke":
+            self.note_turn(op)
             if op.op in self.open or op.op in self.completed:
                 self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
                 self.lines_lost = True
@@ -158,8 +176,30 @@ class Reader(FileReader):
                 f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
                 f"but was invoked as {invoked.f} of process {invoked.process}.",
             )
+        elif invoked is not None and self.last_op[op.process] != op.op:
+            self.note_overlap(number, op)
         self.completed.add(op.op)
         self.add(invoked, op)
+
+    def note_turn(self, op: Op) -> None:
+        """Remember that a process invoked an operation."""
+        self.invoked.append((op.t_us, op.op))
+        last = self.last_op.get(op.process)
+        if last is None:
+            self.first_op[op.process] = op.op
+        elif last > op.op:
+            self.in_turn = False
+        self.last_op[op.process] = op.op
+
+    def note_overlap(self, number: int, op: Op) -> None:
+        """Report an operation that ends after its process invoked another."""
+        self.flags |= OVERLAP
+        self.problem(
+            "overlap",
+            f"line {number}: operation {op.op} ends after its process {op.process} invoked "
+            f"operation {self.last_op[op.process]}. A process does one operation after another: "
+            "give each thread a process number of its own.",
+        )
 
     def is_awaited(self, number: int, op: Op) -> bool:
         """Whether the invocation of this completion may still come; if not, that is a problem."""
@@ -205,8 +245,11 @@ class Reader(FileReader):
         common = (op.process, op.client)
         final = op.final or (done is not None and done.final)
         sends = _sends(invoked, done)
-        reads = done.reads if done else ()
-        self.transactions |= len(sends) > 1 or bool(sends and reads)
+        reads = (done or op).reads
+        if len(sends) > 1 or (sends and reads):
+            self.flags |= TRANSACTIONS
+        if final and op.f in ("poll", "txn"):
+            self.flags |= FINALS
         if outcome == "info" and len({send.partition for send in sends}) > 1:
             self.unknown[op.op] = list(sends)
         used = self.used.setdefault(op.process, set())
@@ -229,10 +272,12 @@ class Reader(FileReader):
                     send.offset,
                 )
             )
+        isolation = (done.isolation if done else "") or op.isolation or self.isolation
+        uncommitted = isolation == "read_uncommitted"
         for seq, read in enumerate(reads):
-            assert done is not None
             used.add(read.partition)
             of_all = (read.partition, *common, read.node, final, outcome, begun, ended)
+            said = bool(done and read.partition in done.rebalanced), uncommitted, read.at_end
             runs: tuple[RecordRun, ...] = read.records or _NO_RECORDS
             for index, run in enumerate(runs):
                 polled += run.count
@@ -248,9 +293,9 @@ class Reader(FileReader):
                         run.value,
                         run.count,
                         run.epoch,
+                        *said,
                     )
                 )
-            self.rebalanced += [read.partition in done.rebalanced] * len(runs)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
@@ -330,34 +375,36 @@ def read_history(source: Source, into: Ingested) -> None:
 
 
 def rows_of(
-    reader: Reader, certain: Set[int], wanted: Set[str]
+    reader: Reader, certain: Mapping[int, int], wanted: Set[str]
 ) -> dict[str, Iterable[tuple[Any, ...]]]:
     """The rows of the tables of a history, without the name of its run."""
     made: dict[str, Iterable[tuple[Any, ...]]] = {
         "ops": reader.ops,
-        "sends": ((*row, row[0] in certain) for row in reader.sends),
-        "reads": ((*row, flag) for row, flag in zip(reader.reads, reader.rebalanced, strict=True)),
+        "sends": ((*row, certain.get(row[0], -1)) for row in reader.sends),
+        "reads": reader.reads,
         "assigns": ((*row[:5], *map(bool, row[5:])) for row in reader.resets()),
     }
     return {name: rows for name, rows in made.items() if name in wanted}
 
 
-def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBatch]:
+def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
     """The same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
+    # Also a partition that was only ever assigned has a history.
+    seen = seen.union(*(kept for _, _, _, kept in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
     whole = 0 if reader.damaged or not reader.into.meta.history_whole else COMPLETE
-    several = TRANSACTIONS if reader.transactions else 0
     make = reader.into.make
-    yield make(run, Kind.HISTORY, partitions, flags=whole | several)
+    yield make(run, Kind.HISTORY, partitions, flags=whole | reader.flags)
+    turns = _turns(reader)
     if ops := _columns("ops", reader.ops):
-        code = {"send": SEND_OP, "poll": POLL_OP}
         yield from downsample_operations(
             run,
-            reader.into.meta.phases,
+            reader.into.meta,
             invoke_us=np.array(ops["invoke_us"]),
             complete_us=np.array(ops["complete_us"]),
-            kind=np.array([code.get(f, 0) for f in ops["f"]]),
+            sent=np.array(ops["sent"]),
+            polled=np.array(ops["polled"]),
             outcome=np.array(_codes(ops["outcome"])),
             step=np.array(ops["step"]),
             make=make,
@@ -367,9 +414,10 @@ def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBat
             run,
             Kind.SEND,
             sends["partition"],
-            **{fact: sends[name] for fact, name in SEND_COLUMNS.items()},
+            **{fact: sends[name] for fact, name in SEND_COLUMNS.items() if name in sends},
             outcome=_codes(sends["outcome"]),
-            flags=[PROVED if op in certain else 0 for op in sends["op"]] if certain else 0,
+            **({"leo": [certain.get(op, -1) for op in sends["op"]]} if certain else {}),
+            **_turns_of(turns, sends["op"]),
         )
     if reads := _columns("reads", reader.reads):
         yield make(
@@ -378,7 +426,8 @@ def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBat
             reads["partition"],
             **{fact: reads[name] for fact, name in READ_COLUMNS.items()},
             outcome=_codes(reads["outcome"]),
-            flags=_flags(reads["final"], reader.rebalanced),
+            flags=_flags(reads),
+            **_turns_of(turns, reads["op"]),
         )
     if resets := _columns("assigns", list(reader.resets())):
         yield make(
@@ -388,7 +437,22 @@ def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBat
             **{fact: resets[name] for fact, name in RESET_COLUMNS.items()},
             value=resets["subscribed"],
             count=resets["named"],
+            **_turns_of(turns, resets["op"]),
         )
+
+
+def _turns(reader: Reader) -> dict[int, int]:
+    """Return the place of each operation in order of time, and of line; nothing where the numbers
+    of the operations of each process rise in that order."""
+    if reader.in_turn:
+        return {}
+    in_order = sorted(reader.invoked, key=itemgetter(0))
+    return {op: place for place, (_, op) in enumerate(in_order)}
+
+
+def _turns_of(turns: Mapping[int, int], ops: Sequence[int]) -> dict[str, list[int]]:
+    """The turns of these operations as a column, if there are turns."""
+    return {"turn": [turns.get(op, -1) for op in ops]} if turns else {}
 
 
 def _columns(table: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
@@ -400,24 +464,25 @@ def _codes(outcomes: tuple[str, ...]) -> list[int]:
     return [_OUTCOMES[o] for o in outcomes]
 
 
-def _proved(reader: Reader) -> set[int]:
-    """Operations of unknown outcome that a read of any of their partitions proves."""
+def _proved(reader: Reader) -> dict[int, int]:
+    """Return the operations of unknown outcome that a read of any of their partitions proves, each
+    with the time when the first such read ended."""
     if not reader.unknown:
-        return set()
-    # Columns of a row of reads: partition 3, outcome 8, value 14, count 15.
-    runs = ((row[3], row[14], row[15]) for row in reader.reads if row[8] == "ok")
+        return {}
+    # Columns of a row of reads: partition 3, outcome 8, end 10, value 14, count 15.
+    runs = ((row[3], row[14], row[15], row[10]) for row in reader.reads if row[8] == "ok")
     return _implied_commits(reader.unknown, runs)
 
 
 def _implied_commits(
-    unknown: Mapping[int, Sequence[Send]], runs: Iterable[tuple[str, int, int]]
-) -> set[int]:
+    unknown: Mapping[int, Sequence[Send]], runs: Iterable[tuple[str, int, int, int]]
+) -> dict[int, int]:
     """Which operations of unknown outcome took effect after all: one visible record proves its
     whole operation.
 
     Inside a partition the checks see that themselves (`checker.evidence.contents`). `unknown` says
     what operations sent that wrote to several partitions; `runs` are the records that ok reads
-    returned: partition, first value, count.
+    returned: partition, first value, count, time.
     """
     claims: dict[str, list[tuple[int, int]]] = {}
     for op, sends in unknown.items():
@@ -427,18 +492,19 @@ def _implied_commits(
             )
     for claimed in claims.values():
         claimed.sort()
-    found: set[int] = set()
-    for partition, value, count in runs:
+    found: dict[int, int] = {}
+    for partition, value, count, t_us in runs:
         claimed = claims.get(partition, [])
         at = bisect_left(claimed, (value,))
         while at < len(claimed) and claimed[at][0] < value + count:
-            found.add(claimed[at][1])
+            op = claimed[at][1]
+            found[op] = min(t_us, found.get(op, t_us))
             at += 1
     return found
 
 
-def _flags(final: tuple[bool, ...], rebalanced: list[bool]) -> list[int]:
-    return [
-        (FINAL if f else 0) | (REBALANCED if r else 0)
-        for f, r in zip(final, rebalanced, strict=True)
-    ]
+def _flags(reads: Mapping[str, Sequence[Any]]) -> list[int]:
+    made = np.zeros(len(reads["final"]), np.int64)
+    for name, bit in _READ_FLAGS.items():
+        made |= np.array(reads[name], np.int64) * bit
+    return made.tolist()

@@ -48,6 +48,8 @@ class Part:
     invoked: I64
     first_us: dict[int, int]
     last_us: dict[int, int]
+    first_op: dict[int, int]
+    last_op: dict[int, int]
     used: dict[int, set[str]]
     moves: list[tuple[Op, int, int, tuple[str, ...]]]
     # the number that the writer gave the first line, and the one after the last
@@ -68,13 +70,13 @@ class _PartReader(Reader):
         self.awaited: list[Op] = []
         self.numbers = LineNumbers(None)
         self.first_us: dict[int, int] = {}
-        self.invoked: list[int] = []
+        self.numbers_invoked: list[int] = []
 
     def take(self, number: int, op: Op) -> None:
         """One line."""
         self.first_us.setdefault(op.process, op.t_us)
         if op.type == "invoke":
-            self.invoked.append(op.op)
+            self.numbers_invoked.append(op.op)
         super().take(number, op)
 
     def take_columns(self, columns: HistoryColumns) -> None:
@@ -86,8 +88,9 @@ class _PartReader(Reader):
             op = self._op(columns, row)
             self.open[op.op] = op
         self.awaited += [self._op(columns, row) for row in columns.awaited.tolist()]
-        self.invoked = columns.invoked.tolist()
+        self.numbers_invoked = columns.invoked.tolist()
         self.first_us, self.last_us = columns.first_us, columns.last_us
+        self.first_op, self.last_op = columns.first_op, columns.last_op
         self.numbers.first, self.numbers.next = columns.numbers
         for process, used in columns.used.items():
             self.used.setdefault(process, set()).update(used)
@@ -99,6 +102,8 @@ class _PartReader(Reader):
 
     def is_awaited(self, number: int, op: Op) -> bool:
         """It is joined with its invocation later, or found to have none."""
+        if op.process in self.last_op:
+            self.note_overlap(number, op)
         self.awaited.append(op)
         return True
 
@@ -114,7 +119,13 @@ def read_part(
     made: dict[str, pa.Table] = {}
     try:
         text = b"".join(_blocks(source.path, begin, end))
-        if (columns := read_columns(text, known.run, reader.origin_us)) is not None:
+        columns = read_columns(
+            text,
+            known.run,
+            reader.origin_us,
+            uncommitted=known.promise.isolation == "read_uncommitted",
+        )
+        if columns is not None:
             reader.take_columns(columns)
             made = columns.tables
         else:
@@ -123,7 +134,8 @@ def read_part(
     except OSError:
         reader.damaged = True
     plain = not reader.damaged and not into.problems and not into.problems.notes
-    plain = plain and not reader.unknown and not reader.lines_lost
+    plain = plain and not reader.unknown and not reader.lines_lost and reader.in_turn
+    plain = plain and all(reader.last_op[op.process] == op.op for op in reader.open.values())
     if plain:
         _write(reader, folder, number, made)
     return Part(
@@ -131,9 +143,11 @@ def read_part(
         plain,
         [*reader.open.values()],
         reader.awaited,
-        _ranges(reader.invoked),
+        _ranges(reader.numbers_invoked),
         reader.first_us,
         reader.last_us,
+        reader.first_op,
+        reader.last_op,
         reader.used,
         reader.moves,
         (reader.numbers.first, reader.numbers.next),
@@ -183,6 +197,9 @@ def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) ->
         if any(reader.last_us.get(p, t_us) > t_us for p, t_us in part.first_us.items()):
             return False
         reader.last_us.update(part.last_us)
+        if any(reader.last_op.get(p, -1) > op for p, op in part.first_op.items()):
+            return False
+        reader.last_op.update(part.last_op)
         for op in part.awaited:
             invoked = reader.open.pop(op.op, None)
             if invoked is None or (invoked.process, invoked.f) != (op.process, op.f):
@@ -215,7 +232,7 @@ def _write(
     are known."""
     wanted = {*_WRITTEN, "assigns"} if every else _WRITTEN
     run = reader.into.meta.run
-    for name, rows in rows_of(reader, frozenset(), wanted).items():
+    for name, rows in rows_of(reader, {}, wanted).items():
         table = tables.from_rows(name, ((run, *row) for row in rows))
         if made and name in made:
             table = pa.concat_tables([made[name], table])

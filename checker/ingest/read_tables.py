@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checker.evidence.facts import (
+    AT_END,
     COMPLETE,
     FINAL,
-    PROVED,
+    FINALS,
     REBALANCED,
     TRANSACTIONS,
+    UNCOMMITTED,
     Kind,
     block,
     columns_block,
@@ -34,10 +36,10 @@ from node.formats.trace import METADATA_PARTITION
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
 ROWS_PER_SOURCE: Final = 1_000_000
 
-# Tables of an earlier version lack these; no operation of theirs was the schedule's own.
-_MAY_LACK: Final = ("step",)
+# Tables of an earlier version lack these, which say nothing there.
+_MAY_LACK: Final = ("step", "proved_us", "uncommitted", "at_end")
 _NOT_WANTED: Final = ("run", "error")
-_NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
+_NOT_WANTED_OF_OPS: Final = ("op", "process")
 DAMAGED: Final = (OSError, pa.ArrowException, ValueError)
 """What reading a table raises that is not as it was written. A name of a column that is no text is
 a ValueError."""
@@ -136,36 +138,41 @@ def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordB
 
 
 Made = tuple[list[pa.RecordBatch], int]
+_FLAGS: Final = {
+    "final": FINAL,
+    "rebalanced": REBALANCED,
+    "uncommitted": UNCOMMITTED,
+    "at_end": AT_END,
+}
 
 
 def _ops(run: int, table: Table, into: Ingested) -> Made:
     """Of all operations only what checks of a whole run rest on."""
     made = downsample_operations(
         run,
-        into.meta.phases,
+        into.meta,
         invoke_us=table.numbers("invoke_us"),
         complete_us=table.numbers("complete_us"),
-        kind=table.codes("f"),
+        sent=table.numbers("sent"),
+        polled=table.numbers("polled"),
         outcome=table.codes("outcome"),
         step=table.numbers("step"),
     )
     both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
-    return made, TRANSACTIONS if both else 0
+    finals = bool(table.bits({"final": FINAL}))
+    return made, (TRANSACTIONS if both else 0) | (FINALS if finals else 0)
 
 
 def _sends(run: int, table: Table, into: Ingested) -> Made:
     columns = table.given(SEND_COLUMNS)
-    columns |= {"outcome": table.codes("outcome"), **table.bits({"proved": PROVED})}
+    columns["outcome"] = table.codes("outcome")
     several = table.column("seq") is not None
     return _facts(run, Kind.SEND, table, columns), TRANSACTIONS if several else 0
 
 
 def _reads(run: int, table: Table, into: Ingested) -> Made:
     columns = table.given(READ_COLUMNS)
-    columns |= {
-        "outcome": table.codes("outcome"),
-        **table.bits({"final": FINAL, "rebalanced": REBALANCED}),
-    }
+    columns |= {"outcome": table.codes("outcome"), **table.bits(_FLAGS)}
     return _facts(run, Kind.READ, table, columns), 0
 
 

@@ -233,7 +233,14 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
         by_event.setdefault(each["event"], []).append(each)
         numbers.setdefault(each["event"], []).append(number)
     flag, make = 0 if reader.damaged else COMPLETE, reader.into.make
-    yield make(run, Kind.TRACE_FILE, sorted(partitions), node=reader.node, flags=flag)
+    yield make(
+        run,
+        Kind.TRACE_FILE,
+        sorted(partitions),
+        node=reader.node,
+        flags=flag,
+        value=reader.incarnation,
+    )
     for name, (kind, columns) in _EVENTS.items():
         if events := by_event.get(name):
             field = itemgetter if name in plain else attrgetter

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checker.evidence.facts import I64, POLL_OP, SEND_OP, Outcome
+from checker.evidence.facts import I64, Outcome
 
 # A column that has this value in all rows says nothing.
 SILENT: Final[dict[str, Any]] = {
@@ -18,10 +18,12 @@ SILENT: Final[dict[str, Any]] = {
     "hw": -1,
     "start": -1,
     "complete_us": -1,
-    "proved": False,
+    "proved_us": -1,
     "final": False,
     "step": -1,
     "rebalanced": False,
+    "uncommitted": False,
+    "at_end": False,
     "subscribed": False,
     "named": False,
 }
@@ -37,6 +39,7 @@ SEND_COLUMNS: Final = {
     "offset": "offset",
     "value": "value",
     "count": "count",
+    "leo": "proved_us",
 }
 READ_COLUMNS: Final = {
     **{name: name for name in ("op", "seq", "idx", "process", "client", "node")},
@@ -47,8 +50,7 @@ READ_COLUMNS: Final = {
 }
 RESET_COLUMNS: Final = {"op": "op", "process": "process", "t0": "invoke_us", "t1": "complete_us"}
 _CODES: Final[dict[str, dict[str | None, int]]] = {
-    "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL},
-    "f": {"send": SEND_OP, "poll": POLL_OP},
+    "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 }
 
 

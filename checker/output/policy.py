@@ -31,6 +31,8 @@ def excuse(needs: Needs, promise: Promise) -> str:
     if needs is Needs.CLEAN_ELECTION and promise.unclean_election:
         return "unclean elections are switched on"
     if needs is Needs.APPENDED_ONCE:
+        if promise.delivery == "at-least-once":
+            return "with at-least-once a producer sends again what may have been appended"
         # Without retries nothing is ever sent twice. With them a record that was lost comes again.
         needs = Needs.COMMITTED_STAYS if promise.idempotent else Needs.NOTHING
     if not promise.disks_kept and needs in _OF_DISKS:
@@ -66,6 +68,7 @@ def apply(anomaly: Anomaly, meta: RunMeta, *, damaged: bool = False) -> Anomaly:
         return anomaly
     allowed = _INFORMATION.get(anomaly.name) or excuse(needs, meta.promise)
     verdict = Verdict.VALID if allowed else Verdict.INVALID
-    if verdict is Verdict.INVALID and (damaged or is_explained_by_silence(anomaly.name, meta)):
+    doubtful = damaged or not meta.promise_understood
+    if verdict is Verdict.INVALID and (doubtful or is_explained_by_silence(anomaly.name, meta)):
         verdict = Verdict.UNKNOWN
     return msgspec.structs.replace(anomaly, verdict=verdict, allowed=allowed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import naive_log
 
-from harness.systems.adapter import Adapter, LogSlice, Refused, Roles
+from floodmark import Adapter, LogSlice, Refused, Roles
 
 LIMIT_S = 1.0
 

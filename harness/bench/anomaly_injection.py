@@ -155,6 +155,8 @@ def _poll_skip(at: Stretch) -> None:
     kept = at.own.record_poll != gone
     polls = np.arange(len(at.own.t0)) != gone
     renumbered = np.cumsum(polls) - 1
+    # It does not say that it was asked to begin there.
+    at.own.start[gone + 1 : gone + 2] = -1
     at.own = at.own._replace(
         **{n: getattr(at.own, n)[polls] for n in ("t0", "t1", "process", "start", "hw")},
         record_poll=renumbered[at.own.record_poll[kept]],
@@ -167,7 +169,7 @@ def _poll_skip(at: Stretch) -> None:
 def _poll_back(at: Stretch) -> None:
     poll = at.poll()
     here, later = (np.flatnonzero(at.own.record_poll == p) for p in (poll, poll + 1))
-    at.own.start[poll + 1] = at.own.start[poll]
+    at.own.start[poll + 1 : poll + 3] = -1
     at.own.record_offset[later] = at.own.record_offset[here]
     at.own.record_value[later] = at.own.record_value[here]
     first = int(at.own.record_offset[here[0]])
@@ -186,6 +188,7 @@ def _hole(at: Stretch) -> None:
     poll = at.poll()
     at.own.start[poll] -= 1
     at.expect("offset-hole", int(at.own.start[poll]))
+    at.expect("poll-skip", int(at.own.start[poll]) + 1)
 
 
 INJECTIONS: Final[dict[str, Callable[[Stretch], None]]] = {

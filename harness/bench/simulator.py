@@ -32,13 +32,12 @@ from node.core.protocol import protocol as protocol_of
 from node.formats.errors import UsageError
 
 PARTS: Final = ("core", "world", "clients", "invariants", "checker")
-"""`core`: the brokers; `clients`: sessions and workload; `invariants`: the invariant checker and
-coverage; `checker`: the offline checker; `world`: all else."""
+"""`core`: the brokers; `clients`: sessions and workload; `invariants`: the invariant checker;
+`checker`: the offline checker; `world`: all else."""
 _SAMPLE_S: Final = 0.001
 _PART_OF: Final = {
     "/node/core/": "core",
     "/harness/sim/invariant_checker.py": "invariants",
-    "/harness/sim/coverage.py": "invariants",
     "/harness/sim/folder.py": "checker",
     "/checker/": "checker",
     "/harness/clients/": "clients",

@@ -108,7 +108,7 @@ class TableWriter:
             "value": sends.value,
             "count": 1,
             "offset": sends.stated,
-            "proved": False,
+            "proved_us": -1,
         }
         self._write("sends", len(op), columns, order)
 
@@ -151,6 +151,8 @@ class TableWriter:
             "count": 1,
             "epoch": -1,
             "rebalanced": False,
+            "uncommitted": False,
+            "at_end": False,
         }
         self._write("reads", len(order), columns, order)
 

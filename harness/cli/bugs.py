@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.common import Jobs, Json, Page, Quiet, Workers, print_json, results_in
-from harness.cli.values import SEED, WEEK_S, Number, Whole, taking
+from harness.cli.common import Jobs, Json, Page, Quiet, Workers, print_json, print_table, results_in
+from harness.cli.values import WEEK_S, Number, Whole, taking
 
 app = typer.Typer(
     invoke_without_command=True, help="List the known bugs; `bugs find` searches for each of them."
@@ -16,13 +16,17 @@ app = typer.Typer(
 
 
 @app.callback()
-def bugs(context: typer.Context) -> None:
+def bugs(context: typer.Context, json: Json = False) -> None:
     """List the known bugs that `--bug` can turn on."""
     from node.core.bugs import KNOWN_BUGS
 
     if context.invoked_subcommand is None:
-        for bug in KNOWN_BUGS:
-            print(f"{bug.name} ({bug.code}): {bug.summary}; seen in {bug.seen_in}")
+        rows = [
+            (b.name, b.code, f"{b.breaks} under {b.protocol}", f"{b.summary} ({b.seen_in})")
+            for b in KNOWN_BUGS
+        ]
+        columns = ("bug", "code", "breaks", "change of the broker (seen in)")
+        print_table(columns, rows, json=json)
 
 
 @app.command()
@@ -80,27 +84,19 @@ def find(
     jobs: Jobs = 0,
     store: Annotated[Path, results_in("they", "known-bugs/ or known-losses/")] = Path("store"),
     page: Page = None,
-    compare: Annotated[
-        str,
-        typer.Option(
-            help="Compare engines (plain,random,guided) by their time to each bug, or tell that of "
-            "one; nothing is shrunk."
-        ),
-    ] = "",
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
     """Search for every known bug, or known loss of other systems, without hints.
 
     Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was found
-    and no correct protocol broke a promise, else 1; 0 for a comparison.
+    and no correct protocol broke a promise, else 1.
     """
     if system is not None:
         return _find_losses(system, only, budget, seeds, jobs, store, page, quiet=quiet, json=json)
     from harness.runs.progress import Progress
-    from harness.search import known_bugs_table, time_to_bug
-    from harness.search.bug_search import BugSearchRequest, compare_engines, find_bugs
-    from node.formats.files import write_whole
+    from harness.search import known_bugs_table
+    from harness.search.bug_search import BugSearchRequest, find_bugs
 
     request = BugSearchRequest(
         only=tuple(only or ()),
@@ -114,18 +110,6 @@ def find(
         page=page,
         quiet=quiet,
     )
-    if compare:
-        engines = time_to_bug.engines_of(compare)
-        with Progress(quiet=quiet) as progress:
-            times = compare_engines(request, engines, progress)
-        table = time_to_bug.as_markdown(times, engines)
-        if page is not None:
-            write_whole(page, table.encode())
-        if json:
-            print_json(times)
-        else:
-            print(table, end="")
-        return 0
     with Progress(quiet=quiet) as progress:
         result = find_bugs(request, progress)
     if json:
@@ -177,36 +161,6 @@ def _find_losses(
         print(losses_table.as_text(rows, made))
     found = {one.code for one in made if one.found}
     return 0 if all(row.code in found for row in rows) else 2 if interrupts.asked else 1
-
-
-@app.command()
-def judges(
-    bug: Annotated[
-        list[str] | None, typer.Option(help="Turn this known bug on, by name or code; repeatable.")
-    ] = None,
-    schedules: Annotated[
-        int, typer.Option(**taking(Whole(1, 10**9)), help="How many drawn schedules to judge.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option(**taking(SEED), help="Seed of the schedules.")] = 0,
-    first: Annotated[
-        int, typer.Option(**taking(Whole(0, 10**9)), help="Number of the first schedule.")
-    ] = 0,
-    json: Json = False,
-) -> int:
-    """Judge drawn schedules by our checks and by the invariants of the KIP-966 model.
-
-    Exit code: 0 when both judges agree on each schedule, else 1.
-    """
-    from harness.search.two_judges import compare_judges, in_words
-    from node.core.bugs import canonical
-
-    names = tuple(canonical(name) for name in bug or ())
-    compared = compare_judges(names, seed, first, schedules)
-    if json:
-        print_json(compared)
-    else:
-        print(in_words(compared))
-    return 1 if compared.disagreements else 0
 
 
 @app.command(name="explore")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from harness.cli.values import CORES, WORKERS, HeapSize, Whole, WritableFile, WritableFolder, taking
+
+_TABLE_WIDTH: Final = 160
 
 Master = Annotated[
     str | None, typer.Option(help="URL of a Spark cluster [default: Spark on this machine].")
@@ -80,6 +83,24 @@ def print_json(value: Any) -> None:
     import msgspec
 
     print(msgspec.json.encode(value).decode())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, json: bool) -> None:
+    """Print rows of text as a table as wide as the terminal, or as a JSON list of objects."""
+    if json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for row in rows:
+        table.add_row(*row)
+    # A file or a pipe has no width of its own.
+    width = None if sys.stdout.isatty() else _TABLE_WIDTH
+    Console(markup=False, highlight=False, emoji=False, width=width).print(table)
 
 
 def worker_count(cores: int) -> int:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from harness.cli.common import Json, print_table
 
-def faults() -> None:
-    """List the kinds of faults that a drawn storm can contain."""
-    from nemesis.faults import aliases, storm_kinds
 
-    print("\n".join(storm_kinds()))
-    for alias, kinds in aliases().items():
-        print(f"{alias} = {', '.join(kinds)}")
+def faults(json: Json = False) -> None:
+    """List the kinds of faults: what each does, and which groups have it."""
+    from nemesis.faults import KINDS, aliases, storm_kinds
+
+    groups = {kind: [name for name, kinds in aliases().items() if kind in kinds] for kind in KINDS}
+    drawn = storm_kinds()
+    rows = [
+        (
+            name,
+            " ".join((kind.__doc__ or "").partition("\n\n")[0].split()),
+            ", ".join(groups[name]) if name in drawn else "schedules only",
+        )
+        for name, kind in KINDS.items()
+    ]
+    print_table(("fault", "effect", "in"), rows, json=json)

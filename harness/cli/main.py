@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
+from floodmark import __version__
 from harness import cli
 from harness.cli.common import tell
 from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, exit_code_of
@@ -27,11 +28,13 @@ _NO_COMMANDS: Final = ("__main__", "common", "exit_codes", "main", "values")
 _TYPERS_INTERRUPTED: Final = 130
 """What Typer makes of a KeyboardInterrupt; no command has this code."""
 _SUMMARIES: Final = {
+    "demo": "Lose a write of an old Kafka, show how, and run the repaired protocol beside it.",
     "run": "Run a cluster through a storm of faults and judge it.",
     "check": "Judge run folders, stores or histories of other tools.",
     "report": "Build the HTML page of runs and findings.",
     "explore": "Explore everything that can happen within bounds.",
     "search": "Search for a schedule that breaks a protocol, or a system of real processes.",
+    "shrink": "Look for the smallest schedule that fails like a failed run.",
     "replay": "Run a schedule again, simulated or on real processes.",
     "bugs": "List the known bugs; `bugs find` searches for each of them.",
     "nightly": "Search, storm and replay within a budget of time; continue a nightly run "
@@ -39,8 +42,8 @@ _SUMMARIES: Final = {
     "serve": "Browse the runs of a store in a web browser.",
     "bench": "Measure speed on this machine.",
     "systems": "List the systems under test; check an adapter.",
-    "faults": "List the kinds of faults that a drawn storm can contain.",
-    "protocols": "List the replication protocols and what each is known to break.",
+    "faults": "List the kinds of faults: what each does, and which groups have it.",
+    "protocols": "List the replication protocols and the properties that each is known to break.",
 }
 """The commands as `--help` lists them, in the order of use, each with the first sentence of its own
 help. Others follow by name, and are imported for that."""
@@ -60,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
     with plain_output(), ended_by_signals(for_good=arguments is None):
-        code = _run_command([word for word in words if word != DEBUG], debug=debug)
+        code = _run_command([w for w in words if w != DEBUG] or ["--help"], debug=debug)
         sys.stdout.flush()
     raise SystemExit(code)
 
@@ -71,7 +74,6 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
     app = typer.Typer(
         cls=_InOrder,
         add_completion=False,
-        no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         help="Test replicated logs for lost writes. `floodmark run` injects faults into a cluster "
@@ -81,6 +83,9 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
     @app.callback()
     def options(
         debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False,
+        version: Annotated[
+            bool, typer.Option("--version", help="Show the version.", callback=_show_version)
+        ] = False,
     ) -> None:
         """Options of all commands; `--debug` is taken out before, wherever it stands."""
 
@@ -106,6 +111,13 @@ def _add(app: typer.Typer, name: str) -> None:
         app.command(name)(getattr(module, name))
 
 
+def _show_version(wanted: bool) -> None:
+    """Print the version of the installed package, and end."""
+    if wanted:
+        print(f"floodmark {__version__}")
+        raise typer.Exit
+
+
 def _only_listed() -> None:
     """Stands for a command of which nothing but its summary is needed."""
 
@@ -127,6 +139,11 @@ def _run_command(words: list[str], *, debug: bool) -> int:
         code = _TYPERS_INTERRUPTED
     except BrokenPipeError:
         return EXIT_HARNESS
+    except SystemExit as end:
+        # typer takes any broken pipe for that of the output, and ends with what means "invalid".
+        if isinstance(end.__context__, BrokenPipeError):
+            return EXIT_HARNESS
+        raise
     except Exception as error:
         if debug:
             raise

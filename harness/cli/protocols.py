@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from harness.cli.common import Json, print_table
 
-def protocols() -> None:
-    """List the replication protocols and what each is known to break."""
+
+def protocols(json: Json = False) -> None:
+    """List the replication protocols and the properties that each is known to break."""
     from node.core.protocol import REGISTRY
 
-    for protocol in REGISTRY.values():
-        broken = [name for name, expected in protocol.expected if expected == "violable"]
-        known = f"; known to break {', '.join(broken)}" if broken else ""
-        print(f"{protocol.name}: {protocol.citation}{known}")
+    rows = [
+        (
+            protocol.name,
+            protocol.citation,
+            ", ".join(name for name, expected in protocol.expected if expected == "violable"),
+        )
+        for protocol in REGISTRY.values()
+    ]
+    print_table(("protocol", "source", "may break"), rows, json=json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -24,16 +23,11 @@ from harness.cli.common import (
 from harness.cli.values import SEED, WEEK_S, Number, Whole, taking
 
 if TYPE_CHECKING:
-    from harness.search.campaign import Campaign, CampaignResult, Finding
-    from harness.search.deadline import Stop
-    from harness.search.findings import SavedFinding
+    from harness.search.campaign import Campaign
     from harness.search.real.main import SystemSearchRequest
-    from harness.search.real_schedule import RealSchedule
 
 RESERVE: Final = 0.3
 """The share of --seconds that is kept for shrinking and explaining what was found."""
-NO_TIME: Final = "the time was over before a real schedule was found"
-UNFINISHED: Final = " (the time was over before it was the smallest)"
 
 
 def search(
@@ -79,8 +73,8 @@ def search(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How to draw: random, guided (by rare states), pct (late links), hypothesis, and "
-            "to compare with: drawn, plain [default: random]."
+            help="How to draw: random, or to compare with: drawn (repeats no run with another "
+            "end), plain (the faults of a storm) [default: random]."
         ),
     ] = None,
     seed: Annotated[
@@ -234,109 +228,11 @@ def _search_simulated(
     """In simulated worlds."""
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
-    from harness.search import campaign, deadline
+    from harness.search.simulated_search import search_simulated
 
-    seconds = wanted.budget.seconds
-    is_late = deadline.after(seconds)
     output = (lambda line: None) if json else print
     with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
-        finds = _Finds(store / "findings", output, lambda: is_late() or interrupts.asked)
-        progress.phase(f"searching {wanted.subject.protocol}", seconds)
-
-        def report(result: CampaignResult) -> None:
-            progress.tell(_status(result))
-            finds.keep(result)
-
-        if master is None:
-            result = campaign.run(wanted, report, lambda: interrupts.asked)
-        else:
-            from harness.search.spark_campaign import run_on_spark
-
-            result = run_on_spark(wanted, master)
-        output(_summary(result))
-        finds.keep(result)
-        for name, finding in campaign.buckets(result):
-            progress.phase(f"explaining {name}")
-            finds.explain(finding)
+        result, finds = search_simulated(wanted, master, store, interrupts, progress, output)
     if json:
         print_json({"result": result, "findings": [str(f) for f in finds.folders.values()]})
     return 1 if result.findings else 2 if interrupts.asked else 0
-
-
-class _Finds:
-    """The findings of a search on disk, from the moment when they are known; by bucket."""
-
-    def __init__(self, store: Path, output: Callable[[str], None], stop: Stop) -> None:
-        self.folders: dict[str, Path] = {}
-        self._store = store
-        self._output = output
-        self._stop = stop
-
-    def keep(self, result: CampaignResult) -> None:
-        """Write down what is new."""
-        from harness.search import findings
-
-        for finding in result.findings:
-            known = self.folders.get(finding.bucket)
-            self.folders[finding.bucket] = findings.keep(finding, self._store, known)
-            if known is None:
-                self._output(f"found: {finding.bucket} ({self.folders[finding.bucket]})")
-
-    def explain(self, finding: Finding) -> None:
-        """Say why it fails, and look for its form on real processes, while there is time."""
-        from harness.search import findings
-
-        before = self.folders[finding.bucket]
-        saved = findings.save(finding, self._store, before=before, stop=self._stop)
-        self.folders[finding.bucket] = saved.folder
-        self._output("\n".join(_finding_lines(finding, saved)))
-        real = findings.save_real_schedule(finding, saved.folder, stop=self._stop)
-        late = real is None and self._stop()
-        self._output(f"  on real processes: {NO_TIME if late else _real(real, saved)}")
-
-
-def _status(result: CampaignResult) -> str:
-    return (
-        f"{result.schedules:,} schedules, {result.schedules_per_s:.1f}/s, "
-        f"{result.failures:,} failures, {len(result.findings)} kinds; {result.states:,} joint "
-        f"states, the next schedule shows another one with probability {result.unseen:.2f}"
-    )
-
-
-def _summary(result: CampaignResult) -> str:
-    from harness.formats import not_tried
-
-    problems = "".join(f"\n  problem: {problem}" for problem in result.problems[:5])
-    # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
-    kinds = {name.partition("/")[0] for name in result.fault_coverage}
-    never = not_tried.in_words(not_tried.never_met(result.fault_coverage, kinds))
-    pairs = f"\n  never met: {never}" if never else ""
-    return f"{_status(result)} in {result.seconds:.1f} s{pairs}{problems}"
-
-
-def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
-    """A finding for a person, and how to run it again."""
-    from harness.runs.program import command_line
-    from harness.search.explain import as_lines
-
-    yield f"\n{finding.bucket}"
-    yield (
-        f"  found after {finding.schedules_before:,} schedules of one worker, "
-        f"{finding.seconds_before:.1f} s; shrunk in {finding.shrink_tries} runs to "
-        f"{len(finding.smallest.faults)} faults{'' if finding.shrunk else UNFINISHED}"
-    )
-    yield from (f"  {line}" for line in as_lines(saved.explanation))
-    yield f"  replay: {command_line('replay', saved.folder)}"
-    yield f"  page: {command_line('report', saved.folder)}"
-
-
-def _real(real: RealSchedule | None, saved: SavedFinding) -> str:
-    from harness.runs.program import command_line
-    from harness.search.real_schedule import WORLDS
-
-    if real is None:
-        return "no real schedule was found"
-    return (
-        f"{command_line('replay', saved.folder, '--world', 'real', '--times', 10)} "
-        f"(fails in {real.failing_worlds} of {WORLDS} simulated worlds with real latency)"
-    )

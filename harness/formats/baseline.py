@@ -54,8 +54,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
             )
         if fails.verdict == "invalid" and not holds.broken and holds.verdict == "not-exercised":
             return (
-                f"The schedule breaks {fails.name}; under {holds.name} nothing is broken, with too "
-                "few operations to prove more than that."
+                f"{holds.name} keeps the record: the schedule breaks {fails.name} and breaks "
+                f"nothing under {holds.name}. It is too short to prove more than that."
             )
         if holds.verdict == "invalid":
             return (

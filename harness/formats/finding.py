@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from checker.formats.timeline import Sentence
+from checker.formats.story import StoryStep
 from node.formats.bounds import LargeCount, Number, Offset, OptionalTime, Time
 
 FOLDER: Final = "finding"
@@ -53,7 +53,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     storm_us: Time = 0
     partition: str = ""
     offset: Offset = -1
-    sentences: tuple[Sentence, ...] = ()
+    sentences: tuple[StoryStep, ...] = ()
     counterfactuals: tuple[Counterfactual, ...] = ()
     untried: LargeCount = 0
     format: Number = 1

@@ -26,6 +26,7 @@ VALUES_PER_PROCESS: Final = 1 << 32
 """Our own values say who wrote them: process * VALUES_PER_PROCESS + a count."""
 
 OpType = Literal["invoke", "ok", "fail", "info"]
+Isolation = Literal["", "read_committed", "read_uncommitted"]
 OpKind = Literal["send", "poll", "txn", "assign", "subscribe", "crash", "debug-topic-partitions"]
 
 
@@ -58,7 +59,9 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One read of one partition from offset `start`; `hw` and `node` as the answer stated them.
 
-    A record whose payload cannot be understood is reported with a negative value.
+    A record whose payload cannot be understood is reported with a negative value. `at_end`: the
+    system said that the log ended where this answer ends, or, of an answer without records, where
+    it was asked to begin. A poll that only waited in vain says no such thing.
     """
 
     partition: PartitionName
@@ -66,6 +69,7 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     records: tuple[RecordRun, ...] = ()
     hw: Offset = -1
     node: str = ""
+    at_end: bool = False
 
 
 class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -76,7 +80,8 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     offset 0. `partitions` belongs to assign and subscribe; a completion's `rebalanced` names
     partitions that were taken or given while it ran. `error` names why a fail or info happened.
     `step` is the number of the schedule's own operation that this is, -1 for drawn ones. `seq`
-    numbers the lines of a file from 0, without a gap; -1 where nobody numbers them.
+    numbers the lines of a file from 0, without a gap; -1 where nobody numbers them. `isolation` is
+    that of the reads of this operation, where it is not what the run promises.
     """
 
     op: Offset
@@ -93,6 +98,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
     step: Number = -1
     seq: Offset = -1
+    isolation: Isolation = ""
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

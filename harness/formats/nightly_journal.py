@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
-from harness.formats.nightly_run import FOLDER, Bucket, Probability
+from harness.formats.nightly_run import FOLDER, Bucket
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.errors import StorageError
@@ -47,12 +47,9 @@ class Began(JournalRow, tag="began"):
 
 class Searched(JournalRow, tag="search"):
     """A stretch of simulated search on a protocol that is expected to hold. What it found was saved
-    before the line is written; `kept` says where. `states` counts joint states of the cluster, and
-    `unseen` is how probable it was at the end that the next schedule shows another one, by the
-    `independent` ones of the schedules."""
+    before the line is written; `kept` says where."""
 
     protocol: str
-    engine: str
     seed: int
     schedules: LargeCount = 0
     virtual_us: LargeCount = 0
@@ -62,9 +59,6 @@ class Searched(JournalRow, tag="search"):
     fault_coverage: dict[str, LargeCount] = {}
     kept: list[Bucket] = []
     problems: list[str] = []
-    states: LargeCount = 0
-    unseen: Probability = 1.0
-    independent: LargeCount = 0
 
 
 class KnownBugSearched(JournalRow, tag="known-bug"):
@@ -146,6 +140,13 @@ class Lost(JournalRow, tag="lost"):
     sentence: str
 
 
+class Skipped(JournalRow, tag="skipped"):
+    """Work that cannot be done on this machine, or that was given up: `key` names the kind of work,
+    and the sentence says why. It is not tried again in this nightly run."""
+
+    sentence: str
+
+
 class Ended(JournalRow, tag="ended"):
     """The end of a session: finished, stopped, disk-full, or failed (of the harness itself)."""
 
@@ -161,6 +162,7 @@ AnyRow = (
     | Ran
     | Judged
     | Lost
+    | Skipped
     | Ended
 )
 _decoder: Final = JsonReader(cast("type[AnyRow]", AnyRow))

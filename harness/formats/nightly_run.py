@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
@@ -24,9 +24,6 @@ ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
 `none`: a fault without nodes."""
 PHASES: Final = ("in-sync", "isr-short", "leaderless")
 """How the partitions stood, the worst of them: led with the whole ISR, led, without a leader."""
-
-
-Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,26 +139,17 @@ class Totals(msgspec.Struct, kw_only=True):
         return self.schedules / self.search_seconds if self.search_seconds else 0.0
 
 
-class Unseen(msgspec.Struct, kw_only=True):
-    """What the searches of one protocol know of what they have not seen: the most joint states of
-    the cluster that one search met, and how probable it was at its end that the next schedule shows
-    another one: the mean over the `independent` schedules. Of all searches together it is lower."""
-
-    schedules: LargeCount = 0
-    states: LargeCount = 0
-    unseen: Probability = 1.0
-    independent: LargeCount = 0
-
-
 class NightlyRun(msgspec.Struct, kw_only=True):
     """One nightly run. `state`: finished, stopped, disk-full, failed, or running (also of a killed
     one).
 
-    `red` are the reasons why it is not green, one sentence each; `problems` are about the harness.
+    `red` are the reasons why it is red, one sentence each; `uncovered` says which part of the plan
+    has no result, so that the run is neither red nor green. `skipped` says why work could not be
+    done here, by kind of work; `problems` are about the harness.
     `open` are the buckets of earlier nightly runs that should not be, were not met in this run, and
     were not seen fixed either; `proved_nothing` are real runs without a verdict, and why.
-    `coverage` counts faults by `kind/role/phase`, `unseen` is by protocol. `expected` is, by
-    protocol, what is known of each property ("holds", "violable"). `real` is False where no real
+    `coverage` counts faults by `kind/role/phase`. `expected` is, by protocol, what is known of
+    each property ("holds", "violable"). `real` is False where no real
     processes were wanted: then there is no canary.
     """
 
@@ -187,10 +175,11 @@ class NightlyRun(msgspec.Struct, kw_only=True):
     unmet: list[Unmet] = []
     differing: list[str] = []
     coverage: dict[str, LargeCount] = {}
-    unseen: dict[str, Unseen] = {}
     expected: dict[str, dict[str, str]] = {}
     kinds: tuple[str, ...] = ()
     red: list[str] = []
+    uncovered: list[str] = []
+    skipped: dict[str, str] = {}
     open: list[str] = []
     proved_nothing: list[str] = []
     problems: list[str] = []

@@ -1,8 +1,4 @@
-"""What a search or a nightly run has not tried, in words. Pure.
-
-Two kinds: faults that never came while a partition was in some state, and joint states of the
-cluster that no schedule has shown yet (their probability: `harness.search.unseen`).
-"""
+"""The faults that never came while a partition was in some state, in words. Pure."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ ProblemKind = Literal[
     "suspended",
     "interrupted",
     "disk-full",
+    "disk-failed",
+    "no-memory",
     "not-started",
     "phase-failed",
     "not-healed",
@@ -56,8 +58,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     * `hub-ended`, `clients-ended`, `disk-ended`: a part of the harness ended, or can do no more;
     * `node-ended`: a process of the system was ended by a signal that the harness did not send;
     * `suspended`: a process was stopped by a signal that the harness did not send (it goes on);
-    * `interrupted`: Ctrl-C or SIGTERM before the plan of faults was complete;
-    * `disk-full`: a node had to stop because the disk of the host was full;
+    * `interrupted`: Ctrl-C before storm and recovery were complete, or SIGTERM;
+    * `disk-full`: the disk of the host was full;
+    * `disk-failed`: the disk of the host was read-only, failed or was gone;
+    * `no-memory`: a process of the run got no more memory from the host;
     * `not-started`, `phase-failed`, `not-healed`: the harness could not do its part;
     * `too-busy`: the cluster did not recover, or give all final reads, in time, and its processes
       waited for a processor;

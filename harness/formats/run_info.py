@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,7 +22,10 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
     `retention`: the oldest records of a partition may be deleted, but for the newest committed
     `retention_records`. `idempotent`: producers send again what may have been appended, and a
-    record is in a partition once at most.
+    record is in a partition once at most. `compaction`: of records with one key all but the newest
+    may be deleted. `isolation` is what readers ask for: with read_uncommitted they may get records
+    of operations that abort. `delivery`: with at-least-once a producer sends again what may have
+    been appended, and a record may be there several times.
     `words` are those of the vendor of another system, `source` says where they stand.
     """
 
@@ -38,6 +41,9 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     retention: bool = False
     retention_records: LargeCount = 0
     idempotent: bool = False
+    compaction: bool = False
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    delivery: Literal["once", "at-least-once"] = "once"
     words: str = ""
     source: str = ""
 
@@ -140,3 +146,10 @@ def understood(
             except msgspec.ValidationError as error:
                 problems.append(f"run.json: {name} is not understood: {error}.")
     return fields, problems
+
+
+def unknown_promises(found: Mapping[str, Any]) -> list[str]:
+    """Return the fields of the promise in a run.json that no promise has."""
+    promise = found.get("promise")
+    known = Promise.__struct_fields__
+    return [name for name in promise if name not in known] if isinstance(promise, dict) else []

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
+from checker.engine.java import find_java
 from checker.formats.verdict import RunResult
 from harness.formats.nightly_journal import AnyRow
 from harness.nightly.jobs import AnyJob, Digests, do
@@ -27,7 +28,11 @@ from harness.runs.run import Run, RunSettings
 from harness.search import deadline
 from harness.search.real.storms import StormSubject
 from harness.systems import registry
+from nemesis import strace, wall_clocks
+from nemesis.disk import control
 from nemesis.formats.schedule import Schedule
+from nemesis.links import namespaces
+from node.formats.errors import FloodmarkError
 from node.formats.json_input import JsonReader, decode
 
 LOOK_S: Final = 0.2
@@ -101,6 +106,22 @@ class NightlyEnvironment:
     def free_bytes(self) -> int:
         """As the file system says it."""
         return shutil.disk_usage(self._store).free
+
+    def missing_tools(self) -> dict[str, str]:
+        """Return why a tool that some faults or Spark need is not usable here, by its name."""
+        found = {"FUSE": why} if (why := control.why_impossible()) else {}
+        tools: dict[str, Callable[[], object]] = {
+            "libfaketime": wall_clocks.library,
+            "strace": strace.program,
+            "nft": lambda: namespaces.program("nft"),
+            "Java": find_java,
+        }
+        for tool, find in tools.items():
+            try:
+                find()
+            except FloodmarkError as error:
+                found[tool] = str(error)
+        return found
 
     def stopping(self) -> bool:
         """After the first Ctrl-C or SIGTERM."""

@@ -23,7 +23,7 @@ from harness.runs.replay import ReplayRequest, is_met, replay, requested_schedul
 from harness.search import known_bugs
 from harness.search.attempt import Attempt
 from harness.search.campaign import Budget, Campaign, search_alone
-from harness.search.engines import ENGINES, Subject
+from harness.search.engines import Subject, random_engine
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
@@ -42,7 +42,6 @@ class SearchJob(Job, frozen=True, tag="search"):
     is found is saved in `store`, the first `pages` findings with a page."""
 
     protocol: str
-    engine: str
     seed: int
     budget: Budget
     shrink_tries: int
@@ -111,7 +110,6 @@ def compared(job: DeterminismJob, first: Digests, second: Digests) -> Determinis
 def _search(job: SearchJob) -> Searched:
     wanted = Campaign(
         subject=Subject(job.protocol),
-        engine=job.engine,
         seed=job.seed,
         budget=job.budget,
         shrink_tries=job.shrink_tries,
@@ -128,7 +126,6 @@ def _search(job: SearchJob) -> Searched:
     return Searched(
         key=job.key,
         protocol=job.protocol,
-        engine=job.engine,
         seed=job.seed,
         schedules=result.schedules,
         virtual_us=result.virtual_us,
@@ -138,9 +135,6 @@ def _search(job: SearchJob) -> Searched:
         fault_coverage=result.fault_coverage,
         problems=problems,
         kept=kept,
-        states=result.states,
-        unseen=result.unseen,
-        independent=result.independent,
     )
 
 
@@ -163,7 +157,7 @@ def _digests(job: DeterminismJob) -> Digests:
     schedules: list[Schedule] = []
     digests: list[str] = []
 
-    def judge(schedule: Schedule, *, independent: bool = False) -> Attempt:
+    def judge(schedule: Schedule) -> Attempt:
         schedules.append(schedule)
         try:
             digests.append(simulate(schedule, seed=schedule.workload.seed, stop_at="never").digest)
@@ -171,7 +165,7 @@ def _digests(job: DeterminismJob) -> Digests:
             digests.append(f"{FAILED}: {error}")
         return Attempt()
 
-    ENGINES["random"](Subject(job.protocol), job.seed, judge, lambda: len(digests) >= job.runs)
+    random_engine(Subject(job.protocol), job.seed, judge, lambda: len(digests) >= job.runs)
     return Digests(schedules=tuple(schedules), digests=tuple(digests))
 
 

@@ -7,7 +7,7 @@ stopped at any moment has done some of everything, and one that continues needs 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,6 @@ SYSTEM: Final = "system"
 """The share of other people's systems, where some are asked for."""
 SYSTEMS_SHARE: Final = 20
 SEEDS_PER_RUN: Final = 1_000_000
-ENGINES: Final = ("random", "guided")
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
     *aliases(),
@@ -84,7 +83,12 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """Names the job in the journal."""
-        return f"storm/{self.protocol}/{self.kinds}/{self.seed}"
+        return f"{self.cell}/{self.seed}"
+
+    @property
+    def cell(self) -> str:
+        """The part of the key that names the cell of the matrix."""
+        return f"storm/{self.protocol}/{self.kinds}"
 
     @property
     def name(self) -> str:
@@ -165,11 +169,15 @@ def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
 
 
 def least_hit(
-    past: Sequence[NightlyRun], this_run: Mapping[tuple[str, str], int], seed: int
-) -> PlannedStorm:
-    """The next storm: of the cell of the matrix with the fewest runs in all nightly runs.
+    past: Sequence[NightlyRun],
+    this_run: Mapping[tuple[str, str], int],
+    seed: int,
+    unable: Collection[tuple[str, str]] = (),
+) -> PlannedStorm | None:
+    """Return the next storm: of the cell of the matrix with the fewest runs in all nightly runs.
 
     Among equals the protocols that are expected to hold come first, then the order of the registry.
+    Cells in `unable` are left out; None if no other cell is left.
     """
     counts = dict(this_run)
     for nightly in past:
@@ -184,7 +192,10 @@ def least_hit(
         for kinds in FAULT_SETS
         for name in group
         if not ("power-cut" in kinds and protocols.protocol(name).clean_only)
+        and (name, kinds) not in unable
     ]
+    if not cells:
+        return None
     protocol, kinds = min(cells, key=lambda cell: counts.get(cell, 0))
     return PlannedStorm(protocol=protocol, kinds=kinds, seed=seed)
 

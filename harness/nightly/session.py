@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from harness.formats import nightly_journal
-from harness.formats.nightly_journal import NightlyJournal, Ran, Searched
+from harness.formats.nightly_journal import Judged, Lost, NightlyJournal, Ran, Searched, Skipped
 from harness.formats.nightly_run import Bucket, NightlyRun, system_label
 from harness.nightly import corpus, plan
 from harness.nightly.environment import FinishedJob, NightlyEnvironment
@@ -40,7 +40,7 @@ from harness.search.real.storms import StormGenerator, StormSubject
 from harness.systems import registry
 from harness.systems.adapter import SERVER
 from nemesis.formats.schedule import Schedule
-from node.formats.errors import FloodmarkError, StorageError
+from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.files import cannot_write
 
 FINISHED: Final = "finished"
@@ -54,6 +54,9 @@ AROUND_A_RUN_S: Final = 25.0
 TO_JUDGE_S: Final = 25.0
 TO_JUDGE_A_RUN_S: Final = 2.0
 _TOO_LITTLE_S: Final = 1.0
+MOST_LOSSES_OF_A_CELL: Final = 2
+MOST_LOSSES_IN_A_ROW: Final = 5
+"""After so many lost jobs of one share, without a result between them, the share is given up."""
 
 
 class NightlySession:
@@ -114,11 +117,22 @@ class NightlySession:
                 self.sentence = f"{self._settings.store}: less than {free_mb} MB are free"
                 return DISK_FULL
             self._environment.status(f"{share}; {self._so_far()}")
-            if not self._do(share, left_s):
+            if not self._do(share, left_s) or self._is_hopeless(share):
                 self._idle.add(share)
             if len(self._journal.unjudged()) >= self._settings.judge_every:
                 self._judge()
         return STOPPED
+
+    def _is_hopeless(self, share: str) -> bool:
+        """Return whether a share only loses its jobs, and record that it is given up."""
+        rows = [row for row in self._journal.rows if row.key.startswith(f"{share}/")]
+        last = rows[-MOST_LOSSES_IN_A_ROW:]
+        lost = [row.sentence for row in last if isinstance(row, Lost)]
+        if len(lost) < MOST_LOSSES_IN_A_ROW:
+            return False
+        sentence = f"given up after {len(lost)} lost jobs in a row; the last: {lost[-1]}"
+        self._add(Skipped(key=share, sentence=sentence), 0.0)
+        return True
 
     def _so_far(self) -> str:
         searched = sum(r.schedules for r in self._journal.rows if isinstance(r, Searched))
@@ -151,6 +165,10 @@ class NightlySession:
             systems_share=self._systems_share,
         )
         self._add(began, 0.0)
+        known = {row.key for row in self._journal.rows if isinstance(row, Skipped)}
+        for tool, sentence in self._environment.missing_tools().items():
+            if tool not in known:
+                self._add(Skipped(key=tool, sentence=sentence), 0.0)
 
     def _cut_off(self) -> None:
         """Record the real runs that were cut off: they are made again, their folders stay."""
@@ -161,7 +179,7 @@ class NightlySession:
             folder = str(file.parent.relative_to(store))
             if not file.parent.is_symlink() and not {folder, f"cut-off/{folder}"} & (known | done):
                 sentence = f"a run was cut off; what there is of it is in {folder}"
-                self._add(nightly_journal.Lost(key=f"cut-off/{folder}", sentence=sentence), 0.0)
+                self._add(Lost(key=f"cut-off/{folder}", sentence=sentence), 0.0)
 
     @property
     def _prefix(self) -> str:
@@ -196,7 +214,6 @@ class NightlySession:
                     key=f"search/{number}",
                     protocol=protocol,
                     seed=self._seed + number,
-                    engine=plan.ENGINES[number // len(held) % len(plan.ENGINES)],
                     store=str(settings.store),
                     pages=pages,
                     shrink_tries=settings.shrink_tries,
@@ -266,7 +283,7 @@ class NightlySession:
         """Record a job that is done, or lost."""
         seconds = done.seconds / together
         if done.result is None:
-            self._add(nightly_journal.Lost(key=done.job.key, sentence=done.sentence), seconds)
+            self._add(Lost(key=done.job.key, sentence=done.sentence), seconds)
             return
         assert not isinstance(done.result, Digests)
         if isinstance(done.result, Searched):
@@ -300,7 +317,7 @@ class NightlySession:
             self._add(compared(job, first, second), seconds)
         else:
             sentence = "; ".join(one.sentence for one in done if one.sentence)
-            self._add(nightly_journal.Lost(key=job.key, sentence=sentence), seconds)
+            self._add(Lost(key=job.key, sentence=sentence), seconds)
         return True
 
     # -- real runs
@@ -310,25 +327,42 @@ class NightlySession:
         settings = self._settings
         if left_s < settings.storm_s + AROUND_A_RUN_S + TO_JUDGE_S:
             return False
-        this_run: dict[tuple[str, str], int] = {}
+        while storm := self._next_storm():
+            flush = "async" if "power-cut" in storm.kinds else None
+            try:
+                schedule = to_schedule(
+                    RunRequest(
+                        protocol=storm.protocol,
+                        faults=storm.kinds,
+                        seed=storm.seed,
+                        flush=flush,
+                        time_limit=settings.storm_s,
+                    )
+                )
+            except UsageError as error:
+                self._add(Skipped(key=storm.cell, sentence=str(error)), 0.0)
+                continue
+            self._run(storm.key, "storm", schedule, storm.name, kinds=storm.kinds)
+            return True
+        return False
+
+    def _next_storm(self) -> plan.PlannedStorm | None:
+        """Return the storm of the cell with the fewest runs among those that start here."""
+        begun: dict[tuple[str, str], int] = {}
+        lost: dict[tuple[str, str], int] = {}
+        unable: set[tuple[str, str]] = set()
         for row in self._journal.rows:
-            if isinstance(row, Ran) and row.why == "storm":
-                cell = (row.protocol, row.kinds)
-                this_run[cell] = this_run.get(cell, 0) + 1
-        seed = self._seed + sum(this_run.values())
-        storm = plan.least_hit(self._past, this_run, seed)
-        flush = "async" if "power-cut" in storm.kinds else None
-        schedule = to_schedule(
-            RunRequest(
-                protocol=storm.protocol,
-                faults=storm.kinds,
-                seed=storm.seed,
-                flush=flush,
-                time_limit=settings.storm_s,
-            )
-        )
-        self._run(storm.key, "storm", schedule, storm.name, kinds=storm.kinds)
-        return True
+            share, *names = row.key.split("/")
+            if share != "storm" or len(names) < 2 or isinstance(row, Judged):
+                continue
+            cell = (names[0], names[1])
+            if isinstance(row, Skipped):
+                unable.add(cell)
+            else:
+                begun[cell] = begun.get(cell, 0) + 1
+                lost[cell] = lost.get(cell, 0) + isinstance(row, Lost)
+        unable |= {cell for cell, count in lost.items() if count >= MOST_LOSSES_OF_A_CELL}
+        return plan.least_hit(self._past, begun, self._seed + sum(begun.values()), unable)
 
     def _system_storm(self, left_s: float) -> bool:
         """A storm of the system that had the fewest in this run. Every version of a system gets the
@@ -393,10 +427,7 @@ class NightlySession:
         except StorageError:
             raise
         except FloodmarkError as error:
-            self._add(
-                nightly_journal.Lost(key=key, sentence=str(error)),
-                self._environment.now_s() - began_s,
-            )
+            self._add(Lost(key=key, sentence=str(error)), self._environment.now_s() - began_s)
             return
         if self._environment.stopping():
             shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,7 @@ from harness.formats.nightly_journal import (
     Ran,
     Replayed,
     Searched,
+    Skipped,
     state_of,
 )
 from harness.formats.nightly_run import (
@@ -28,12 +29,12 @@ from harness.formats.nightly_run import (
     TimeToBug,
     Totals,
     Unmet,
-    Unseen,
     VerdictCounts,
     bucket_key,
 )
 from harness.nightly import corpus, plan
 from harness.runs.replay import has_failed
+from harness.search.known_bugs import correct_protocols
 from harness.systems.disks import JOURNAL, kinds_on_disks
 from nemesis.faults import kinds_on, storm_kinds
 from nemesis.formats.schedule import Expectation
@@ -77,6 +78,7 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun
     )
     _Adding(nightly, lines, past).all()
     nightly.red = red(nightly)
+    nightly.uncovered = uncovered(nightly)
     return nightly
 
 
@@ -99,6 +101,32 @@ def red(nightly: NightlyRun) -> list[str]:
     return found
 
 
+def uncovered(nightly: NightlyRun) -> list[str]:
+    """Return which parts of the plan of a nightly run have no result, one sentence each."""
+    totals = nightly.totals
+    parts = {
+        "no schedule was searched": totals.schedules,
+        "no known bug was searched for": len(nightly.known_bugs),
+        "no schedule was run twice": totals.determinism_runs,
+    }
+    found = [sentence for sentence, count in parts.items() if not count]
+    if not nightly.real:
+        return found
+    proved = {
+        cell.protocol
+        for cell in nightly.cells
+        if cell.world == "real"
+        and (cell.verdicts.get(Verdict.VALID) or cell.verdicts.get(Verdict.INVALID))
+    }
+    stormed = {storms.protocol for storms in nightly.storms} & proved
+    without = [name for name in correct_protocols() if name not in stormed]
+    if without:
+        found.append(f"no storm on real processes proved anything about {', '.join(without)}")
+    if nightly.canary.result == "":
+        found.append("no canary was judged")
+    return found
+
+
 class _Adding:
     """Adds row after row to a nightly run."""
 
@@ -117,6 +145,7 @@ class _Adding:
     def all(self) -> None:
         """Everything, in the order of the journal."""
         ran = {row.key: row for row in self._lines if isinstance(row, Ran)}
+        lost: dict[str, list[str]] = {}
         for row in self._lines:
             match row:
                 case Searched():
@@ -131,7 +160,13 @@ class _Adding:
                     self._judged(ran[row.key], row)
                 case Lost():
                     self._totals.cut_off += 1
-                    self._nightly.problems.append(f"{row.key}: {row.sentence}")
+                    lost.setdefault(row.sentence, []).append(row.key)
+                case Skipped():
+                    self._nightly.skipped[row.key] = row.sentence
+        self._nightly.problems += [
+            f"{keys[0]}{f' and {len(keys) - 1} more' if len(keys) > 1 else ''}: {sentence}"
+            for sentence, keys in lost.items()
+        ]
         nightly = self._nightly
         nightly.cells, nightly.storms = list(self._cells.values()), list(self._storms.values())
         nightly.systems = list(self._systems.values())
@@ -151,7 +186,6 @@ class _Adding:
         totals.virtual_seconds = round(totals.virtual_seconds + row.virtual_us / 1e6, 1)
         totals.events += row.events
         totals.failures += row.failures
-        self._unseen(row)
         cell = self._cell(row.protocol, "simulated")
         cell.runs += row.schedules
         _count(cell.verdicts, "invalid", row.failures)
@@ -175,17 +209,6 @@ class _Adding:
         for name, count in row.fault_coverage.items():
             _count(self._nightly.coverage, name, count)
         self._nightly.problems += [f"{row.key}: {p}" for p in row.problems]
-
-    def _unseen(self, row: Searched) -> None:
-        """Add what a search has not seen: the mean over the independent schedules of a protocol."""
-        if not row.schedules:
-            return
-        seen = self._nightly.unseen.setdefault(row.protocol, Unseen())
-        both = seen.independent + row.independent
-        weighted = seen.unseen * seen.independent + row.unseen * row.independent
-        seen.unseen = round(min(1.0, weighted / both), 4) if both else 1.0
-        seen.schedules, seen.independent = seen.schedules + row.schedules, both
-        seen.states = max(seen.states, row.states)
 
     def _bucket(self, bucket: Bucket, count: int) -> None:
         """Count a failure; of two descriptions the one with a schedule, and the smaller, stays."""

@@ -21,15 +21,14 @@ _MOST_PAIRS: Final = 6
 
 
 def exit_code(nightly: NightlyRun) -> int:
-    """1 when something is red, else 70 when disk or harness ended the nightly run, 2 when it was
-    stopped, its canary was never judged, or a bucket of earlier nightly runs is still open; 0 when
-    all is well."""
+    """Return 1 if something is red, else 70 if disk or harness ended the nightly run, 2 if it was
+    stopped, a part of its plan has no result, or a bucket of earlier nightly runs is still open;
+    0 if all is well."""
     if nightly.red:
         return EXIT_RED
     if nightly.state in ("disk-full", "failed"):
         return EXIT_HARNESS
-    judged = bool(nightly.canary.result) or not nightly.real
-    well = nightly.state == "finished" and judged and not nightly.open
+    well = nightly.state == "finished" and not nightly.uncovered and not nightly.open
     return EXIT_GREEN if well else EXIT_UNFINISHED
 
 
@@ -43,9 +42,10 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
         f"{_span(nightly.budget_s)}; seeds from {nightly.seed:,}",
         *(f"  {_clip(reason)}" for reason in nightly.red[:_MOST_LINES]),
         *_more(nightly.red),
+        *(f"  not covered {_clip(sentence)}" for sentence in nightly.uncovered),
+        *_skipped(nightly),
         f"  search      {totals.schedules:,} schedules, {totals.schedules_per_s:.1f}/s, "
         f"{totals.virtual_seconds:,.0f} virtual seconds; {totals.failures:,} failures",
-        f"  not seen    {_not_seen(nightly)}",
         f"  not tried   {not_tried.in_words(_never(nightly), _MOST_PAIRS) or 'nothing'}",
         f"  known bugs  {_known_bugs(nightly)}",
         f"  storms      {totals.storms} on real processes: {_storms(nightly)}",
@@ -74,12 +74,21 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
     return "\n".join(lines)
 
 
-def _not_seen(nightly: NightlyRun) -> str:
-    """How probable it is that a further schedule shows a new joint state, by protocol."""
-    shares = [f"{name} {100 * each.unseen:.0f} %" for name, each in nightly.unseen.items()]
-    if not shares:
-        return "no search"
-    return f"a further schedule shows a new joint state with at most {', '.join(shares)}"
+def _skipped(nightly: NightlyRun) -> list[str]:
+    """Format the work that could not be done here, a line for each reason."""
+    works: dict[str, list[str]] = {}
+    for work, sentence in nightly.skipped.items():
+        works.setdefault(sentence, []).append(work)
+    lines = [
+        f"  not run     {_clip(f'{_works(names)}: {sentence}')}"
+        for sentence, names in works.items()
+    ]
+    return [*lines[:_MOST_LINES], *_more(lines)]
+
+
+def _works(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return names[0] + more
 
 
 def _never(nightly: NightlyRun) -> list[str]:
@@ -112,6 +121,12 @@ def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
             where = f"{bucket.sentence}\n{bucket.replay}\n{bucket.page}"
             _failed(case, f"{age}, {wording.count(bucket.count, 'time')}: {bucket.property}", where)
     _case_of_the_canary(suite, nightly)
+    for work, sentence in nightly.skipped.items():
+        case = _case(suite, "skipped", work, "")
+        ElementTree.SubElement(case, "skipped", message=_printable(sentence))
+    case = _case(suite, "nightly", "coverage", "\n".join(nightly.uncovered))
+    if nightly.uncovered:
+        _failed(case, nightly.uncovered[0], "\n".join(nightly.uncovered))
     if nightly.open:
         case = _case(suite, "nightly", "still open", "\n".join(nightly.open))
         left = wording.count(len(nightly.open), "bucket")

@@ -15,14 +15,16 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from checker.formats.errors import CheckerError
+from checker.formats.errors import CheckerError, SparkMissing
 from checker.formats.verdict import RunResult, Verdict
-from harness.runs.program import program
+from harness.runs.program import command_line, program
 from harness.runs.suspension import KeptGoing
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.run_folder_entries import foreign_entry, hole_in
 
 if TYPE_CHECKING:
     from checker.engine.spark_session import SessionInBackground
@@ -60,6 +62,15 @@ class SparkOptions(NamedTuple):
     large: bool | None = None
 
 
+def require_spark() -> None:
+    """Raise SparkMissing, which names the extra to install, if PySpark or pandas is missing."""
+    missing = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
+    if missing:
+        raise SparkMissing(
+            f"Spark cannot be used without {' and '.join(missing)}: install floodmark[spark]."
+        )
+
+
 class SparkSoon:
     """Judges large runs on a Spark session, which is made ready while something else goes on."""
 
@@ -75,7 +86,11 @@ class SparkSoon:
         return self._options.master is not None
 
     def begin(self, *, large: bool = False) -> None:
-        """Start it now, in the background; `large` for histories of millions of operations."""
+        """Start it now, in the background; `large` for histories of millions of operations.
+
+        Raises SparkMissing.
+        """
+        require_spark()
         from checker.engine.spark_session import SessionInBackground
 
         if self._session is None:
@@ -100,17 +115,14 @@ class SparkSoon:
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
     ) -> list[RunResult]:
         """Judge run folders. Raises CheckerError when Spark fails or cannot be had."""
-        from checker.engine.spark_job import check
-        from checker.engine.spark_session import jvm_pid
         from checker.ingest.ingest import work_bytes
 
         self.begin(large=work_bytes(folders) > _LARGE_BYTES)
+        from checker.engine.spark_job import check
+
         assert self._session is not None
-        with KeptGoing(jvm_pid):
-            session = self._session.get(SPARK_PATIENCE_S)
-            return check(
-                folders, session=session, out=out, again=again, small_bytes=IN_PROCESS_BYTES
-            )
+        session = self._session.get(SPARK_PATIENCE_S)
+        return check(folders, session=session, out=out, again=again, small_bytes=IN_PROCESS_BYTES)
 
 
 class ManyProcesses:
@@ -145,22 +157,39 @@ class Keep(NamedTuple):
 def judge(
     folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep | None = None
 ) -> list[RunResult]:
-    """Judge run folders and leave `results.json` of each, and a `timeline.json` where there is one.
+    """Judge run folders and leave `results.json` of each, and a `story.json` where there is one.
 
     Without `spark` in this process. `tell` takes sentences for a person. Raises FloodmarkError if
     results cannot be written, or a cluster that was asked for cannot be had.
     """
     keep = keep or Keep()
-    from checker.output.timeline_file import write_timeline
+    from checker.engine.plan import refusal
+    from checker.story.story import write_story
 
-    results = _judged(folders, spark, tell, keep)
+    refused = {folder: refusal(folder) for folder in folders}
+    plain = [folder for folder in folders if refused[folder] is None]
+    try:
+        with KeptGoing():
+            judged = iter(_judged(plain, spark, tell, keep) if plain else ())
+    except (MemoryError, ImportError) as error:
+        # A library whose code finds no room in memory is an ImportError.
+        if isinstance(error, ImportError) and "map segment" not in str(error):
+            raise
+        again = command_line("check", *folders)
+        raise FloodmarkError(
+            f"there is too little memory to judge ({error}); the evidence is complete: raise the "
+            f"limit (ulimit -v) and judge it with {again}"
+        ) from None
+    results = [refused[folder] or next(judged) for folder in folders]
     for folder, result in zip(folders, results, strict=True):
         if keep.out is not None:
             break
+        if refused[folder] is not None:
+            continue
         try:
-            write_timeline(folder, result)
+            write_story(folder, result)
         except (OSError, LookupError, TypeError) as error:
-            tell(f"The timeline of {folder} could not be written: {error}")
+            tell(f"The story of {folder} could not be written: {error}")
     return results
 
 
@@ -196,7 +225,9 @@ def get_ready(spark: SparkSoon | None, schedule: Schedule) -> None:
     sends_s = work.clients * (work.rate or _MOST_SENDS_S)
     expected = sends_s * work.duration_ms / 1000 * _BYTES_PER_SEND
     if spark is not None and (spark.elsewhere or expected > IN_PROCESS_BYTES):
-        spark.begin()
+        # Without Spark the run is judged by processes, which says so in its place.
+        with contextlib.suppress(SparkMissing):
+            spark.begin()
     threading.Thread(target=_load, name="load-checks", daemon=True).start()
 
 
@@ -229,6 +260,8 @@ def summarise(folder: Path, result: RunResult) -> str:
     from reports.run_page.head import summary
 
     try:
+        if foreign_entry(folder):
+            raise UsageError(result.sentence)
         return summary(folder, program=program())
     except Exception:
         return f"{result.verdict.upper()}  {result.run}\n  {result.sentence}"
@@ -248,6 +281,8 @@ def wrong_lines(path: Path) -> list[str]:
     if not file.is_file():
         file = external_history_in(path) or file
     try:
+        if why := hole_in(file):
+            return [f"{file.name} {why}."]
         return validate(file)
     except OSError as error:
         raise UsageError(f"{path}: no history to read: {error.strerror}") from None

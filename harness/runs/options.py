@@ -91,13 +91,14 @@ def to_schedule(request: RunRequest) -> Schedule:
         # What is expected of one protocol says nothing about another.
         made = msgspec.structs.replace(made, expectation=Expectation())
     schedules.check(made, source=source)
-    system.check(made)
     if request.schedule is None:
         kinds = _kinds(request, cluster, system, links)
         abilities = system.link_abilities(links) or HUB
         faults = draw(cluster, workload, kinds, workload.seed, abilities, maps=system.simulated)
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
+    # Before a folder is made: a fault may need a tool that this machine lacks.
+    system.check(made)
     _check_links(made, system, links)
     check_disks(made, system.disk_form(request.disk, kinds_of(made)))
     return made

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 from checker.formats.verdict import RunResult, Verdict
-from checker.output.timeline_file import write_timeline
+from checker.story.story import write_story
 from harness.formats import baseline
 from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE
 from harness.formats.finding import FOLDER as FINDING
@@ -23,6 +23,7 @@ from harness.runs.options import load_schedule
 from harness.runs.program import command_line, program
 from harness.sim.run import simulate
 from node.formats.json_input import Unreadable, read_file
+from node.formats.run_folder_entries import foreign_entry
 from reports import build
 
 SIMULATED: Final = "simulated"
@@ -116,7 +117,7 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
     schedule = load_schedule(finding / SCHEDULE)
     shutil.rmtree(run, ignore_errors=True)
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="never", keep=run)
-    write_timeline(run, result.checked)
+    write_story(run, result.checked)
     bring_finding(finding, run, tell)
     return page_of(run, tell)
 
@@ -128,6 +129,8 @@ def is_finding(path: Path) -> bool:
 
 def is_invalid(run: Path) -> bool:
     """Whether a run was judged invalid."""
+    if foreign_entry(run):
+        return False
     try:
         result = read_file(run / "results.json", RunResult)
     except (OSError, Unreadable):

@@ -9,10 +9,10 @@ import msgspec
 
 from checker.formats.anomalies import PROPERTIES
 from checker.formats.verdict import RunResult, Verdict
-from checker.output.timeline_file import write_timeline
+from checker.story.story import write_story
 from harness.formats.finding import REAL
 from harness.runs.interrupts import Interrupts
-from harness.runs.judge import summarise
+from harness.runs.judge import build_page, summarise
 from harness.runs.options import default_name, load_schedule, system_of
 from harness.runs.page_builder import bring_finding
 from harness.runs.program import called
@@ -23,7 +23,7 @@ from harness.sim.run import SimResult, simulate
 from harness.sim.run_text import run_text
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
-from node.formats.errors import UsageError
+from node.formats.errors import UsageError, unknown_name
 
 Print = Callable[[str], None]
 
@@ -112,7 +112,7 @@ def _expectation(text: str) -> Expectation:
     verdict, _, which = text.partition(":")
     if verdict == "invalid":
         if which and which not in PROPERTIES:
-            raise UsageError(f"unknown property '{which}' (known: {', '.join(PROPERTIES)})")
+            raise UsageError(unknown_name("property", which, PROPERTIES))
         return Expectation(verdict="invalid", property=which or None)
     if verdict != "valid" or which:
         raise UsageError(f"--expect is '{text}', but can only be valid, invalid, invalid:PROPERTY")
@@ -126,19 +126,26 @@ def _simulated(
     keep = None if request.keep is None else request.keep / f"simulated-{seed}"
     result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
     if keep is not None:
-        write_timeline(keep, result.checked)
+        write_story(keep, result.checked)
         bring_finding(request.file, keep, output)
+        build_page(keep, output)
     if request.trace:
         output("\n".join([*run_text(result), *(f"waits: {line}" for line in result.stalled)]))
     return ReplayOutcome(
         seed=seed,
         verdict=result.verdict.value,
-        sentence=_sentence(result),
+        sentence=_kept(result, request.protocol) + _sentence(result),
         failed=has_failed(schedule.expectation, result.verdict, result.broken),
         properties=result.broken,
         digest=result.digest,
         folder="" if keep is None else str(keep),
     )
+
+
+def _kept(result: SimResult, protocol: str | None) -> str:
+    """What a schedule of a failure shows under another protocol that breaks nothing by it."""
+    held = result.verdict is Verdict.NOT_EXERCISED and not result.broken
+    return f"{protocol} keeps the record: nothing is broken. " if protocol and held else ""
 
 
 def _sentence(result: SimResult) -> str:
@@ -160,6 +167,7 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
         system = system_of(request.file)
         run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
         result = run_and_judge(run, progress, interrupts, source=request.file)
+    build_page(run.folder.path, output)
     if request.trace:
         output(summarise(run.folder.path, result))
     broken = broken_properties(result)

@@ -21,6 +21,7 @@ from harness.formats.problem import Problem, ProblemKind, rank
 from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
 from harness.runs.clock import now_us
+from harness.runs.host_disk import kind_of
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.processor_wait import too_busy, waited
 from harness.runs.program import command_line
@@ -92,7 +93,8 @@ class Run:
             self._start(cluster)
             on_storm()
             self._go_through(cluster)
-            self.info.state = "interrupted" if self._interrupts.asked else "finished"
+            interrupted = any(each.kind == "interrupted" for each in self.info.problems)
+            self.info.state = "interrupted" if interrupted else "finished"
         except StopNow:
             self.info.state = "interrupted"
             self._problem("interrupted", "The run was stopped at once, before all was collected.")
@@ -100,6 +102,10 @@ class Run:
         except FloodmarkError as error:
             self._problem("not-started", str(error))
             raise
+        except OSError as error:
+            why = f"the host refused what the run needs: {error}; look after the disk of --store"
+            self._problem("not-started", why)
+            raise FloodmarkError(why) from None
         finally:
             if cluster is not None:
                 cluster.close()
@@ -174,12 +180,12 @@ class Run:
             self._problem("too-busy", sentence)
 
     def _note_interruption(self, storm: Storm) -> None:
-        """A storm that ended early proves nothing about the rest of its plan."""
+        """Note that storm or recovery ended early: the run proves nothing about the rest."""
         if self._interrupts.terminated:
             self._problem("interrupted", "The run was ended by SIGTERM before it was over.")
         elif self._interrupts.asked and not storm.is_complete:
             self._problem(
-                "interrupted", "The run was interrupted before its plan of faults was complete."
+                "interrupted", "The run was interrupted before its recovery was complete."
             )
 
     def _collect(self, cluster: ClusterUnderTest) -> None:
@@ -197,7 +203,12 @@ class Run:
         try:
             part()
         except FloodmarkError as error:
-            self._problem(kind, str(error))
+            of_host = kind_of(str(error)) if kind == "phase-failed" else None
+            self._problem(of_host or kind, str(error))
+        except OSError as error:
+            self._problem(kind_of(str(error)) or "disk-failed", f"the host refused: {error}")
+        except MemoryError:
+            self._problem("no-memory", "the command got no more memory from the host")
 
     def _problem(self, kind: ProblemKind, sentence: str) -> None:
         self._problems([Problem(kind=kind, sentence=sentence)])

@@ -42,6 +42,8 @@ class Storm:
     """Drives clients and injector through the phases, noting in `info.phases` when each began.
 
     Any phase may raise FloodmarkError (the hub is gone, ..); the others can still be tried.
+    `is_complete` says that storm and recovery took place as planned; an interrupt after that
+    changes nothing any more.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Storm:
         self._pace = RealPace() if pace is None else pace
         self._next_step_ms: int | None = 0
         self._shown_us = 0
+        self._started_again: set[str] = set()
         self.is_complete = False
 
     def phases(self) -> tuple[Callable[[], None], ...]:
@@ -89,7 +92,7 @@ class Storm:
         # From the first step on the injector counts events.
         self._next_step_ms = self._injector.step(0)
         self._until(lambda: self._interrupts.asked or self._played(), duration_s, faults=True)
-        self.is_complete = self._injector.exhausted or not self._interrupts.asked
+        self.is_complete = not self._interrupts.asked
 
     def _played(self) -> bool:
         """Whether a scripted storm is over: nothing waits for its time, no client is at work."""
@@ -115,6 +118,7 @@ class Storm:
         has all its replicas in sync again, at least for a minimum time."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
+            self.is_complete = False
             return
         self._progress.phase("recovery", limit_s)
         enough_us = self._pace.now_us() + round(self._patient_s(LEAST_RECOVERY_S) * 1e6)
@@ -131,9 +135,14 @@ class Storm:
             return long_enough and acked and self._info.phases.in_sync_us > 0
 
         self._until(lambda: recovered() or self._interrupts.asked, limit_s)
+        self.is_complete = self.is_complete and not self._was_cut_short(recovered)
         progress = self._clients.status.progress
         if wanted and progress.keys() >= wanted:
             self._info.phases.recovered_us = max(progress.values(), default=0)
+
+    def _was_cut_short(self, is_over: Callable[[], bool]) -> bool:
+        """Return whether an interrupt ended a phase before its time."""
+        return self._interrupts.asked and not is_over()
 
     def _all_in_sync(self, healed: Mapping[str, int]) -> bool:
         """Whether each partition's ISR is known to hold all its replicas, or the system never says.
@@ -207,6 +216,8 @@ class Storm:
                     self._catch_up(round(limit_s * 1000))
                 return False
             self._watch(faults)
+            if self._info.phases.heal_us:
+                self._start_what_others_ended()
             self._show()
             wake_us = deadline_us
             if faults and self._next_step_ms is not None:
@@ -222,6 +233,17 @@ class Storm:
         if problems and any(in_storm or problem.kind not in _PASSING for problem in problems):
             return True
         return bool(self._clients.status.problem)
+
+    def _start_what_others_ended(self) -> None:
+        """After the heal, start each node once that was ended from outside since: what follows
+        would wait for it in vain."""
+        if not any(problem.kind == "node-ended" for problem in self._cluster.problems):
+            return
+        world = self._cluster.world
+        for node in (*self._info.voters, *self._info.brokers):
+            if node not in self._started_again and not world.is_up(node):
+                self._started_again.add(node)
+                world.start(node)
 
     def _watch(self, faults: bool) -> None:
         """Feed the injector with what happens; during the storm, let it act."""

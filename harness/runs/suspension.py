@@ -12,14 +12,17 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from harness.formats.problem import Problem, suspended
 from harness.runs.repeated_look import RepeatedLook
 
-LOOK_S: Final = 0.5
+LOOK_S: Final = 0.2
 _STOPPED: Final = b"T"
+_SPARK: Final = "spark"
+"""Its JVM has nothing to do with the system under test: it goes on, and that is all."""
 
 
 def is_stopped(pid: int) -> bool:
@@ -42,31 +45,92 @@ def resume_if_stopped(pid: int) -> bool:
 
 
 class KeptGoing(RepeatedLook):
-    """Lets a process go on whenever somebody stops it, while this is entered.
+    """Lets all processes below this one go on whenever somebody stops them, while it is entered.
 
-    For a process that has nothing to do with the system under test, such as the JVM of Spark: that
-    it stood still changes no verdict, but who waits for it would wait for ever.
+    For processes that have nothing to do with the system under test, such as the JVM of Spark: that
+    they stood still changes no verdict, but who waits for them would wait for ever.
     """
 
-    def __init__(self, pid_of: Callable[[], int]) -> None:
-        """`pid_of` gives the process of the moment, 0 while there is none."""
+    def __init__(self) -> None:
+        """Nothing is resumed before it is entered."""
         super().__init__(self._resume, LOOK_S, "kept-going")
-        self._pid_of = pid_of
 
     def _resume(self) -> None:
-        if pid := self._pid_of():
+        for pid in descendants(os.getpid()):
             resume_if_stopped(pid)
 
 
-class SuspensionWatch:
-    """Watches the parts of a harness, of which none is ever stopped on purpose."""
+def descendants(pid: int) -> list[int]:
+    """Return all processes that `pid` started, and theirs; threads and processes end meanwhile."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
+                    found += [int(child), *descendants(int(child))]
+    return found
 
-    def __init__(self) -> None:
-        """Nothing has been suspended yet."""
+
+class StoppableNodes(Protocol):
+    """The node processes of a run, which faults pause and resume."""
+
+    def node_of(self, pid: int) -> str:
+        """Return the node that a process belongs to, "" if to none."""
+        ...
+
+    def note_stopped(self, node: str, pid: int) -> bool:
+        """Note that a process of a node is stopped; return whether no fault did that."""
+        ...
+
+
+class SuspensionWatch:
+    """Watches all processes below the harness from `begin` to `end`, whatever they are: a look
+    lists them from the process tree. It has a thread of its own, because the harness itself may be
+    waiting for the process that is stopped."""
+
+    def __init__(self, nodes: StoppableNodes, parts: Callable[[], Mapping[str, int]]) -> None:
+        """`parts` gives the processes that are never stopped on purpose and have a name for a
+        person ("The link hub")."""
+        self._nodes = nodes
+        self._parts = parts
+        self._looking = ExitStack()
         self.problems: list[Problem] = []
 
-    def look(self, parts: Mapping[str, int]) -> None:
-        """Look at processes by what a person calls them ("The link hub")."""
-        for part, pid in parts.items():
-            if pid and resume_if_stopped(pid) and suspended(part) not in self.problems:
-                self.problems.append(suspended(part))
+    def begin(self) -> None:
+        """Look every so often from now on."""
+        self._looking.enter_context(RepeatedLook(self.look, LOOK_S, "suspensions"))
+
+    def end(self) -> None:
+        """Look no more. May be called before `begin`, and twice."""
+        try:
+            self._looking.close()
+        except Exception as error:
+            sentence = f"processes were not watched to the end ({error!r})"
+            self.problems.append(Problem(kind="phase-failed", sentence=sentence))
+
+    def look(self) -> None:
+        """Resume all processes that somebody else has stopped, and note them."""
+        for pid in descendants(os.getpid()):
+            if is_stopped(pid) and self._note(pid):
+                resume_if_stopped(pid)
+
+    def _note(self, pid: int) -> bool:
+        """Return whether a stopped process shall go on."""
+        node = self._nodes.node_of(pid)
+        if node:
+            return self._nodes.note_stopped(node, pid)
+        names = {part: name for name, part in self._parts().items()}
+        name = names.get(pid) or _title(pid)
+        if name != _SPARK and suspended(name) not in self.problems:
+            self.problems.append(suspended(name))
+        return True
+
+
+def _title(pid: int) -> str:
+    """Return what to call a process of the harness that has no name of its own."""
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{pid}/fd/1").readlink().name == f"{_SPARK}.txt":
+            return _SPARK
+    with contextlib.suppress(OSError):
+        return f"A process of the harness ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    return "A process of the harness"

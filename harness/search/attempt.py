@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from checker.formats.anomalies import AGREEMENT, EXERCISE
-from checker.formats.timeline import Sentence
+from checker.formats.story import Story, StoryStep
 from checker.formats.verdict import Anomaly, Verdict
-from checker.output.timeline import read_of, tell
+from checker.story import evidence, story
 from harness.search import cause
 from harness.search.fault_coverage import fault_coverage
-from harness.search.moments import StepMoment, moments_of
 from harness.sim.invariant_checker import Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
 from harness.sim.run import SimResult, StopAt, simulate
 from nemesis.formats.schedule import Schedule
-from node.formats import trace
 from node.formats.errors import FloodmarkError
 from node.formats.event_text import parse
 
@@ -44,12 +42,7 @@ class Attempt:
     property: str = ""
     broken: tuple[str, ...] = ()
     sentence: str = ""
-    coverage: frozenset[str] = frozenset()
     fault_coverage: tuple[str, ...] = ()
-    states: frozenset[int] = frozenset()
-    steps: frozenset[int] = frozenset()
-    orders: frozenset[int] = frozenset()
-    moments: tuple[StepMoment, ...] = ()
     virtual_us: int = 0
     events: int = 0
     digest: str = ""
@@ -97,12 +90,7 @@ def outcome_of(result: SimResult, about: str = "") -> Attempt:
         property=(about or property_of(result)) if failed else "",
         broken=broken,
         sentence=_sentence(result, about),
-        coverage=frozenset("/".join(point) for point in result.coverage),
         fault_coverage=tuple(fault_coverage(result.trace, result.faults).elements()),
-        states=result.states,
-        steps=result.steps,
-        orders=result.orders,
-        moments=moments_of(result),
         virtual_us=result.virtual_us,
         events=result.events,
         # A run that ended at a violation leaves reads open, so its checks may be unknown.
@@ -173,19 +161,45 @@ def bucket(result: SimResult, about: str = "") -> str:
     return f"{broken}: {how or name or UNKNOWN_CAUSE}"
 
 
-def history_of_record(result: SimResult, about: str = "") -> list[Sentence]:
-    """The history of the record concerned; empty where there is none."""
+def history_of_record(result: SimResult, about: str = "") -> list[StoryStep]:
+    """What happened to the record concerned, event by event; empty where there is none."""
     partition, offset = concerned(result, about)
     if offset < 0:
         return []
     here = [a for a in result.checked.anomalies if (a.partition, a.offset) == (partition, offset)]
-    read_us = next((t_us for a in here if (t_us := read_of(a)) is not None), None)
-    events = [
-        parse(e)
-        for e in result.trace
-        if e.get("partition") == partition or e["event"] == trace.STARTED
-    ]
-    return tell(events, result.faults, partition=partition, offset=offset, read_us=read_us)
+    read_us = next((t_us for a in here if (t_us := story.read_of(a)) is not None), None)
+    events = [parse(e) for e in result.trace if e.get("partition", partition) == partition]
+    life = story.life_of(events, offset, read_us, result.info.promise.acks)
+    return [] if life is None else [story.step_of(moment) for moment in life.moments]
+
+
+def story_of(result: SimResult, about: str = "") -> Story:
+    """The story of what broke first, of `about` where that is given."""
+    violation = _violation(result, about)
+    # The checker names the record; of invariants the offset is often that of a log end.
+    found = story.subject(result.checked) if not about else _anomaly(result, about)
+    if found is None:
+        partition, offset = concerned(result, about)
+        found = Anomaly(
+            property=about or property_of(result),
+            name=violation.invariant if violation is not None else "",
+            partition=partition,
+            offset=offset,
+            t_us=violation.t_us if violation is not None else -1,
+            witnesses=violation.witnesses if violation is not None else (),
+        )
+    known = evidence.of(
+        found.partition,
+        events=result.trace,
+        faults=result.faults,
+        exits=result.exits,
+        ops=result.ops,
+        logs=result.logs,
+        promise=result.info.promise,
+        heal_us=result.info.phases.heal_us,
+        end_us=result.info.phases.final_us or result.info.phases.end_us,
+    )
+    return story.build(known, found)
 
 
 def concerned(result: SimResult, about: str = "") -> tuple[str, int]:

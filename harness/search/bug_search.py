@@ -29,9 +29,8 @@ from harness.search.generator import GENERATOR_VERSION
 from harness.search.known_bugs import CHUNK, STORE_FOLDER, CorrectRuns, Entry, SearchTarget
 from harness.search.known_bugs_table import ReplayCount
 from harness.search.real_schedule import WORLDS, real_schedule
-from harness.search.time_to_bug import SearchTime, time_to_bug
 from nemesis.formats.schedule import Schedule
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import FloodmarkError, UsageError, unknown_name
 from node.formats.files import write_whole
 from node.formats.json_input import Unreadable, read_file
 
@@ -99,36 +98,6 @@ def find_bugs(request: BugSearchRequest, progress: Progress) -> BugSearchResult:
     return _write_tables(request, folder)
 
 
-def compare_engines(
-    request: BugSearchRequest, engines: tuple[str, ...], progress: Progress
-) -> list[SearchTime]:
-    """Let each engine search for each bug, with all seeds; returns the times, also those of earlier
-    calls. What was made with no smaller budget is not made again. Raises as `find_bugs`."""
-    targets = wanted_targets(request.only)
-    folder = request.store / STORE_FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs = []
-    for seed in range(request.seeds):
-        for target in targets:
-            for engine in engines:
-                before = _load(folder / _time_name(target.code, engine, seed), SearchTime)
-                if before is None or not before.is_current(request.seconds):
-                    jobs.append((target, engine, seed, request.seconds))
-    for made in _spread(time_to_bug, jobs, request.cores):
-        _save(folder / _time_name(made.code, made.engine, made.seed), made)
-        what = "found" if made.found else "not found"
-        progress.note(
-            f"{made.code}, {made.engine}, seed {made.seed}: {what} in {made.seconds:.1f} s, "
-            f"{made.schedules:,} schedules"
-        )
-    times = _all(folder, "*.time.json", SearchTime)
-    asked = [target.code for target in targets]
-    return sorted(
-        (t for t in times if t.code in asked and t.engine in engines and t.seed < request.seeds),
-        key=lambda t: (asked.index(t.code), t.seed),
-    )
-
-
 def wanted_targets(only: tuple[str, ...] = ()) -> list[SearchTarget]:
     """The known bugs with these codes or names, all when none is named. Raises UsageError."""
     known = list(known_bugs.search_targets())
@@ -138,7 +107,8 @@ def wanted_targets(only: tuple[str, ...] = ()) -> list[SearchTarget]:
     wanted = [e for e in known if asked & {e.code.lower(), e.name.lower()}]
     found = {name.lower() for e in wanted for name in (e.code, e.name)}
     if missing := [name for name in only if name.lower() not in found]:
-        raise UsageError(f"unknown bug '{missing[0]}' (`floodmark bugs` lists them)")
+        names = [name for target in known for name in (target.code, target.name)]
+        raise UsageError(unknown_name("bug", missing[0], names, "`floodmark bugs` lists them"))
     return wanted
 
 
@@ -327,10 +297,6 @@ def _entry_text(entry: Entry) -> str:
 
 def _entry_name(target: SearchTarget, seed: int) -> str:
     return f"{target.code}-{seed}.entry.json".lower()
-
-
-def _time_name(code: str, engine: str, seed: int) -> str:
-    return f"{code}-{engine}-{seed}.time.json".lower()
 
 
 def _correct_name(protocol: str, first: int) -> str:

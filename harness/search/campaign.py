@@ -25,10 +25,9 @@ from harness.search.deadline import Stop, never
 from harness.search.engines import ENGINES, Subject
 from harness.search.escalate import rerun_without
 from harness.search.shrink import Shrinking
-from harness.search.unseen import UnseenStates
 from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Expectation, Schedule
-from node.formats.errors import UsageError
+from node.formats.errors import UsageError, unknown_name
 from node.formats.json_input import decode
 from node.runtime.reap import REAP_S
 
@@ -83,20 +82,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CampaignResult(msgspec.Struct, kw_only=True):
-    """What a campaign has done so far. `coverage` counts the decision points met, `states` the
-    joint states of the cluster; `unseen` is how probable it is that the next schedule, if drawn
-    independently, shows another one (`harness.search.unseen`), by the `independent` ones of the
-    schedules. `buckets` counts failures by
-    bucket, `fault_coverage` faults by `kind/role/phase`."""
+    """Totals and findings of a campaign so far. `buckets` counts failures by bucket,
+    `fault_coverage` faults by `kind/role/phase`."""
 
     schedules: int = 0
     failures: int = 0
     virtual_us: int = 0
     events: int = 0
-    coverage: int = 0
-    states: int = 0
-    unseen: float = 1.0
-    independent: int = 0
     seconds: float = 0.0
     findings: list[Finding] = []
     problems: list[str] = []
@@ -140,7 +132,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises UsageError for what cannot be searched."""
         if self.engine not in ENGINES:
-            raise UsageError(f"unknown engine '{self.engine}' (known: {', '.join(ENGINES)})")
+            raise UsageError(unknown_name("engine", self.engine, ENGINES))
         for name in ("seconds", "schedules"):
             if not getattr(self.budget, name) >= 0:
                 raise UsageError(f"--{name} must not be negative")
@@ -168,11 +160,11 @@ def run(
     ]
     for worker in workers:
         worker.start()
-    result, met = CampaignResult(), _Met()
+    result = CampaignResult()
     try:
-        _listen(campaign, result, met, workers, updates, report, stop)
+        _listen(campaign, result, workers, updates, report, stop)
     finally:
-        _end(campaign.budget, workers, updates, result, met, asked, stop)
+        _end(campaign.budget, workers, updates, result, asked, stop)
     return result
 
 
@@ -186,7 +178,6 @@ class _Asked(NamedTuple):
 def _listen(
     campaign: Campaign,
     result: CampaignResult,
-    met: _Met,
     workers: list[Any],
     updates: Any,
     report: Callable[[CampaignResult], None],
@@ -196,7 +187,7 @@ def _listen(
     began_s = reported_s = time.monotonic()
     while any(worker.is_alive() for worker in workers):
         with contextlib.suppress(queue.Empty):
-            _merge(result, met, updates.get(timeout=REPORT_EVERY_S))
+            _merge(result, updates.get(timeout=REPORT_EVERY_S))
         now_s = time.monotonic()
         result.seconds = now_s - began_s
         if now_s - reported_s >= REPORT_EVERY_S:
@@ -211,7 +202,6 @@ def _end(
     workers: list[Any],
     updates: Any,
     result: CampaignResult,
-    met: _Met,
     asked: _Asked,
     stop: Stop,
 ) -> None:
@@ -220,47 +210,30 @@ def _end(
     asked.stop.set()
     left_s = budget.seconds * (1 - budget.reserve / 2) - result.seconds
     shrink_s = max(left_s, 1e-3) if budget.seconds else JOIN_S
-    _drain(workers, updates, result, met, deadline.after(shrink_s), stop)
+    _drain(workers, updates, result, deadline.after(shrink_s), stop)
     asked.finish.set()
-    _drain(workers, updates, result, met, deadline.after(JOIN_S))
+    _drain(workers, updates, result, deadline.after(JOIN_S))
     for worker in workers:
         if worker.is_alive():
             worker.kill()
         worker.join(REAP_S)
 
 
-def _drain(
-    workers: list[Any], updates: Any, result: CampaignResult, met: _Met, *ends: Stop
-) -> None:
+def _drain(workers: list[Any], updates: Any, result: CampaignResult, *ends: Stop) -> None:
     """Merge updates until no worker is left, or one of `ends`."""
     while any(worker.is_alive() for worker in workers) and not any(end() for end in ends):
         with contextlib.suppress(queue.Empty):
-            _merge(result, met, updates.get(timeout=0.05))
+            _merge(result, updates.get(timeout=0.05))
     with contextlib.suppress(queue.Empty):
         while True:
-            _merge(result, met, updates.get_nowait())
+            _merge(result, updates.get_nowait())
 
 
-class _Met:
-    """What the schedules of a campaign have met, all workers together."""
-
-    def __init__(self) -> None:
-        self.decisions: set[str] = set()
-        self.states = UnseenStates()
-
-
-def _merge(result: CampaignResult, met: _Met, update: dict[str, Any]) -> None:
+def _merge(result: CampaignResult, update: dict[str, Any]) -> None:
     result.schedules += update["schedules"]
     result.failures += update["failures"]
     result.virtual_us += update["virtual_us"]
     result.events += update["events"]
-    met.decisions |= set(update["coverage"])
-    result.coverage = max(result.coverage, len(met.decisions))
-    for independent, states in update["states"]:
-        add = met.states.add if independent else met.states.add_related
-        add(states)
-    result.states, result.unseen = met.states.distinct, met.states.probability
-    result.independent = met.states.schedules
     for found in update["findings"]:
         _keep(result.findings, decode(found, Finding))
     result.problems += [p for p in update["problems"] if p not in result.problems]
@@ -295,7 +268,6 @@ class _Worker:
         self._done = 0
         self._began_s = self._sent_s = time.monotonic()
         self._buckets = set(campaign.known)
-        self._covered: set[str] = set()
         self._pending = _empty_update()
 
     def work(self) -> None:
@@ -312,16 +284,13 @@ class _Worker:
             self._send()
         return self._done >= self._limit or self._stop()
 
-    def _judge(self, schedule: Schedule, *, independent: bool = False) -> Attempt:
+    def _judge(self, schedule: Schedule) -> Attempt:
         outcome = attempt(schedule)
         self._done += 1
         pending = self._pending
         pending["schedules"] += 1
         pending["virtual_us"] += outcome.virtual_us
         pending["events"] += outcome.events
-        pending["coverage"] += sorted(outcome.coverage - self._covered)
-        self._covered |= outcome.coverage
-        pending["states"].append((independent, sorted(outcome.states)))
         if outcome.problem and len(pending["problems"]) < MAX_BUCKETS:
             pending["problems"].append(outcome.problem)
         pending["fault_coverage"].update(outcome.fault_coverage)
@@ -353,25 +322,8 @@ class _Worker:
             shrunk=False,
         )
         self._send_finding(finding)
-        shrinking = Shrinking(
-            schedule,
-            lambda candidate: self._bucket(attempt(candidate)) == bucket,
-            max_tries=self._campaign.shrink_tries,
-            rerun=rerun_without,
-            stop=self._finish,
-        )
-        smallest = shrinking.run()
-        shrunk = attempt(smallest)
-        self._send_finding(
-            msgspec.structs.replace(
-                finding,
-                property=shrunk.property or INTERNAL,
-                sentence=shrunk.sentence,
-                smallest=as_file(smallest, shrunk),
-                shrink_tries=shrinking.tries,
-                shrunk=not shrinking.stopped,
-            )
-        )
+        tries = self._campaign.shrink_tries
+        self._send_finding(shrink(finding, self._bucket, tries, self._finish))
 
     def _send_finding(self, finding: Finding) -> None:
         self._pending["findings"].append(msgspec.json.encode(finding))
@@ -383,6 +335,29 @@ class _Worker:
         self._pending = _empty_update()
 
 
+def shrink(
+    finding: Finding, bucket_of: Callable[[Attempt], str], tries: int, stop: Stop
+) -> Finding:
+    """Return the finding with the smallest schedule of the same bucket that `tries` runs show."""
+    shrinking = Shrinking(
+        finding.schedule,
+        lambda candidate: bucket_of(attempt(candidate)) == finding.bucket,
+        max_tries=tries,
+        rerun=rerun_without,
+        stop=stop,
+    )
+    smallest = shrinking.run()
+    shrunk = attempt(smallest)
+    return msgspec.structs.replace(
+        finding,
+        property=shrunk.property or INTERNAL,
+        sentence=shrunk.sentence,
+        smallest=as_file(smallest, shrunk),
+        shrink_tries=shrinking.tries,
+        shrunk=not shrinking.stopped,
+    )
+
+
 class _LocalChannel:
     """Takes the updates of a worker without a parent, and says when it must stop and finish."""
 
@@ -390,11 +365,10 @@ class _LocalChannel:
         self.result = CampaignResult()
         self._budget = budget
         self._began_s = time.monotonic()
-        self._met = _Met()
 
     def put(self, update: dict[str, Any]) -> None:
         """Merge an update, as `Queue.put`."""
-        _merge(self.result, self._met, update)
+        _merge(self.result, update)
 
     def stop(self) -> bool:
         """Whether to draw nothing more."""
@@ -415,26 +389,19 @@ def search_alone(campaign: Campaign) -> CampaignResult:
 
 
 def merge(results: Iterable[CampaignResult]) -> CampaignResult:
-    """The sum of several results; of each bucket the first finding is kept. Their states are not
-    put together: `states` is the most of one result, and `unseen` their mean over
-    the independent schedules, which is too high."""
-    total = CampaignResult(unseen=0.0)
+    """Return the sum of several results, with the first finding of each bucket."""
+    total = CampaignResult()
     for result in results:
-        total.unseen += result.unseen * result.independent
-        total.independent += result.independent
         total.schedules += result.schedules
         total.failures += result.failures
         total.virtual_us += result.virtual_us
         total.events += result.events
-        total.coverage = max(total.coverage, result.coverage)
-        total.states = max(total.states, result.states)
         total.seconds = max(total.seconds, result.seconds)
         for finding in result.findings:
             _keep(total.findings, finding)
         total.problems += [p for p in result.problems if p not in total.problems]
         for name in _COUNTED:
             _add(getattr(total, name), getattr(result, name))
-    total.unseen = total.unseen / total.independent if total.independent else 1.0
     return total
 
 
@@ -459,8 +426,6 @@ def _empty_update() -> dict[str, Any]:
         "failures": 0,
         "virtual_us": 0,
         "events": 0,
-        "coverage": [],
-        "states": [],
         "findings": [],
         "problems": [],
         **{name: Counter[str]() for name in _COUNTED},

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from checker.formats.timeline import Sentence
+from checker.formats.story import StoryStep
 from node.formats import trace
 
 ELECTED_WITHOUT: Final = "elected-without"
@@ -19,7 +19,7 @@ NEVER_CUT: Final = "never-cut"
 
 
 def of_record(
-    history: Sequence[Sentence], events: Iterable[Mapping[str, Any]], partition: str
+    history: Sequence[StoryStep], events: Iterable[Mapping[str, Any]], partition: str
 ) -> str:
     """The first broken step in a record's history, "" when there is none.
 
@@ -34,7 +34,7 @@ def of_record(
     return f"{step.breaks}:{_election_rule(step, events, partition)}"
 
 
-def _election_rule(step: Sentence, events: Iterable[Mapping[str, Any]], partition: str) -> str:
+def _election_rule(step: StoryStep, events: Iterable[Mapping[str, Any]], partition: str) -> str:
     """The rule by which a leader was elected, from the controller's state at that time."""
     isr: Sequence[str] = ()
     elr: Sequence[str] = ()

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import ChoiceSource
+from harness.search.choice_source import RandomChoices
 from harness.search.producer_and_disk_situations import clean_copies
 from harness.search.scenario_builder import LinkAction
 from harness.search.scenarios import Scenario, fail_disk
@@ -49,8 +49,8 @@ class Dimension:
     name: str
     percent: int
     led_by: LeaderBy | None = None
-    cluster: Callable[[ChoiceSource, Cluster], Cluster] = lambda choose, cluster: cluster
-    workload: Callable[[ChoiceSource, Workload], Workload] = lambda choose, workload: workload
+    cluster: Callable[[RandomChoices, Cluster], Cluster] = lambda choose, cluster: cluster
+    workload: Callable[[RandomChoices, Workload], Workload] = lambda choose, workload: workload
     scenarios: tuple[Scenario, ...] = ()
 
 
@@ -60,14 +60,14 @@ class LateDimension:
 
     name: str
     percent: int
-    change: Callable[[ChoiceSource, Schedule], Schedule]
+    change: Callable[[RandomChoices, Schedule], Schedule]
 
 
-def _several_voters(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _several_voters(choose: RandomChoices, cluster: Cluster) -> Cluster:
     return replace(cluster, voters=choose.pick((3, 3, 3, 5)))
 
 
-def _more_copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _more_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Four or five brokers, on four or five of which the partition is."""
     brokers = choose.pick((4, 5, 5))
     factor = choose.pick((4, 4, brokers))
@@ -75,7 +75,7 @@ def _more_copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, brokers=brokers, replication_factor=factor, min_isr=min_isr)
 
 
-def _spare_broker(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _spare_broker(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """At least one broker that is no replica, or two."""
     brokers = max(3, min(MOST_BROKERS, cluster.brokers))
     factor = min(cluster.replication_factor, brokers - choose.pick((1, 1, 2)))
@@ -83,7 +83,7 @@ def _spare_broker(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, brokers=brokers, replication_factor=factor, min_isr=min_isr)
 
 
-def _loses_unsynced(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _loses_unsynced(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """What is not synced is lost in a power cut; a record is on two replicas before it counts."""
     if protocol_of(cluster.protocol).clean_only:
         return cluster
@@ -91,11 +91,11 @@ def _loses_unsynced(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, flush="async", min_isr=min_isr, unclean_election=False)
 
 
-def _several_partitions(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _several_partitions(choose: RandomChoices, cluster: Cluster) -> Cluster:
     return replace(cluster, partitions=choose.pick((2, 3, 4)))
 
 
-def _deletes_heads(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+def _deletes_heads(choose: RandomChoices, schedule: Schedule) -> Schedule:
     """Leaders delete what is committed so soon that a replica that was away lacks what is next.
     Nothing changes where a situation has idempotent producers: brokers need the whole log."""
     if schedule.workload.idempotent:
@@ -104,7 +104,7 @@ def _deletes_heads(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     return replace(schedule, cluster=replace(schedule.cluster, retention_records=keep))
 
 
-def _idempotent(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+def _idempotent(choose: RandomChoices, schedule: Schedule) -> Schedule:
     """Producers send again what is not answered in time, and answers are lost or requests late."""
     workload = replace(
         schedule.workload, idempotent=True, acks=-1, timeout_ms=choose.pick((600, 1000, 400))
@@ -126,7 +126,7 @@ def _idempotent(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     return _with(replace(schedule, cluster=cluster, workload=workload), late)
 
 
-def _clock_rates(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+def _clock_rates(choose: RandomChoices, schedule: Schedule) -> Schedule:
     """Clocks run fast and slow, from the beginning or from some time on."""
     cluster, rates = schedule.cluster, []
     names = [*cluster.broker_names(), *cluster.voter_names()]
@@ -137,7 +137,7 @@ def _clock_rates(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     return _with(schedule, rates)
 
 
-def _resized(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+def _resized(choose: RandomChoices, schedule: Schedule) -> Schedule:
     """A partition gets more replicas and fewer, and its leader fails now and then meanwhile."""
     cluster = schedule.cluster
     if protocol_of(cluster.protocol).leader_by is LeaderBy.VOTES:
@@ -158,7 +158,7 @@ def _resized(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     return _with(replace(schedule, cluster=cluster), moves)
 
 
-def _sizes_differ(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+def _sizes_differ(choose: RandomChoices, schedule: Schedule) -> Schedule:
     """Batches of one record and of a few: what one log has in one batch, another has in several."""
     if schedule.workload.batch_most:
         return schedule
@@ -166,7 +166,7 @@ def _sizes_differ(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     return replace(schedule, workload=workload)
 
 
-def _short_answers(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+def _short_answers(choose: RandomChoices, schedule: Schedule) -> Schedule:
     """Followers that are behind catch up a batch at a time, or a few."""
     most = choose.pick((1, 1, 200))
     return replace(schedule, cluster=replace(schedule.cluster, fetch_max_bytes=most))
@@ -178,7 +178,7 @@ def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
     return replace(schedule, faults=(*kept, *faults))
 
 
-def _uneven(choose: ChoiceSource, workload: Workload) -> Workload:
+def _uneven(choose: RandomChoices, workload: Workload) -> Workload:
     """Batches from one record to many, and some partitions written to far more than others."""
     most = choose.pick((20, 50, 5))
     spread = "zipf" if choose.chance(60) else "even"
@@ -241,7 +241,7 @@ def late_dimensions(names: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def draw_late(choose: ChoiceSource, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
+def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
     """The schedule with what its late dimensions change: those in `always`, and drawn ones."""
     for dimension in LATE_DIMENSIONS:
         if dimension.name in always or choose.chance(dimension.percent):
@@ -255,7 +255,7 @@ def scenarios_of_dimensions(led_by: LeaderBy) -> list[Scenario]:
     return list(dict.fromkeys(scenario for each in fitting for scenario in each.scenarios))
 
 
-def draw_dimensions(choose: ChoiceSource, led_by: LeaderBy) -> list[Dimension]:
+def draw_dimensions(choose: RandomChoices, led_by: LeaderBy) -> list[Dimension]:
     """The dimensions of one schedule."""
     return [
         dimension

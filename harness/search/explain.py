@@ -17,14 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
-from harness.search.attempt import (
-    Attempt,
-    attempt,
-    bucket,
-    concerned,
-    history_of_record,
-    property_of,
-)
+from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story_of
 from harness.search.deadline import Stop, never
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
@@ -67,7 +60,7 @@ def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
         storm_us=result.info.phases.storm_us,
         partition=partition,
         offset=offset,
-        sentences=tuple(history_of_record(result)),
+        sentences=story_of(result).steps,
         counterfactuals=tuple(changes),
         untried=len(affected) - one_by_one,
     )
@@ -82,7 +75,7 @@ def as_lines(explanation: Explanation) -> Iterator[str]:
     """An explanation as a terminal shows it."""
     yield explanation.sentence
     for s in explanation.sentences:
-        mark = "!" if s.breaks else " "
+        mark = "!" if s.rule else ">" if s.breaks else " "
         yield f"{mark} {(s.t_us - explanation.storm_us) / 1e6:7.3f} s  {s.text}"
     for one in explanation.counterfactuals:
         if one.kind == "message" and one.fails:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import ChoiceSource
+from harness.search.choice_source import RandomChoices
 from harness.search.dimensions import MAX_FAULTS_DRAWN, draw_dimensions, draw_late
 from harness.search.scenario_builder import ScenarioBuilder
 from harness.search.scenarios import (
@@ -60,7 +60,7 @@ TIMING_PROFILES: Final = (
 
 
 def draw_schedule(
-    choose: ChoiceSource,
+    choose: RandomChoices,
     protocol: str,
     bugs: tuple[str, ...] = (),
     disk_faults: tuple[str, ...] = (),
@@ -120,7 +120,7 @@ def draw_schedule(
     return draw_late(choose, drawn, always)
 
 
-def _cluster(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...]) -> Cluster:
+def _cluster(choose: RandomChoices, protocol: str, bugs: tuple[str, ...]) -> Cluster:
     brokers = choose.pick((3, 3, 3, 2, 3, 4))
     votes = protocol_of(protocol).leader_by is LeaderBy.VOTES
     # With two voters, only both are a majority: there is little to get wrong.
@@ -146,7 +146,7 @@ def _cluster(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...]) -> Clus
     )
 
 
-def _enabled(choose: ChoiceSource, *, votes: bool) -> list[Scenario]:
+def _enabled(choose: RandomChoices, *, votes: bool) -> list[Scenario]:
     """The scenarios that this schedule may use, each decided by a coin."""
     possible = SCENARIOS_WITH_VOTES if votes else SCENARIOS
     chosen = [scenario for scenario, percent in possible.items() if choose.chance(percent)]

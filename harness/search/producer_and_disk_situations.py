@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import ChoiceSource
+from harness.search.choice_source import RandomChoices
 from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later, process_of
 from harness.search.scenarios import fail_leader_at, leader_gone
 from nemesis.faults import (
@@ -26,7 +26,7 @@ from nemesis.formats.schedule import After, Cluster, Fault, Workload
 from node.core.protocol import protocol as protocol_of
 
 
-def clean_copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def clean_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Two or three copies that are synced; one, or all of them, are needed."""
     factor = choose.pick((3, 3, 2))
     return replace(
@@ -40,7 +40,7 @@ def clean_copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     )
 
 
-def patient_producers(choose: ChoiceSource, workload: Workload) -> Workload:
+def patient_producers(choose: RandomChoices, workload: Workload) -> Workload:
     """Several idempotent producers, mostly with few batches under way; most of them try again for
     longer than leaders change."""
     return replace(
@@ -175,7 +175,7 @@ def damaged_copy(builder: ScenarioBuilder) -> None:
         fail_leader_at(builder, later(began, choose.pick((0, 2, 5, 20, 60, 150, 300))))
 
 
-def _damage(choose: ChoiceSource, on: str, down_ms: int, when: When) -> Fault:
+def _damage(choose: RandomChoices, on: str, down_ms: int, when: When) -> Fault:
     """What happens to the disk: mostly a batch is lost, and with it all behind."""
     parts: tuple[Literal["payload", "chain", "header"], ...] = ("payload", "chain", "header")
     if choose.chance(60):

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import ChoiceSource
+from harness.search.choice_source import RandomChoices
 from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later, process_of
 from harness.search.scenarios import down_for, fail_leader_at
 from nemesis.faults import (
@@ -28,7 +28,7 @@ from nemesis.formats.schedule import After, Cluster
 from node.core.protocol import protocol as protocol_of
 
 
-def spare_and_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def spare_and_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Two or three copies and one or two brokers more; logs are mostly synced late."""
     factor = choose.pick((3, 3, 2))
     cluster = replace(
@@ -44,7 +44,7 @@ def spare_and_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, flush="async", flush_interval_ms=1000, min_isr=2)
 
 
-def lags_soon(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def lags_soon(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Three copies of which one or two are needed; who lags leaves the in-sync set before anybody
     is found to be dead."""
     timings = replace(
@@ -59,7 +59,7 @@ def lags_soon(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     )
 
 
-def short_answers(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def short_answers(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Three copies, in half of the schedules made good a batch at a time."""
     cluster = replace(cluster, brokers=max(3, cluster.brokers), replication_factor=3)
     return replace(cluster, fetch_max_bytes=1) if choose.chance(50) else cluster

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypedDict
 
-from harness.search.choice_source import ChoiceSource
+from harness.search.choice_source import RandomChoices
 from nemesis.faults import Link
 from nemesis.formats.schedule import After, Cluster, Fault
 from node.formats.trace import MESSAGE_FIELDS, METADATA_PARTITION
@@ -56,7 +56,7 @@ class ScenarioBuilder:
     that is given.
     """
 
-    choose: ChoiceSource
+    choose: RandomChoices
     cluster: Cluster
     partition: str
     votes: bool

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from harness.search import producer_and_disk_situations as more
 from harness.search import replication_situations as who
-from harness.search.choice_source import ChoiceSource
+from harness.search.choice_source import RandomChoices
 from harness.search.scenario_builder import (
     LinkAction,
     ScenarioBuilder,
@@ -48,11 +48,11 @@ PERCENT: Final = 38
 """So many schedules begin with a situation."""
 
 
-def _same(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _same(choose: RandomChoices, cluster: Cluster) -> Cluster:
     return cluster
 
 
-def _any_load(choose: ChoiceSource, workload: Workload) -> Workload:
+def _any_load(choose: RandomChoices, workload: Workload) -> Workload:
     return workload
 
 
@@ -64,12 +64,12 @@ class Situation:
     name: str
     scenario: Scenario
     led_by: LeaderBy | None = None
-    cluster: Callable[[ChoiceSource, Cluster], Cluster] = _same
-    workload: Callable[[ChoiceSource, Workload], Workload] = _any_load
+    cluster: Callable[[RandomChoices, Cluster], Cluster] = _same
+    workload: Callable[[RandomChoices, Workload], Workload] = _any_load
     weight: int = 2
 
 
-def draw_situation(choose: ChoiceSource, led_by: LeaderBy) -> Situation | None:
+def draw_situation(choose: RandomChoices, led_by: LeaderBy) -> Situation | None:
     """The situation that a schedule begins with, None for most."""
     if not choose.chance(PERCENT):
         return None
@@ -77,14 +77,14 @@ def draw_situation(choose: ChoiceSource, led_by: LeaderBy) -> Situation | None:
     return choose.pick([each for each in possible for _ in range(each.weight)])
 
 
-def _copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """At least two copies of the partition, mostly three."""
     brokers = max(3, cluster.brokers)
     factor = max(cluster.replication_factor, choose.pick((3, 3, 2)))
     return replace(cluster, brokers=brokers, replication_factor=factor)
 
 
-def _loses(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _loses(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """What is not synced may be lost. All copies are needed, or all but one: who leaves stays
     eligible."""
     cluster = _copies(choose, cluster)
@@ -96,11 +96,11 @@ def _loses(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     )
 
 
-def _may_lose(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _may_lose(choose: RandomChoices, cluster: Cluster) -> Cluster:
     return _loses(choose, cluster) if choose.chance(50) else _copies(choose, cluster)
 
 
-def _spare(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _spare(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Two or three copies, on three or four brokers."""
     brokers = choose.pick((3, 4))
     factor = choose.pick((3, 2, 3))
@@ -109,13 +109,13 @@ def _spare(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     )
 
 
-def _unclean(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _unclean(choose: RandomChoices, cluster: Cluster) -> Cluster:
     if protocol_of(cluster.protocol).clean_only:
         return _copies(choose, cluster)
     return replace(_copies(choose, cluster), unclean_election=choose.chance(60), min_isr=1)
 
 
-def _stays_in_sync(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _stays_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Who is cut off does not lag for long enough to leave the in-sync set. In some the heads of
     logs are deleted soon, also where logs differ."""
     cluster = _copies(choose, cluster)
@@ -124,19 +124,19 @@ def _stays_in_sync(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, timings=timings, retention_records=kept)
 
 
-def _uneven_batches(choose: ChoiceSource, workload: Workload) -> Workload:
+def _uneven_batches(choose: RandomChoices, workload: Workload) -> Workload:
     """Batches mostly differ in size: those of one log seldom end where those of another do."""
     if choose.chance(65):
         workload = replace(workload, batch=1, batch_most=choose.pick((5, 3, 8)))
     return workload
 
 
-def _soon_answered(choose: ChoiceSource, workload: Workload) -> Workload:
+def _soon_answered(choose: RandomChoices, workload: Workload) -> Workload:
     """As before, and in half of the schedules no client waits for followers."""
     return replace(_uneven_batches(choose, workload), acks=choose.pick((1, -1)))
 
 
-def _flushed_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _flushed_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Logs are synced late, and high watermarks are written down soon."""
     cluster = _copies(choose, cluster)
     if protocol_of(cluster.protocol).clean_only:
@@ -146,13 +146,13 @@ def _flushed_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, flush="async", flush_interval_ms=1000, min_isr=min_isr, timings=timings)
 
 
-def _few_in_sync(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _few_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """One copy or a few, of which one is enough."""
     brokers = max(3, cluster.brokers)
     return replace(cluster, brokers=brokers, replication_factor=choose.pick((2, 1, 3)), min_isr=1)
 
 
-def _rivals(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
     """Mostly more than three copies, and candidates that stand at nearly the same time."""
     size = choose.pick((3, 4, 5, 3))
     timings = cluster.timings

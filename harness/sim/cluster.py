@@ -195,8 +195,7 @@ class SimCluster:
     """All nodes of one run. `trace` has every event so far; `exits` and `output` every process end.
 
     `on_trace` is called with each turn's trace events before the turn's messages leave,
-    `on_history` with each history line, `on_end` with the node whose process has ended. Also the
-    run's `Pace`: `wait` lets virtual time pass.
+    `on_history` with each history line. Also the run's `Pace`: `wait` lets virtual time pass.
     """
 
     tells_in_sync = True
@@ -207,14 +206,12 @@ class SimCluster:
         seed: int,
         on_trace: Callable[[SimNode, list[TraceEvent]], None],
         on_history: Callable[[Op], None],
-        on_end: Callable[[str], None],
         latency: LatencyProfile = IDEAL,
     ) -> None:
         cluster = schedule.cluster
         self._schedule = schedule
         self._on_trace = on_trace
         self._on_history = on_history
-        self._on_end = on_end
         self.brokers = cluster.broker_names()
         self.voters = cluster.voter_names()
         self.problems: list[Problem] = []
@@ -245,7 +242,7 @@ class SimCluster:
         self.world = SimWorld(
             self.queue, self.network, self.nodes, self._clients, self.admin, upgraded
         )
-        self._awaited = _awaited((schedule,))
+        self._awaited = _awaited(schedule)
         self._started = False
         self._told = 0
         self._awaits_look = False
@@ -273,17 +270,6 @@ class SimCluster:
     def ended(self) -> tuple[str, ...]:
         """The nodes that ended by themselves."""
         return tuple(exit.node for exit in self.exits if not exit.expected)
-
-    # -- branches (`harness.sim.branches`)
-
-    def look_for(self, schedules: Sequence[Schedule]) -> None:
-        """Look at once at each event for which a fault of these schedules waits."""
-        self._awaited = _awaited(schedules)
-
-    def become(self, schedule: Schedule) -> None:
-        """Go on with a schedule that has the same past, and the same promise."""
-        self._schedule = schedule
-        self._awaited = _awaited((schedule,))
 
     # -- time
 
@@ -384,12 +370,11 @@ class SimCluster:
             self.output.setdefault(end.node, []).append(output)
         if end.by == "itself":
             self.view.lost(end.node)
-        self._on_end(end.node)
 
 
-def _awaited(schedules: Sequence[Schedule]) -> set[str]:
-    """The events for which a fault or an operation waits."""
-    due = (each for s in schedules for each in (*s.faults, *s.workload.operations))
+def _awaited(schedule: Schedule) -> set[str]:
+    """Return the events for which a fault or an operation waits."""
+    due = (*schedule.faults, *schedule.workload.operations)
     return {each.after.event for each in due if each.after is not None} | {BREAK}
 
 

@@ -26,7 +26,6 @@ from harness.runs.run import first_info
 from harness.runs.storm import Storm
 from harness.sim import folder
 from harness.sim.cluster import SimCluster, stall_report
-from harness.sim.coverage import Coverage, Point
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.majority_invariant import MajorityInvariant
@@ -55,7 +54,6 @@ class SimResult:
     one that alone found a violation ("" when they agree). `violations` has the first violation of
     each invariant. `stalled` says what each replica waits for when liveness is broken. `events`
     counts events of the queue, `messages` those sent. `virtual_us` is in virtual microseconds.
-    `states`, `steps`, `orders` and `moments` are as in `harness.sim.coverage`.
     """
 
     schedule: Schedule
@@ -69,11 +67,6 @@ class SimResult:
     events: int
     messages: int
     virtual_us: int
-    states: frozenset[int]
-    steps: frozenset[int]
-    orders: frozenset[int]
-    moments: dict[int, TraceEvent] = field(repr=False)
-    coverage: frozenset[Point]
     info: RunInfo = field(repr=False)
     ops: list[Op] = field(repr=False)
     trace: list[TraceEvent] = field(repr=False)
@@ -205,10 +198,7 @@ class SimRun:
         self.stop_at = stop_at
         self.faults: list[FaultLine] = []
         self.messages: list[MessageLine] = []
-        self.coverage = Coverage(self._core)
-        self.cluster = SimCluster(
-            schedule, seed, self._on_trace, self._on_history, self.coverage.ended, latency
-        )
+        self.cluster = SimCluster(schedule, seed, self._on_trace, self._on_history, latency)
         self.info = first_info(
             schedule, seed, SYSTEM, world="simulated", now_us=self.cluster.now_us()
         )
@@ -312,11 +302,6 @@ class SimRun:
             events=cluster.queue.events,
             messages=cluster.network.messages,
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
-            states=self.coverage.states,
-            steps=self.coverage.steps,
-            orders=self.coverage.orders,
-            moments=self.coverage.moments,
-            coverage=self.coverage.points,
             info=self.info,
             ops=cluster.clients().ops,
             trace=cluster.trace,
@@ -335,7 +320,6 @@ class SimRun:
         return self.cluster.queue.events, self.cluster.now_us()
 
     def _on_trace(self, node: SimNode, events: list[TraceEvent]) -> None:
-        self.coverage.turn(node.name, node.core, events)
         if self.invariants is not None:
             for observe in self._observers:
                 observe(node.name, events)

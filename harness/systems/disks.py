@@ -110,17 +110,29 @@ class UserDisks:
         disk.start()
         return disk.pid
 
-    def watch(self, excuse: Callable[[str], None]) -> dict[str, int]:
-        """Notice disks whose process has ended by itself: a problem of the run, and an `excuse` for
-        what their nodes do without them. The processes of all disks, by what a person calls
-        them."""
-        for node, disk in self._disks.items():
-            if disk.has_ended and disk.pid not in self._ended:
-                self._ended.add(disk.pid)
-                sentence = f"the process of the disk of {node} ended during the run"
-                self.problems.append(Problem(kind="disk-ended", sentence=sentence))
-                excuse(node)
+    def pids(self) -> dict[str, int]:
+        """Return the processes of all disks, by what a person calls them."""
         return {f"The disk of {node}": disk.pid for node, disk in self._disks.items()}
+
+    def watch(self, excuse: Callable[[str], None]) -> None:
+        """Notice disks whose process has ended by itself: a problem of the run, and an `excuse` for
+        what their nodes do without them."""
+        for node in self._disks:
+            self._notice_end(node, excuse)
+
+    def look(self, node: str, excuse: Callable[[str], None]) -> None:
+        """The same for the disk of a node whose process has ended, perhaps because of it: of two
+        processes the one that ended last may be seen first."""
+        self._disks[node].await_end_if_dying()
+        self._notice_end(node, excuse)
+
+    def _notice_end(self, node: str, excuse: Callable[[str], None]) -> None:
+        disk = self._disks[node]
+        if disk.has_ended and disk.pid not in self._ended:
+            self._ended.add(disk.pid)
+            sentence = f"the process of the disk of {node} ended during the run"
+            self.problems.append(Problem(kind="disk-ended", sentence=sentence))
+            excuse(node)
 
     def power_cut(self, node: str, keep: float, shuffle: int | None) -> tuple[int, int]:
         """Of a node that is down; the unsynced bytes before and after."""

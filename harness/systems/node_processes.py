@@ -10,7 +10,8 @@ import msgspec
 from harness.formats.problem import Problem, node_ended, suspended
 from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
-from harness.runs.suspension import resume_if_stopped
+from harness.runs.host_disk import HostDisk
+from harness.runs.suspension import is_stopped
 from node.formats.files import AppendOnlyFile
 
 Done = Literal["kill", "stop", "itself", "hung"]
@@ -34,10 +35,16 @@ class NodeProcesses(Generic[Running]):
     def __init__(self, exits: AppendOnlyFile) -> None:
         """Each end goes on record in `exits`."""
         self._exits = exits
+        self._host = HostDisk(exits.path.parent)
         self._running: dict[str, Running] = {}
         self._incarnations: dict[str, int] = {}
         self.unexpected: list[Exit] = []
-        self.problems: list[Problem] = []
+        self._problems: list[Problem] = []
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Return what others did to the processes, and what the disk of the host did."""
+        return [*self._problems, *self._host.problems]
 
     def is_up(self, node: str) -> bool:
         """Whether the node has a process, as far as is known since the last `reap`."""
@@ -71,8 +78,9 @@ class NodeProcesses(Generic[Running]):
     def resume(self, node: str) -> None:
         """SIGCONT."""
         if node in self._running:
-            self._running[node].paused = False
+            # In this order: who sees it stopped must know that it is paused.
             self._signal(node, signal.SIGCONT)
+            self._running[node].paused = False
 
     def ask_to_stop(self, node: str) -> None:
         """SIGTERM; a paused node is resumed for it."""
@@ -81,28 +89,39 @@ class NodeProcesses(Generic[Running]):
             self._signal(node, signal.SIGTERM)
 
     def reap(self) -> list[Exit]:
-        """Notice processes that ended by themselves; returns their ends. Also notices those that
-        somebody else has suspended."""
-        for node in self._running:
-            self._was_suspended(node)
+        """Notice processes that ended by themselves; returns their ends."""
+        self._host.look()
         ended = [node for node, running in self._running.items() if self._has_ended(running)]
         return [self._bury(node, "itself") for node in ended]
 
-    def _was_suspended(self, node: str) -> bool:
-        """Whether somebody else had suspended the node's process: that is a problem of the run,
-        and the process goes on."""
-        running = self._running[node]
-        if running.paused or not resume_if_stopped(self._pid(running)):
+    def node_of(self, pid: int) -> str:
+        """Return the node that a process belongs to, "" if to none. Any thread may ask."""
+        return next((n for n, each in list(self._running.items()) if self._has(n, each, pid)), "")
+
+    def note_stopped(self, node: str, pid: int) -> bool:
+        """Note that a process of a node is stopped, which is a problem of the run if no fault did
+        that; return whether none did. Any thread may ask."""
+        running = self._running.get(node)
+        if running is None or running.paused:
             return False
-        if suspended(node) not in self.problems:
-            self.problems.append(suspended(node))
+        # A fault may have resumed it, and paused it before, since it was seen.
+        if is_stopped(pid) and suspended(node) not in self._problems:
+            self._problems.append(suspended(node))
         return True
+
+    def was_suspended(self, node: str) -> bool:
+        """Return whether somebody else has stopped a process of the node in this run."""
+        return suspended(node) in self._problems
 
     # -- what a subclass knows
 
     def _pid(self, running: Running) -> int:
         """The process."""
         raise NotImplementedError
+
+    def _has(self, node: str, running: Running, pid: int) -> bool:
+        """Return whether a process is that of a node, or one that it started."""
+        return self._pid(running) == pid
 
     def _has_ended(self, running: Running) -> bool:
         """Whether a process is over; asked before a signal, since it reaps what has ended."""
@@ -118,11 +137,22 @@ class NodeProcesses(Generic[Running]):
 
     # -- for a subclass
 
+    def _said(self, node: str, running: Running) -> str:
+        """Return the last sentence of an ended process, "" if there is none."""
+        raise NotImplementedError
+
     def _record(
         self, node: str, running: Running, code: int, by: EndedBy, *, expected: bool
     ) -> Exit:
-        """Write down an end. One from outside is a problem of the harness, another one that was
-        not `expected` one of the system."""
+        """Write down an end. One from outside is a problem of the run, and so is one because of
+        the host; another one that was not `expected` is a finding about the system."""
+        if by == "outside":
+            self._problems.append(node_ended(node, code))
+        elif not expected:
+            why = self._host.why_ended(node, self._said(node, running))
+            if why is not None:
+                self._problems.append(why)
+                expected = True
         ended = Exit(
             node=node,
             incarnation=running.incarnation,
@@ -131,11 +161,9 @@ class NodeProcesses(Generic[Running]):
             by=by,
             expected=expected,
         )
-        self._exits.write(msgspec.json.encode(ended) + b"\n")
-        if by == "outside":
-            self.problems.append(node_ended(node, code))
-        elif not expected:
+        if by != "outside" and not expected:
             self.unexpected.append(ended)
+        self._exits.write(msgspec.json.encode(ended) + b"\n")
         return ended
 
 

@@ -18,7 +18,7 @@ from harness import systems
 from harness.systems.adapter import Adapter
 from harness.systems.external.load import load_object
 from harness.systems.interface import System
-from node.formats.errors import UsageError
+from node.formats.errors import UsageError, unknown_name
 
 DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
@@ -54,7 +54,7 @@ def _place_of(name: str) -> str:
         return name
     if name.endswith(".py"):
         return f"{name}:"
-    raise UsageError(f"unknown system '{name}' (known: {', '.join(names())})")
+    raise UsageError(unknown_name("system", name, names()))
 
 
 def _load(name: str, place: str) -> System:

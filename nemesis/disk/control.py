@@ -24,6 +24,7 @@ READY_S: Final = 30.0
 ORDER_S: Final = 60.0
 """How long an order may take: a power cut writes back all that was not synced."""
 END_S: Final = 10.0
+PROMPT_S: Final = 5.0
 _encoder: Final = msgspec.msgpack.Encoder()
 _answers: Final = msgspec.msgpack.Decoder(DiskAnswer)
 
@@ -64,6 +65,19 @@ class UserDisk:
     def has_ended(self) -> bool:
         """Whether the process has ended, though nobody asked for that."""
         return self._process is not None and not self._process.is_alive()
+
+    def await_end_if_dying(self) -> None:
+        """Wait until the process is over if its end has begun: such a process answers nothing."""
+        if self._process is None:
+            return
+        with contextlib.suppress(DiskTooSlow):
+            try:
+                self._send(DiskOrder(what="count"))
+                self._answer("count", PROMPT_S)
+            except DiskTooSlow:
+                raise
+            except FloodmarkError:
+                self._process.join(END_S)
 
     def start(self) -> None:
         """Have the disk ready. One that is ready is told that files may have been changed from

@@ -140,7 +140,7 @@ class Volume:
                 del self._by_key[inode.key]
         return found
 
-    def create(self, parent: Inode, name: str, mode: int, flags: int = 0) -> None:
+    def create(self, parent: Inode, name: str, mode: int) -> None:
         """Make an empty file."""
         path = _below(parent, name)
         made = os.open(

@@ -14,6 +14,7 @@ import msgspec
 
 from nemesis.formats.cluster_spec import After, Cluster, Milliseconds, Strict, Workload, in_words
 from node.formats import trace
+from node.formats.errors import unknown_name
 
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 
@@ -101,8 +102,8 @@ def decode_all(faults: Any) -> tuple[Fault, ...]:
             continue
         what = fields.get("what") if isinstance(fields, dict) else None
         if what not in STRUCTS:
-            known = ", ".join(STRUCTS)
-            raise msgspec.ValidationError(f"fault {index}: unknown fault {what!r} (known: {known})")
+            sentence = unknown_name("fault", str(what), STRUCTS)
+            raise msgspec.ValidationError(f"fault {index}: {sentence}")
         try:
             made.append(msgspec.convert(fields, STRUCTS[what]))
         except msgspec.ValidationError as error:

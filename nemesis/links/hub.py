@@ -22,7 +22,6 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -38,8 +37,6 @@ from nemesis.links.hub_control import (
     HubAnswer,
     HubStats,
     RemoveRule,
-    SetNode,
-    SetRules,
     StopHub,
     decode_command,
 )
@@ -52,7 +49,6 @@ from node.runtime.curve import CONTROL, MESSAGES, CurveKeys, Gate, poll_with
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256
-MAX_OUTBOXES: Final = 4096
 LONGEST_WAIT_MS: Final = 60_000
 MAX_FRAMES: Final = 8
 RECONNECT_MS: Final = 20
@@ -237,38 +233,24 @@ class Hub:
                     raise FloodmarkError(f"at most {MAX_RULES} link rules are in force at once")
                 return HubAnswer(numbers=(self._pipeline.add(rule),))
             case RemoveRule(number=number):
-                counts = self._remove([number])[0]
+                counts = self._remove(number)
                 if counts is None:
                     return HubAnswer(error=f"there is no link rule {number}")
                 return HubAnswer(counts=counts)
-            case SetRules(rules=rules):
-                old = tuple(self._pipeline.table.counts())
-                numbers = tuple(map(self._pipeline.add, rules))
-                self._remove(old)
-                return HubAnswer(numbers=numbers)
-            case SetNode(name=name, address=address, key=key):
-                if len(self._outboxes) >= MAX_OUTBOXES:
-                    raise FloodmarkError(f"the hub knows {MAX_OUTBOXES} nodes, and takes no more")
-                outbox = self._connected(address, key)
-                before = self._outboxes.pop(name.encode(), None)
-                if before is not None:
-                    before.close()
-                self._outboxes[name.encode()] = outbox
             case GetStats():
                 return HubAnswer(stats=self._stats())
             case StopHub():
                 self._stopping = True
         return HubAnswer()
 
-    def _remove(self, numbers: Sequence[int]) -> list[Counts | None]:
-        """End rules; what they held is decided again when all are gone, as if it were sent now."""
+    def _remove(self, number: int) -> Counts | None:
+        """End a rule; the messages that it held are decided again, as if they were sent now."""
         now_us = _now_us()
         self._flush(now_us)
-        ended = [self._pipeline.remove(number) for number in numbers]
-        for _, released in ended:
-            for kept in released:
-                self._carry(kept.receiver.encode(), kept.sender.encode(), kept.load, now_us)
-        return [counts for counts, _ in ended]
+        counts, released = self._pipeline.remove(number)
+        for kept in released:
+            self._carry(kept.receiver.encode(), kept.sender.encode(), kept.load, now_us)
+        return counts
 
     def _stats(self) -> HubStats:
         return HubStats(
@@ -295,7 +277,7 @@ class Hub:
             raise FloodmarkError(f"cannot listen on {address}: {error}") from None
         return socket
 
-    def _connected(self, address: str, server: str = "") -> Socket:
+    def _connected(self, address: str) -> Socket:
         socket = self._context.socket(zmq.PUSH)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.IMMEDIATE, 1)
@@ -303,7 +285,7 @@ class Hub:
         socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         try:
-            self._gate.speak(socket, address, server)
+            self._gate.speak(socket, address)
             socket.connect(address)
         except (zmq.ZMQError, ValueError, TypeError) as error:
             socket.close()

@@ -12,7 +12,6 @@ import zmq
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 from node.formats.wire import NOT_A_HEADER
-from node.formats.wire_bounds import MAX_NODE_NAME
 from node.runtime.curve import CurveKeys, speak
 
 DEADLINE_MS: Final = 5000
@@ -25,10 +24,6 @@ MAX_RULES: Final = 10_000
 _LOOK_MS: Final = 100
 
 RuleNumber = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-NodeName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NODE_NAME)]
-Address = Annotated[str, msgspec.Meta(max_length=200)]
-"""Of a node: tcp://host:port or ipc://path."""
-Key = Annotated[str, msgspec.Meta(max_length=40)]
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
@@ -47,21 +42,6 @@ class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
     number: RuleNumber
 
 
-class SetRules(_Command, frozen=True, kw_only=True, tag="set"):
-    """Replace all rules, with no moment between; answered with the new numbers."""
-
-    rules: Annotated[tuple[LinkRule, ...], msgspec.Meta(max_length=MAX_RULES)]
-
-
-class SetNode(_Command, frozen=True, kw_only=True, tag="node"):
-    """From now on `name` is reached at `address`: a new client, or one that moved. In a run with
-    keys `key` is its public key, where the hub does not know it by the address."""
-
-    name: NodeName
-    address: Address
-    key: Key = ""
-
-
 class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
     """What has passed so far?"""
 
@@ -70,7 +50,7 @@ class StopHub(_Command, frozen=True, kw_only=True, tag="stop"):
     """End the hub; what it still keeps back is lost."""
 
 
-Command = AddRule | RemoveRule | SetRules | SetNode | GetStats | StopHub
+Command = AddRule | RemoveRule | GetStats | StopHub
 _commands: Final = msgspec.msgpack.Decoder(Command)
 
 
@@ -165,14 +145,6 @@ class HubControl:
         counts = self._ask(RemoveRule(number=number)).counts
         assert counts is not None
         return counts
-
-    def set_rules(self, rules: Sequence[LinkRule]) -> tuple[int, ...]:
-        """Replace all rules in one step; returns the numbers in the same order."""
-        return self._ask(SetRules(rules=tuple(rules))).numbers
-
-    def set_node(self, name: str, address: str, key: str = "") -> None:
-        """Tell where a node is reached, and by which key: one that is new, or that moved."""
-        self._ask(SetNode(name=name, address=address, key=key))
 
     def stats(self) -> HubStats:
         """What has passed so far."""

@@ -43,7 +43,6 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     delay_ms: float = 0
     jitter_ms: float = 0
     limit: int | None = None
-    reorder: bool = False
     bytes_per_s: int = 0
 
     def __post_init__(self) -> None:
@@ -65,9 +64,7 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def chooses_messages(self) -> bool:
         """Whether the rule acts on some messages of its links and not on others."""
-        return bool(
-            self.kinds or self.match or self.percent < 100 or self.limit is not None or self.reorder
-        )
+        return bool(self.kinds or self.match or self.percent < 100 or self.limit is not None)
 
     def covers(self, sender: str, receiver: str) -> bool:
         """Whether the rule speaks about this link."""

@@ -125,7 +125,7 @@ class LinkTable:
         equal arrival times the message decided first arrives first.
         """
         link = (sender, receiver)
-        wait_us, copies, reorder = 0, [], False
+        wait_us, copies = 0, []
         for armed in self._rules(sender, receiver):
             if not armed.acts(fields, rng):
                 continue
@@ -139,23 +139,19 @@ class LinkTable:
                 case "delay":
                     armed.counts.delayed += 1
                     wait_us += armed.delay_us(rng)
-                    reorder = reorder or armed.rule.reorder
                 case "duplicate":
                     armed.counts.duplicated += 1
                     # A late copy binds nobody: if all behind it waited for it, and the next copy
                     # for those, a link would be busy long after the rule has gone.
-                    more_us = armed.delay_us(rng)
-                    copies.append((more_us, armed.rule.reorder or more_us > 0))
-        first = self._arrival(link, now_us + wait_us, now_us, reorder)
+                    copies.append(armed.delay_us(rng))
+        first = self._arrival(link, now_us + wait_us, now_us)
         if not copies:
             return LinkDecision((first,))
-        later = (self._arrival(link, first + more, now_us, out) for more, out in copies)
+        later = (first + more if more else self._arrival(link, first, now_us) for more in copies)
         return LinkDecision((first, *later))
 
-    def _arrival(self, link: tuple[str, str], time_us: int, now_us: int, reorder: bool) -> int:
-        """The arrival time in the order of the link, which it then binds."""
-        if reorder:
-            return time_us
+    def _arrival(self, link: tuple[str, str], time_us: int, now_us: int) -> int:
+        """Return the arrival time in the order of the link, which it then binds."""
         floor = self._floors.get(link, 0)
         time_us = max(time_us, floor)
         if time_us > now_us:

@@ -74,11 +74,6 @@ class Flow:
         self.is_clear = False
         """Whether bytes may be written past the queue: nothing waits, and no rule is about it."""
 
-    @property
-    def waiting_bytes(self) -> int:
-        """How many bytes are kept back."""
-        return self._waiting
-
     def lead_to(self, destination: Destination) -> None:
         """From now on what passes goes there. What has come before is as late as if it came now:
         only now it is known which rules are about it."""

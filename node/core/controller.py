@@ -178,7 +178,7 @@ class Controller:
             self._heard_us[beat.broker] = ctx.now_us
         if beat.want_shutdown:
             self._on_shutdown(ctx, known)
-        elif known.fenced and not known.stopping and not beat.want_fence and learns:
+        elif known.fenced and not known.stopping and learns:
             self._append(ctx, [replace(known, fenced=False)])
             self._elect_leaderless(ctx)
         if learns:

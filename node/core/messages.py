@@ -223,7 +223,6 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     broker: BrokerName
     broker_epoch: Offset
     metadata_offset: Position = 0
-    want_fence: bool = False
     want_shutdown: bool = False
     damaged: Annotated[tuple[PartitionName, ...], msgspec.Meta(max_length=MAX_PARTITIONS)] = ()
 

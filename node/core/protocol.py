@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
-from node.formats.errors import UsageError
+from node.formats.errors import UsageError, unknown_name
 
 
 class Truncation(Enum):
@@ -286,7 +286,7 @@ def protocol(name: str) -> Protocol:
     """The protocol of that name. Raises UsageError listing the known ones."""
     found = REGISTRY.get(name)
     if found is None:
-        raise UsageError(f"unknown protocol '{name}' (known: {', '.join(REGISTRY)})")
+        raise UsageError(unknown_name("protocol", name, REGISTRY))
     return found
 
 

@@ -6,6 +6,8 @@ its `exit_code`: 64 when the user can mend the input, 70 when the harness itself
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class FloodmarkError(Exception):
     """Base of all our errors: says what was wrong, where, and what to do about it."""
@@ -42,3 +44,17 @@ class DamagedStore(StorageError):
         self.partition = partition
         self.offset = offset
         self.key = key
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], listed: str = "") -> str:
+    """Return the sentence about a name that is none of the known ones, with the nearest of them.
+
+    `listed` says where the known names are listed, instead of the names themselves.
+    """
+    # Imported late: most processes never need it.
+    from difflib import get_close_matches
+
+    names = list(known)
+    near = get_close_matches(name[:100].lower(), names, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return f"unknown {kind} '{name[:100]}' ({listed or 'known: ' + ', '.join(names)}){hint}"

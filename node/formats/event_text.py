@@ -65,6 +65,14 @@ class Event(msgspec.Struct, frozen=True):
     offset: int = -1
     key: str = ""
     what: str = ""
+    hash: str = ""
+    batch_end: Offset = -1
+    protocol: str = ""
+    replicas: tuple[str, ...] = ()
+    adding: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
+    last_known_elr: tuple[str, ...] = ()
+    min_isr: Number = -1
 
 
 def parse(fields: Mapping[str, Any]) -> Event:
@@ -127,6 +135,8 @@ def _role(e: Event) -> str:
         return f"becomes leader of epoch {e.leader_epoch} ({ends})"
     if e.role == "follower":
         return f"follows {e.leader or 'nobody'} in epoch {e.leader_epoch} ({ends})"
+    if e.role == "none":
+        return f"has no role in epoch {e.leader_epoch} ({ends})"
     return f"has role {e.role} in epoch {e.leader_epoch} ({ends})"
 
 

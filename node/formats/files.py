@@ -53,7 +53,11 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as file:
+        # What has that name is a draft of a dead process, or a link that somebody put there.
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(draft, flags, 0o666), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -80,6 +80,7 @@ class JsonReader(Generic[Form]):
 
 _TOO_DEEP: Final = f"it is nested deeper than {MOST_DEPTH} levels"
 _MOST_REASON: Final = 300
+_PIECE_BYTES: Final = 1 << 20
 _READERS: Final[dict[Any, JsonReader[Any]]] = {}
 
 
@@ -95,8 +96,11 @@ def decode(text: bytes | str, form: type[Form]) -> Form:
 def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
     """What is in a file that is one JSON value. Raises OSError, and Unreadable where it is too
     large."""
-    with path.open("rb") as file:
-        text = file.read(most_bytes + 1)
+    text = b""
+    with path.open("rb", buffering=0) as file:
+        # Memory for what is there, and not for the most that is allowed.
+        while len(text) <= most_bytes and (more := file.read(_PIECE_BYTES)):
+            text += more
     if len(text) > most_bytes:
         raise Unreadable(f"it has more than {most_bytes:,} bytes")
     return text

@@ -119,7 +119,7 @@ _FIELDS_OF_KINDS: Final = {
         "before_start corr diverging error hw last_epoch leader leader_epoch log_end log_start "
         "offset partition request_epoch"
     ),
-    "heartbeat": "broker broker_epoch corr damaged metadata_offset want_fence want_shutdown",
+    "heartbeat": "broker broker_epoch corr damaged metadata_offset want_shutdown",
     "heartbeat-response": "broker_epoch corr error fenced leader should_shutdown",
     "log-info": "corr partition partition_epoch",
     "log-info-response": "broker_epoch corr end_offset last_epoch partition partition_epoch",

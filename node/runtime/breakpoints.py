@@ -8,6 +8,7 @@ no message and sends nothing. Its connections stay up, as those of a hung proces
 
 from __future__ import annotations
 
+import contextlib
 import select
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -51,15 +52,18 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """To the harness: `version` is in force; breakpoint `stopped` was reached (-1: none); by fault
-    of the disk, how many `writes` it affected so far."""
+    of the disk, how many `writes` it affected so far. The last report of a process has only the
+    sentence with which it `ended`: its output file may be on a disk that is full."""
 
     version: int
     stopped: int = -1
     writes: dict[int, int] = {}
+    ended: str = ""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _orders: Final = msgspec.msgpack.Decoder(Order)
+_MOST_SENTENCE: Final = 2000
 
 
 class Armed:
@@ -105,6 +109,13 @@ def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
         before=point.before,
         at=reached_by["event"],
     )
+
+
+def report_end(pipe: Connection | None, sentence: str) -> None:
+    """Send the last sentence of this process, if the harness still listens."""
+    if pipe is not None:
+        with contextlib.suppress(OSError):
+            pipe.send_bytes(_encoder.encode(Report(version=0, ended=sentence[:_MOST_SENTENCE])))
 
 
 class Breakpoints:

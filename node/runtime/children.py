@@ -29,6 +29,7 @@ from multiprocess.connection import Connection
 
 from node.runtime import template
 
+EXIT_NO_OUTPUT: Final = 74
 EXIT_ORPHANED: Final = 70
 """The exit code of a child whose parent died before the kernel watched it."""
 _PR_SET_PDEATHSIG: Final = 1
@@ -109,7 +110,11 @@ def settle_in(parent_pid: int, output: str | Path) -> None:
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
-    redirect_output(output)
+    try:
+        redirect_output(output)
+    except OSError as error:
+        sys.stderr.write(f"{output} cannot be written: {error.strerror}\n")
+        os._exit(EXIT_NO_OUTPUT)
 
 
 def die_with_parent(parent_pid: int) -> None:

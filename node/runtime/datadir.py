@@ -44,8 +44,11 @@ class DataDir:
         return self.path / journal.FILE_NAME
 
     def close(self) -> None:
-        """Unlock the directory."""
-        os.close(self._fd)
+        """Unlock the directory. Raises StorageError when the disk is gone."""
+        try:
+            os.close(self._fd)
+        except OSError as error:
+            raise StorageError(f"cannot unlock the store in {self.path}: {error}") from None
 
     def __enter__(self) -> Self:
         return self

@@ -134,8 +134,11 @@ class Journal:
         self.size += self._pwrite([frame, payload], self.size)
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Close the file. Raises StorageError when the disk is gone."""
+        try:
+            os.close(self._fd)
+        except OSError as error:
+            raise StorageError(f"cannot close the journal {self.path}: {error}") from None
 
     def _header(self) -> bytes:
         return _header(self._generation, self._boot)

@@ -13,6 +13,7 @@ A breakpoint stops the turn between two of these steps (`node.runtime.breakpoint
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -85,6 +86,9 @@ class TraceFile:
         except OSError as error:
             raise StorageError(f"cannot write the trace file {self._path}: {error}") from None
         if written < len(lines):
+            # The node's next process goes on in this file: half a line must not be before it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
             raise StorageError(f"cannot write the trace file {self._path}: no space left")
         self._seq += len(events)
 

@@ -9,6 +9,7 @@ with its stacks. In all other cases that file ends with the reason, in one sente
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import gc
 import os
@@ -29,7 +30,7 @@ from node.core.storage import Storage
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import damaged_event
 from node.runtime import namespaces
-from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
+from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints, report_end
 from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.curve import CurveKeys
 from node.runtime.datadir import host_boot_id
@@ -39,9 +40,15 @@ from node.runtime.mailbox import CannotBind, Inbox, Outbox
 from node.runtime.node_clock import HOST_CLOCK, NodeClock
 from node.runtime.store import LmdbStorage
 
+EXIT_HUNG: Final = 1
 EXIT_BROKEN: Final = 70
 EXIT_ADDRESS: Final = 73
 EXIT_STORAGE: Final = 74
+_DISK_ERRORS: Final = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENXIO, errno.ENODEV),
+    *(errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE),
+)
+"""Errors of files that only a disk causes: full, read-only, broken, or not served any more."""
 STOP_DEADLINE_S: Final = 3.0
 """After this long from SIGTERM the process ends anyway, with a dump of its stacks."""
 CONNECT_MS: Final = 50
@@ -97,27 +104,37 @@ def main(
 
     `make_core` stands in for `node.core.broker.Broker`. Breakpoints are armed through `pipe`.
     """
-    if config.disk_pid:
-        namespaces.enter(config.disk_pid)
-    # After that: new rights make the kernel forget it.
-    die_with_parent(config.parent_pid)
-    redirect_output(config.output_file)
-    stop = _handle_signals()
     code, sentence = 0, ""
     try:
-        sentence = _run(config, make_core or _broker, stop, pipe)
-    except StorageError as error:
-        code, sentence = EXIT_STORAGE, str(error)
+        redirect_output(config.output_file)
+        if config.disk_pid:
+            _enter_disk(config.disk_pid)
+        # After that: new rights make the kernel forget it.
+        die_with_parent(config.parent_pid)
+        sentence = _run(config, make_core or _broker, _handle_signals(), pipe)
     except CannotBind as error:
         code, sentence = EXIT_ADDRESS, str(error)
     except BaseException as error:
         code, sentence = EXIT_BROKEN, _sentence(error)
-        traceback.print_exc()
+        if isinstance(error, StorageError) or getattr(error, "errno", None) in _DISK_ERRORS:
+            code = EXIT_STORAGE
+        if not isinstance(error, StorageError):
+            with contextlib.suppress(OSError):
+                traceback.print_exc()
     faulthandler.cancel_dump_traceback_later()
-    sys.stderr.write(f"{config.core.node}/{config.core.incarnation}: {sentence}\n")
-    sys.stderr.flush()
+    report_end(pipe, sentence)
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{config.core.node}/{config.core.incarnation}: {sentence}\n")
+        sys.stderr.flush()
     if code:
         raise SystemExit(code)
+
+
+def _enter_disk(pid: int) -> None:
+    try:
+        namespaces.enter(pid)
+    except OSError as error:
+        raise StorageError(f"the disk that process {pid} serves cannot be used: {error}") from None
 
 
 def _run(

@@ -73,10 +73,13 @@ Panel = Callable[[Any, RunFolder, dict[str, str]], None]
 
 
 def _plot(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Plot:
-    # Slow to import, and not needed for a page without operations.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    # Slow to import, not needed for a page without operations, and not always installed.
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise theme.ReportError("matplotlib is missing: install floodmark[plots]") from None
 
     ink = theme.colours("light")
     with matplotlib.rc_context(_STYLE):

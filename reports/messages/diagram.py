@@ -1,7 +1,7 @@
 """The message diagram as inline SVG: a lifeline for each process, time going down, by rows.
 
 Rows stand at equal distances, for their order matters; each says its time. The arrow of a dropped
-message is crossed out. The drawing has a fixed size and scrolls in its frame on a phone.
+message ends at two bars. The drawing has a fixed size and scrolls in its frame on a phone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def diagram(folder: RunFolder) -> Diagram | None:
         y = HEAD + ROW * i + ROW // 2 + 4
         when = f"{folder.seconds(row.t_us):.3f}"
         body.append(_text(TIMES - 8, y + 4, when, "when", "end"))
-        body.append(_row(row, at, y, width))
+        body.append(_row(row, at, y, width, folder.seconds(row.t_us)))
     label = f"Messages about {shown.about}"
     drawing = Markup(
         f'<svg class="messages" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -94,7 +94,7 @@ def _lifelines(shown: Messages, at: dict[str, int], height: int) -> list[Markup]
     return made
 
 
-def _row(row: MessageRow, at: dict[str, int], y: int, width: int) -> Markup:
+def _row(row: MessageRow, at: dict[str, int], y: int, width: int, at_s: float) -> Markup:
     """An arrow, a remark, or a fault; its tooltip names the line it comes from."""
     tone = f"{row.tone}{' breaks' if row.breaks else ''}"
     if row.sender not in at:
@@ -109,18 +109,18 @@ def _row(row: MessageRow, at: dict[str, int], y: int, width: int) -> Markup:
     else:
         inside = _arrow(at[row.sender], at[row.receiver], y, row)
     title = f"{row.text}{f' ({row.citation})' if row.citation else ''}"
-    return Markup(f'<g class="{tone}"><title>{escape(title)}</title>{inside}</g>')
+    return Markup(
+        f'<g class="{tone}" data-t="{at_s:.6f}"><title>{escape(title)}</title>{inside}</g>'
+    )
 
 
 def _arrow(a: int, b: int, y: int, row: MessageRow) -> Markup:
-    """From `a` to `b`, its text above it in the middle; crossed out where it was dropped."""
+    """From `a` to `b`, its text above it in the middle; it ends at a bar where it was dropped."""
     way = 1 if b > a else -1
     end = (a + b) // 2 if row.tone == "lost" else b - way * 2
     head = Markup("")
     if row.tone == "lost":
-        head = Markup(
-            f'<path class="cross" d="M{end - 5} {y - 5}l10 10M{end + 5} {y - 5}l-10 10"/>'
-        )
+        head = Markup(f'<path class="cross" d="M{end} {y - 6}v12M{end + way * 4} {y - 6}v12"/>')
     else:
         head = Markup(f'<path class="tip" d="M{end} {y}l{-way * 8} -4v8z"/>')
     text = _label((a + b) / 2, y - 4, row.text, "middle")

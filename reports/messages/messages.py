@@ -3,7 +3,7 @@
 Brokers do not record their messages, but the receiver's trace shows what each message did. An arrow
 is drawn from the events of both ends, at the time when the message took effect: a follower's append
 is a fetch-response, an acknowledgement a produce-response. Messages that a link fault affected are
-recorded (`messages.jsonl`); the diagram crosses out those that were dropped.
+recorded (`messages.jsonl`); the arrows of dropped ones end at two bars.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def messages(folder: RunFolder) -> Messages | None:
 
 
 def _place(folder: RunFolder) -> _Window | None:
-    """The timeline's offset and time, else the finding's."""
-    timeline, steps = folder.timeline, folder.steps
-    if timeline is not None and steps:
-        low, first_us, last_us = timeline.offset, steps[0].t_us, steps[-1].t_us
-        return _Window(timeline.partition, low, low + 1, first_us - MARGIN_US, last_us + MARGIN_US)
+    """The story's offset and time, else the finding's."""
+    story, steps = folder.story, folder.steps
+    if story is not None and steps and story.offset >= 0:
+        low, first_us, last_us = story.offset, steps[0].t_us, steps[-1].t_us
+        return _Window(story.partition, low, low + 1, first_us - MARGIN_US, last_us + MARGIN_US)
     found = next((a for a in folder.anomalies if a.partition and a.t_us >= 0), None)
     if found is None:
         return None
@@ -98,7 +98,7 @@ def _place(folder: RunFolder) -> _Window | None:
 
 def _centre(folder: RunFolder, place: _Window) -> int:
     """The moment that must be seen."""
-    broke = [s.t_us for s in folder.steps if s.breaks]
+    broke = [s.t_us for s in folder.steps if s.rule or s.breaks]
     found = [a.t_us for a in folder.anomalies if a.t_us >= 0]
     return next(iter(broke), min(found, default=place.end_us))
 
@@ -165,20 +165,25 @@ def _addressed(found: list[MessageRow]) -> list[MessageRow]:
 
 def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
     """What clients wrote to and read at the place: acknowledgements come from the traces."""
+    # Without traces nobody knows which server answered: one lifeline stands for all of them.
+    whole = "" if folder.evidence("trace") else "servers"
     for window in folder.windows:
         if window.partition != place.partition or not window.low <= place.low < window.high:
             continue
         for seen in window.acked.get(place.low, ()):
             invoked = folder.operations.invoked(seen.op)
             if invoked >= 0:
-                text = f"produce: value {show_value(seen.value)}"
-                yield MessageRow(invoked, seen.client, "", text, "client", f"operation #{seen.op}")
+                text, cited = f"produce: value {show_value(seen.value)}", f"operation #{seen.op}"
+                yield MessageRow(invoked, seen.client, whole, text, "client", cited)
+                if whole:
+                    text = f"acknowledged: value {show_value(seen.value)} at offset {place.low}"
+                    yield MessageRow(seen.t_us, whole, seen.client, text, "client", cited)
         for seen in [*window.read.get(place.low, ()), *window.final.get(place.low, ())]:
             text = f"read: value {show_value(seen.value)} at offset {place.low}"
             yield MessageRow(
                 seen.t_us,
-                seen.node or seen.client,
-                seen.client if seen.node else "",
+                seen.node or whole or seen.client,
+                seen.client if seen.node or whole else "",
                 text,
                 "client",
                 f"operation #{seen.op}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -15,6 +16,7 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.nightly_run import nightly_runs
+from harness.formats.run_info import Phases
 from node.formats.json_input import Unreadable, read_file
 from reports import theme, wording
 from reports.nightly_page.index_model import BucketTrend, buckets
@@ -34,12 +36,27 @@ class _Info(msgspec.Struct):
     seed: int = 0
     state: str = "?"
     epoch_us: int = 0
+    phases: Phases = msgspec.field(default_factory=Phases)
+
+    @property
+    def began(self) -> str:
+        """The local time at which the run began; "" of a run in the simulated world."""
+        if not self.epoch_us:
+            return ""
+        return datetime.fromtimestamp(self.epoch_us / 1e6).strftime("%Y-%m-%d %H:%M")
+
+    @property
+    def took(self) -> str:
+        """The time from the start of the cluster to its end; "" where one of them is missing."""
+        took_us = self.phases.end_us - self.phases.start_us
+        return wording.span(took_us) if self.phases.start_us and took_us > 0 else ""
 
 
 @dataclass(frozen=True)
 class RunRow:
     """One run. `path` is its folder within the store; `classes` are the `property: anomaly` that
-    broke; `page` is "" where none was built."""
+    broke; `page` is "" where none was built, `began` (local time) and `took` are "" where the run
+    does not say."""
 
     path: str
     protocol: str
@@ -51,6 +68,8 @@ class RunRow:
     sentence: str
     classes: tuple[str, ...]
     page: str
+    began: str
+    took: str
     modified_s: float
 
 
@@ -134,6 +153,8 @@ def _read(folder: Path, path: str, modified_s: float) -> RunRow:
         seed=info.seed,
         state=info.state,
         page=page,
+        began=info.began,
+        took=info.took,
         modified_s=modified_s,
         verdict=result.verdict.value if result else UNJUDGED,
         sentence=result.sentence if result else f"{info.state}, and not judged",

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from checker.formats.timeline import Sentence
+from checker.formats.story import StoryStep
 from checker.formats.verdict import Witness
 from node.formats import trace
 from node.formats.event_text import EXIT, Event
@@ -47,12 +47,12 @@ class FileLine:
         return f"{self.file}:{self.number}"
 
 
-def of_timeline(folder: RunFolder) -> list[tuple[Sentence, FileLine | None]] | None:
-    """The timeline's sentences, each with its line of a trace; None where there is no timeline."""
-    if folder.timeline is None:
+def of_story(folder: RunFolder) -> list[tuple[StoryStep, FileLine | None]] | None:
+    """The steps of the story, each with its line of a trace; None where there is no story."""
+    if folder.story is None:
         return None
     steps = folder.steps
-    found = _events(folder, {(s.node, s.t_us) for s in steps if s.kind != "fault"})
+    found = _events(folder, {(s.node, s.t_us) for s in steps if s.kind in trace.FIELDS})
     return [(s, _one(found.get((s.node, s.t_us), []), s.kind)) for s in steps]
 
 

@@ -11,7 +11,8 @@ from reports import wording
 from reports.run_page import citations
 from reports.run_page.log_grid import Grid, grids
 from reports.run_page.model import RunFolder
-from reports.run_page.operation_timeline import witness_rows
+from reports.run_page.operation_timeline import witnesses_in
+from reports.run_page.time_view import windows
 
 MOST_FINDINGS: Final = 60
 MOST_WITNESSES: Final = 32
@@ -93,7 +94,8 @@ def findings(folder: RunFolder) -> list[PageFinding]:
             "all are in results.json."
         )
     made_grids = grids(folder)
-    recorded = {int(folder.operations.op[row]) for row in witness_rows(folder)}
+    shown_rows = {row for axis in windows(folder).values() for row in witnesses_in(folder, axis)}
+    recorded = {int(folder.operations.op[row]) for row in shown_rows}
     cited = citations.of_witnesses(
         folder, [(a.partition, w) for a in shown for w in a.witnesses[:MOST_WITNESSES]]
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from checker.formats.verdict import PropertyResult, Verdict
+from harness.formats.baseline import Side
 from nemesis.formats.schedule import Cluster
 from reports import theme, wording
 from reports.charts.acknowledgements import gaps
@@ -64,16 +65,6 @@ def sentence(folder: RunFolder) -> str:
         case "finished":
             return f"No verdict yet: the run finished with {what} and was not judged."
     return f"No verdict: the folder does not say how far the run came; it holds {what}{last}."
-
-
-def cause(folder: RunFolder) -> str:
-    """The steps of the timeline that broke something, else those that cut the record away; "" where
-    there is no such step."""
-    broke = [s for s in folder.steps if s.breaks]
-    # A record that was only read may go; where it went is worth a sentence all the same.
-    broke = broke or [s for s in folder.steps if s.kind == "truncated"]
-    steps = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
-    return "; then ".join(steps) + "." if steps else ""
 
 
 def _bare(verdict: Verdict) -> str:
@@ -155,6 +146,9 @@ def _exercised(folder: RunFolder) -> Badge:
             "unsure" if poor else "plain",
         )
     good = found.verdict is Verdict.VALID
+    if not good and folder.verdict is Verdict.INVALID:
+        detail = "Enough to break a property. To hold as valid it would have been too little."
+        return Badge("Exercised", "enough", detail, "plain")
     return Badge(
         "Exercised",
         "yes" if good else "no",
@@ -222,11 +216,18 @@ def _baseline(folder: RunFolder) -> list[Badge]:
     return [
         Badge(
             "Baseline run",
-            f"{pair.baseline.name}: {pair.baseline.verdict}",
+            _outcome(pair.baseline),
             pair.says("invalid"),
             "good" if both else "unsure",
         )
     ]
+
+
+def _outcome(side: Side) -> str:
+    """How the correct protocol fares: a run that broke nothing keeps what the failing one broke."""
+    if side.broken or side.verdict not in ("valid", "not-exercised"):
+        return f"{side.name}: {side.verdict}"
+    return f"{side.name} keeps the record"
 
 
 def _again(folder: RunFolder) -> list[Badge]:

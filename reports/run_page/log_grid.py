@@ -165,6 +165,11 @@ def _common_prefix(window: LogWindow, held: dict[str, dict[int, Held]]) -> str:
     return low[: min(same, len(low) - 3)]
 
 
+def _named(value: int | None) -> str:
+    """Return a value as histories show it."""
+    return "unreadable" if value is None else show_value(value)
+
+
 def _short(value: int | None, prefix: str) -> str:
     """A value as it fits a cell: "6:215" if it fits, else without the window's common prefix, else
     its last digits."""
@@ -208,14 +213,13 @@ def _replica(
             classes.append("hw")
         if value_differs or epoch_differs:
             classes.append("bad")
-        shown = "unreadable" if cell.value is None else show_value(cell.value)
         title = (
-            f"{node}, offset {offset}: value {shown}, "
+            f"{node}, offset {offset}: value {_named(cell.value)}, "
             f"epoch {cell.epoch}{f', prefix hash {cell.hash}' if cell.hash else ''}"
             f"{', above its high watermark' if above else ''}"
         )
         if value_differs:
-            title += f"; expected value {wanted[offset]}"
+            title += f"; expected value {_named(wanted[offset])}"
         elif epoch_differs:
             title += f"; most replicas have epoch {usual[offset]}"
         made.append(Cell(_short(cell.value, prefix), cell.epoch, " ".join(classes), title))

@@ -22,8 +22,14 @@ from reports.run_page.model import RunFolder
 from reports.run_page.operations import LogWindow
 
 MOST_STEPS: Final = 3_000
-_WHAT: Final = {trace.APPEND: "append", trace.TRUNCATED: "cut", trace.ROLE: "role"}
-"""The name of the step that shows a sentence of the timeline."""
+_WHAT: Final = {
+    trace.APPEND: "append",
+    trace.TRUNCATED: "cut",
+    trace.ROLE: "role",
+    trace.ACK: "ack",
+    trace.HW: "hw",
+}
+"""The name of the step that shows a step of the story."""
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
@@ -142,11 +148,12 @@ def _step(window: LogWindow, e: Event, hw_of: dict[str, int]) -> tuple[str, int,
 
 
 def _broke(folder: RunFolder, window: LogWindow, steps: Sequence[Step]) -> int:
-    """The step at which the timeline says that something broke, else the time of the finding."""
-    timeline = folder.timeline
+    """The step that the story says is the cause, else the time of the finding."""
+    story = folder.story
     when_us, wanted, whose = -1, "", -1
-    if timeline is not None and timeline.partition == window.partition:
-        first = next((s for s in timeline.sentences if s.breaks), None)
+    if story is not None and story.partition == window.partition:
+        first = folder.cause
+        first = first or next((s for s in story.steps if s.breaks), None)
         if first is not None:
             when_us, wanted = first.t_us, _WHAT.get(first.kind, "")
             nodes = folder.info.partitions.get(window.partition, ())

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from checker.formats import timeline as timelines
-from checker.formats.timeline import Sentence, Timeline
+from checker.formats import story as stories
+from checker.formats.story import Story, StoryStep
 from checker.formats.verdict import Anomaly, RunResult, Verdict
 from harness.formats import baseline, finding
 from harness.formats.baseline import Baseline
@@ -110,7 +110,7 @@ class RunFolder:
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
     lines_of: dict[int, tuple[int, int]] = field(default_factory=dict)
-    timeline: Timeline | None = None
+    story: Story | None = None
     provenance: Provenance | None = None
     baseline: Baseline | None = None
     curves: RunCurves = field(default_factory=RunCurves)
@@ -151,11 +151,16 @@ class RunFolder:
         return _ranked(self.result)
 
     @property
-    def steps(self) -> tuple[Sentence, ...]:
-        """The timeline's sentences, without those about the final shutdown of the cluster."""
-        sentences = self.timeline.sentences if self.timeline is not None else ()
-        final_us = self.info.phases.final_us or self.last_us
-        return tuple(s for s in sentences if s.breaks or s.t_us <= final_us)
+    def steps(self) -> tuple[StoryStep, ...]:
+        """The steps of the story; none where there is no story."""
+        return self.story.steps if self.story is not None else ()
+
+    @property
+    def cause(self) -> StoryStep | None:
+        """The step or fault that caused the failure."""
+        story = self.story
+        known = story is not None and 0 <= story.cause < len(story.steps)
+        return story.steps[story.cause] if story is not None and known else None
 
     @property
     def first_finding(self) -> Anomaly | None:
@@ -209,9 +214,9 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     result = None
     if (run_dir / "results.json").exists():
         result = json_file(run_dir / "results.json", RunResult, notes)
-    timeline = None
-    if (run_dir / timelines.FILE).exists():
-        timeline = json_file(run_dir / timelines.FILE, Timeline, notes)
+    story = None
+    if (run_dir / stories.FILE).exists():
+        story = json_file(run_dir / stories.FILE, Story, notes)
     schedule = _schedule(run_dir / "schedule.json", notes)
     has_logs = _vouches_for(info, "logs")
     heads = replicas.read_heads(run_dir if has_logs else None, notes)
@@ -252,7 +257,7 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
         files=_files(run_dir),
         notes=notes,
         lines_of=lines_of,
-        timeline=timeline,
+        story=story,
         provenance=_provenance(run_dir, notes),
         baseline=_baseline(run_dir, notes),
         curves=curves.read(run_dir, notes),
@@ -341,7 +346,12 @@ def _windows(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[L
         if any(f.partition == anomaly.partition and f.low <= at < f.high for f in made):
             continue
         low = max(0, at - GRID_BEFORE)
-        made.append(LogWindow(anomaly.partition, low, low + GRID_COLUMNS))
+        high = low + GRID_COLUMNS
+        for f in made:  # no offset is shown twice
+            if f.partition == anomaly.partition:
+                low = max(low, f.high) if f.high <= at else low
+                high = min(high, f.low) if at < f.low else high
+        made.append(LogWindow(anomaly.partition, low, high))
     if made:
         return made
     named = next((a.partition for a in found if a.partition), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 import numpy as np
@@ -41,16 +42,28 @@ def witness_rows(folder: RunFolder) -> dict[int, str]:
     return {int(row): f"witness of finding {names[int(ops[row])]}" for row in rows}
 
 
-def panel(folder: RunFolder, axis: svg.Axis, *, anchors: bool) -> Panel:
-    """Rows of clients over the axis; `anchors` gives witness operations ids to link to."""
+def witnesses_in(folder: RunFolder, axis: svg.Axis) -> dict[int, str]:
+    """Return what `witness_rows` returns of the operations that this axis shows."""
+    if not len(folder.operations):
+        return {}
+    visible = _visible(folder, axis)
+    return {row: text for row, text in witness_rows(folder).items() if visible[row]}
+
+
+def _visible(folder: RunFolder, axis: svg.Axis) -> npt.NDArray[np.bool_]:
+    """Return for each operation whether this axis shows it."""
+    return (_ends(folder) >= axis.start_us) & (folder.operations.invoked_us <= axis.end_us)
+
+
+def panel(folder: RunFolder, axis: svg.Axis, anchored: Container[int]) -> Panel:
+    """Draw a row for each client; witnesses in the rows `anchored` get ids to link to."""
     ops = folder.operations
     if not len(ops):
         why = IN_TABLES if folder.in_tables else "No operation was recorded."
         return Panel("Operations", (), note=why)
     ends = _ends(folder)
-    visible = (ends >= axis.start_us) & (ops.invoked_us <= axis.end_us)
-    shown = np.flatnonzero(visible)
-    witnesses = {row: text for row, text in witness_rows(folder).items() if visible[row]}
+    shown = np.flatnonzero(_visible(folder, axis))
+    witnesses = witnesses_in(folder, axis)
     titled = len(shown) <= MOST_TITLED
     if not titled:
         folder.notes.add(
@@ -63,7 +76,7 @@ def panel(folder: RunFolder, axis: svg.Axis, *, anchors: bool) -> Panel:
     for label, hint, members in groups:
         inside = shown[np.isin(ops.client[shown], members)]
         body = _row(ops, inside, ends, axis, titled, budget)
-        body += _rings(ops, inside, witnesses, axis, anchors)
+        body += _rings(ops, inside, witnesses, axis, anchored)
         rows.append(TrackRow(label, body, ROW_HEIGHT, "client", hint))
     kinds = [name for name in ("producer", "consumer") if any(g[1] == name for g in groups)]
     note = "producers first, then consumers" if len(kinds) == 2 else ""
@@ -152,7 +165,7 @@ def _spread(rows: Ints, most: int) -> Ints:
 
 
 def _rings(
-    ops: Operations, rows: Ints, witnesses: dict[int, str], axis: svg.Axis, anchors: bool
+    ops: Operations, rows: Ints, witnesses: dict[int, str], axis: svg.Axis, anchored: Container[int]
 ) -> Markup:
     """Rings around witness operations, with anchors and the operation in words."""
     made = []
@@ -160,7 +173,7 @@ def _rings(
         if row not in witnesses:
             continue
         title = f"{ops.title(row, axis.zero_us)}; {witnesses[row]}"
-        name = f' id="op-{ops.op[row]}"' if anchors else ""
+        name = f' id="op-{ops.op[row]}"' if row in anchored else ""
         end = int(max(ops.completed_us[row], ops.invoked_us[row]))
         made.append(
             Markup(

@@ -10,9 +10,10 @@ import jinja2
 from markupsafe import Markup
 
 from node.formats.errors import FloodmarkError
+from node.formats.run_folder_entries import foreign_entry
 from reports import theme
 from reports.charts import plots as run_plots
-from reports.run_page import faults, head, model, sections
+from reports.run_page import cause_strip, faults, first_screen, head, model, sections
 from reports.run_page.model import PROGRAM, Plot, RunFolder
 from reports.theme import MOST_BYTES, ReportError
 
@@ -28,6 +29,8 @@ def build(run_dir: Path, *, plots: bool = False, program: str = PROGRAM) -> Path
     StorageError when it cannot be written; then no file is left or changed.
     """
     run_dir = Path(run_dir)
+    if why := foreign_entry(run_dir):
+        raise ReportError(f"{run_dir}: no page is built of this folder, since {why}")
     try:
         folder = model.read(run_dir, program)
         text = render(replace(folder, plots=_plots(folder)) if plots else folder)
@@ -60,7 +63,9 @@ def render(folder: RunFolder) -> str:
         folder=folder,
         sections=[(section, data) for section, data in found if data is not None],
         sentence=head.sentence(folder),
-        cause=head.cause(folder),
+        headline=first_screen.headline(folder),
+        lines=first_screen.lines(folder),
+        strip=cause_strip.strip(folder),
         facts=head.facts(folder),
         badges=head.badges(folder),
         commands=head.commands(folder),

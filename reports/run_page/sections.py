@@ -35,27 +35,31 @@ class Section:
     title: str
     template: str
     data: Callable[[RunFolder], object | None]
+    long: bool = False
+    """Folded on the page of a failure, whose first screen and story say what matters."""
 
 
 SECTIONS: list[Section] = [
-    Section("timeline", "How it happened", "run_page/timeline.html.j2", citations.of_timeline),
+    Section("story", "How it happened", "run_page/story.html.j2", citations.of_story),
     Section(
         "reproduction",
         "Minimal reproduction",
         "run_page/reproduction.html.j2",
         reproduction.reproduction,
+        long=True,
     ),
-    Section("messages", "Messages", "run_page/messages.html.j2", diagram.diagram),
-    Section("log", "Log", "run_page/log.html.j2", log_steps.log),
-    Section("properties", "Properties", "run_page/properties.html.j2", head.properties),
-    Section("findings", "Findings", "run_page/findings.html.j2", findings.findings),
-    Section("time", "Time", "run_page/time.html.j2", time_view.views),
-    Section("faults", "Faults", "run_page/faults.html.j2", fault_lanes.sentences),
+    Section("messages", "Messages", "run_page/messages.html.j2", diagram.diagram, long=True),
+    Section("log", "Log", "run_page/log.html.j2", log_steps.log, long=True),
+    Section("properties", "Properties", "run_page/properties.html.j2", head.properties, long=True),
+    Section("findings", "Findings", "run_page/findings.html.j2", findings.findings, long=True),
+    Section("time", "Time", "run_page/time.html.j2", time_view.views, long=True),
+    Section("faults", "Faults", "run_page/faults.html.j2", fault_lanes.sentences, long=True),
     # Last, for it says what the others left out.
     Section(
         "environment",
         "Environment and files",
         "run_page/environment.html.j2",
         environment.environment,
+        long=True,
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from reports.run_page.model import RunFolder, times
 
 LONGEST_CLOSE_UP_US: Final = 12_000_000
 SHORTEST_PAD_US: Final = 400_000
+TITLES: Final = {"close": "Close-up of the first finding", "whole": "The whole run"}
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,30 @@ class View:
 
 
 def views(folder: RunFolder) -> list[View]:
-    """The whole run, and before it a close-up where there is a finding with a time.
+    """Return a view of each window. A witness has its anchor in the first view that shows it."""
+    made: list[View] = []
+    anchored: set[int] = set()
+    for name, axis in windows(folder).items():
+        own = operation_timeline.witnesses_in(folder, axis).keys() - anchored
+        made.append(_view(folder, axis, name, own))
+        anchored |= own
+    if "close" in windows(folder) and folder.lean:
+        folder.notes.add("The view of the whole run is left out to keep this page small.")
+    return made
 
-    No view at all when nothing is known to have happened.
+
+def windows(folder: RunFolder) -> dict[str, svg.Axis]:
+    """Return the whole run, and before it a close-up if there is a finding with a time.
+
+    There is no window if nothing is known to have happened. A lean page shows one.
     """
     if not len(folder.operations) and not folder.faults and not folder.cluster.processes:
-        return []
+        return {}
     whole = _whole(folder)
     close = close_up(folder, whole)
-    made = []
-    if close is not None and folder.lean:
-        folder.notes.add("The view of the whole run is left out to keep this page small.")
-    if close is not None:
-        made.append(_view(folder, close, "close", "Close-up of the first finding", anchors=True))
-    if close is None or not folder.lean:
-        made.append(_view(folder, whole, "whole", "The whole run", anchors=close is None))
-    return made
+    if close is None:
+        return {"whole": whole}
+    return {"close": close} if folder.lean else {"close": close, "whole": whole}
 
 
 def _whole(folder: RunFolder) -> svg.Axis:
@@ -59,7 +69,7 @@ def _whole(folder: RunFolder) -> svg.Axis:
 
 def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
     """From the last good moment to the finding, a quarter more on both sides, at most 12 s. Where
-    there is a timeline, its steps that broke something are in it, however early a witness was.
+    there is a story, its steps that broke something are in it, however early a witness was.
 
     None when nothing was found, or when the window would be most of the run anyway.
     """
@@ -70,7 +80,7 @@ def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
     if not known:
         return None
     at = found.t_us if whole.covers(found.t_us) and found.t_us >= 0 else max(known)
-    broke = [s.t_us for s in folder.steps if s.breaks and whole.covers(s.t_us)]
+    broke = [s.t_us for s in folder.steps if (s.breaks or s.rule) and whole.covers(s.t_us)]
     at, known = max(at, *broke, at), [*known, *broke]
     start = max(min(known), at - LONGEST_CLOSE_UP_US)
     pad = max(SHORTEST_PAD_US, (at - start) // 4)
@@ -78,7 +88,7 @@ def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
     return axis if axis.length_us < whole.length_us * 0.6 else None
 
 
-def _view(folder: RunFolder, axis: svg.Axis, name: str, title: str, *, anchors: bool) -> View:
+def _view(folder: RunFolder, axis: svg.Axis, name: str, anchored: Container[int]) -> View:
     top = [fault_lanes.phases(folder, axis)]
     flags = fault_lanes.findings(folder, axis)
     found = folder.first_finding
@@ -94,14 +104,14 @@ def _view(folder: RunFolder, axis: svg.Axis, name: str, title: str, *, anchors: 
     found_in = [anomaly.partition for anomaly in folder.anomalies]
     return View(
         name=name,
-        title=title,
+        title=TITLES[name],
         axis=axis,
         shades=fault_lanes.shades(folder, axis),
         marker=marker,
         top=tuple([*top, flags] if flags else top),
         panels=(
             fault_lanes.panel(folder, axis),
-            operation_timeline.panel(folder, axis, anchors=anchors),
+            operation_timeline.panel(folder, axis, anchored),
             *writes,
             *curves.panels(folder.curves, folder.notes, axis, found_in),
         ),

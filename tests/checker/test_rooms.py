@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "evidence": {"formats"},
     "ingest": {"formats", "evidence"},
     "checks": {"formats", "evidence"},
+    "story": {"formats", "evidence", "ingest", "checks"},
     "output": {"formats", "evidence", "ingest", "checks"},
     "engine": {"formats", "evidence", "ingest", "checks", "output"},
 }

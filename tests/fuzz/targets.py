@@ -44,7 +44,7 @@ from harness.formats.nightly_run import NightlyRun
 from harness.serve.app import store_app
 from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import parse
-from nemesis.links.hub_control import AddRule, GetStats, SetRules, decode_command
+from nemesis.links.hub_control import AddRule, GetStats, decode_command
 from nemesis.links.rule import LinkRule
 from nemesis.links.table import LinkTable
 from node.core import batch, image, log_dump, wire
@@ -97,13 +97,7 @@ def _batches(data: bytes) -> None:
 
 def _hub_control(data: bytes) -> None:
     command = decode_command(data.split(SEPARATOR))
-    rules = (
-        (command.rule,)
-        if isinstance(command, AddRule)
-        else command.rules
-        if isinstance(command, SetRules)
-        else ()
-    )
+    rules = (command.rule,) if isinstance(command, AddRule) else ()
     table = LinkTable()
     fields = header.fields_of(_HEARTBEAT)
     for rule in rules:
@@ -361,7 +355,7 @@ def _evidence_targets() -> Iterator[Target]:
 def _all() -> Iterator[Target]:
     yield Target("wire", _wire, (_WIRE_SEED,))
     yield Target("batches", _batches, (_METADATA, _CONTROL))
-    commands = (AddRule(rule=_RULE), SetRules(rules=(_RULE, _RULE)), GetStats())
+    commands = (AddRule(rule=_RULE), GetStats())
     yield Target("hub-control", _hub_control, tuple(map(msgspec.msgpack.encode, commands)))
     yield Target("schedule", _schedule, tuple(_corpus_schedules()))
     yield from _evidence_targets()

@@ -1,4 +1,4 @@
-"""The plug-in of pytest: storms in somebody's own suite, as that suite sees them."""
+"""The plug-in of pytest: storms in the test suite of a user."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+# Suites run inside this process forget the modules that they import, but not those of this one.
+import harness.systems.external.system
+import harness.systems.floodmark.system  # noqa: F401
 from tests.support.paths import ROOT
 
 pytest_plugins = ["pytester"]
@@ -44,13 +47,14 @@ SUITE = """
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Somebody's folder of tests, where pytest loads the plug-in and no other."""
+    """Return the tests of a user, for which pytest loads the plug-in and no other."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return pytester
 
 
-def test_storms_pass_and_fail_with_their_verdict(suite: pytest.Pytester) -> None:
+@pytest.mark.integration
+def test_a_test_passes_and_fails_with_the_verdict_of_its_storm(suite: pytest.Pytester) -> None:
     suite.makeconftest(NO_WAITING)
     suite.makepyfile(SUITE)
     words = ("--floodmark-seed", "7", "--floodmark-store", "kept", "--junitxml", "junit.xml")
@@ -80,10 +84,11 @@ def test_storms_pass_and_fail_with_their_verdict(suite: pytest.Pytester) -> None
     assert failed["floodmark_replay"].endswith(failed["floodmark_folder"])
 
 
-def test_pytest_loads_what_is_installed_without_being_told(
+@pytest.mark.integration
+def test_an_installed_plugin_is_loaded_without_an_option(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As in any environment where floodmark is installed: nobody says which plug-in is meant.
+    # An environment in which floodmark is installed, and no option names the plug-in.
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     suite.makeconftest(NO_WAITING)
     suite.makepyfile(
@@ -108,7 +113,7 @@ def test_pytest_loads_what_is_installed_without_being_told(
         ("floodmark_storm(type('A.B', (), {}))", "*A.B must stand at the top of a module,*"),
     ],
 )
-def test_what_cannot_be_run_fails_in_one_sentence(
+def test_a_storm_that_cannot_run_fails_in_one_sentence(
     suite: pytest.Pytester, call: str, sentence: str
 ) -> None:
     suite.makepyfile(f"def test_it(floodmark_storm):\n    {call}\n")
@@ -123,13 +128,14 @@ def test_a_seed_out_of_bounds_is_refused(suite: pytest.Pytester) -> None:
     done.stderr.fnmatch_lines(["*--floodmark-seed is -1, but must be from 0 to 2147483647*"])
 
 
-def test_pytest_finds_it_by_its_entry_point() -> None:
+def test_the_plugin_has_an_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert project["project"]["entry-points"]["pytest11"] == {"floodmark": PLUGIN}
 
 
-def test_it_makes_the_start_of_pytest_no_slower() -> None:
-    """Every suite of the environment loads it, so nothing of a run is imported by that."""
+@pytest.mark.integration
+def test_the_plugin_imports_nothing_slow() -> None:
+    """Every suite of an environment loads the plug-in, which imports nothing of a run."""
     code = f"import sys, {PLUGIN}; print(*sorted(sys.modules))"
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

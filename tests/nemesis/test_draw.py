@@ -121,7 +121,7 @@ def test_leaders_are_struck_while_a_follower_lags() -> None:
 
 
 @pytest.mark.parametrize("kind", STORM_KINDS)
-def test_a_storm_of_one_kind(kind: str) -> None:
+def test_a_storm_of_one_kind_has_faults_of_that_kind_only(kind: str) -> None:
     for seed in range(20):
         assert {kind_of(fault) for fault in storm(seed, kind)} == {kind}
 
@@ -170,6 +170,7 @@ sys.stdout.buffer.write(msgspec.json.encode(storms))
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_another_interpreter_draws_the_same(hash_seed: str) -> None:
     here = [storm(seed, voters=3) for seed in range(20)]
@@ -184,7 +185,7 @@ def test_another_interpreter_draws_the_same(hash_seed: str) -> None:
 
 
 @pytest.mark.parametrize("name", ready_made.names())
-def test_ready_made_schedules(name: str) -> None:
+def test_a_ready_made_schedule_is_possible_on_its_cluster(name: str) -> None:
     schedule = ready_made.load(name)
     assert schedule.name == name
     assert schedule.faults

@@ -139,7 +139,7 @@ STORIES: dict[str, tuple[list[Fault], list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_story(name: str) -> None:
+def test_a_row_of_faults_is_carried_out_and_recorded(name: str) -> None:
     faults, acts, record = STORIES[name]
     storm = Storm(*faults)
     storm.run(99)
@@ -189,7 +189,7 @@ def rules(fault: Fault, **cluster: Any) -> list[str]:
         (Loss(on="all", to="all", percent=5, at_ms=1), "n1>n2 n1>n3 n2>n1 n2>n3 n3>n1 n3>n2"),
     ],
 )
-def test_links_of_a_fault(fault: Fault, links: str) -> None:
+def test_a_fault_on_links_bends_these_and_no_other(fault: Fault, links: str) -> None:
     assert rules(fault) == links.split()
 
 
@@ -384,7 +384,7 @@ def test_one_faults_draws_do_not_move_anothers() -> None:
     assert victims(*late)[1:] == victims(*moved)[:-1]
 
 
-def test_a_schedule_without_faults() -> None:
+def test_a_schedule_without_faults_heals_nothing() -> None:
     storm = Storm()
     assert storm.injector.step(0) is None
     assert Schedule().faults == ()

@@ -6,9 +6,6 @@ About 15 s a row on two cores, 30 s for the last five; 5 minutes in all.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import pytest
 from harness.sim.run import simulate
 from nemesis import ready_made
 from tests.support.paths import ROOT
+from tests.support.running_harness import broken_properties, ran, told
 
 LOSS = "no-lost-acknowledged-write"
 AGREEMENT = "committed-prefix-agreement"
@@ -42,7 +40,7 @@ SCENARIOS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("schedule", "protocol", "broken"), SCENARIOS)
 def test_a_scenario_breaks_the_protocols_it_is_about_and_no_other(
     tmp_path: Path, schedule: str, protocol: str, broken: str
@@ -50,7 +48,7 @@ def test_a_scenario_breaks_the_protocols_it_is_about_and_no_other(
     check(tmp_path, ["--schedule", schedule, "--protocol", protocol], broken)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("bugs", "broken"), [(["liftbridge-epoch-offset"], "committed-prefix-agreement"), ([], "")]
 )
@@ -77,44 +75,25 @@ FOUND = [
 def test_what_a_search_found_fails_until_it_is_mended(
     name: str, mended: dict[str, Any], broken: str
 ) -> None:
-    told = ready_made.load(name)
-    assert told.expectation.property == broken
-    better = msgspec.structs.replace(told, cluster=msgspec.structs.replace(told.cluster, **mended))
+    found = ready_made.load(name)
+    assert found.expectation.property == broken
+    cluster = msgspec.structs.replace(found.cluster, **mended)
+    better = msgspec.structs.replace(found, cluster=cluster)
     for seed in range(3):
-        assert broken in simulate(told, seed=seed, stop_at="never").broken
+        assert broken in simulate(found, seed=seed, stop_at="never").broken
         assert simulate(better, seed=seed, stop_at="never").broken == ()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name, _, _ in FOUND])
 def test_what_a_search_found_fails_in_real_processes(tmp_path: Path, name: str) -> None:
-    words = ["replay", name, "--world", "real", "--times", "3", "--quiet"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    told(tmp_path, "replay", name, "--world", "real", "--times", "3", "--quiet")
 
 
 def check(folder: Path, words: list[str], broken: str) -> None:
     """Run it: the verdict is invalid, for this property among others, or valid."""
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "run", *words, "--no-spark", "--no-report", "--json"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    result = json.loads(done.stdout)["result"]
-    verdicts = {each["property"]: each["verdict"] for each in result["properties"]}
-    assert result["verdict"] == ("invalid" if broken else "valid"), result["sentence"]
-    if broken:
-        assert verdicts[broken] == "invalid", result["sentence"]
+    _, result = ran(folder, "run", *words, verdict="invalid" if broken else "valid")
+    assert not broken or broken in broken_properties(result), result["sentence"]
 
 
 @pytest.mark.parametrize("name", ready_made.names())
@@ -126,10 +105,10 @@ def test_a_ready_made_schedule_can_be_read_and_is_called_like_its_file(name: str
 def test_the_same_files_do_the_same_in_the_simulated_world(
     schedule: str, protocol: str, broken: str
 ) -> None:
-    told = ready_made.load(schedule)
-    cluster = msgspec.structs.replace(told.cluster, protocol=protocol)
+    found = ready_made.load(schedule)
+    cluster = msgspec.structs.replace(found.cluster, protocol=protocol)
     for seed in range(3):
-        run = msgspec.structs.replace(told, cluster=cluster)
+        run = msgspec.structs.replace(found, cluster=cluster)
         result = simulate(run, seed=seed, stop_at="never")
         assert result.checked.verdict == ("invalid" if broken else "valid"), result.sentence
         assert not broken or broken in result.broken

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from nemesis.world import CallFails
 from node.formats.errors import FloodmarkError
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+pytestmark = [pytest.mark.integration, pytest.mark.needs("strace")]
 
 CODE = """
 import os, sys

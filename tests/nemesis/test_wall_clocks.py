@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nemesis.wall_clocks import WallClocks, library
-from node.formats.errors import UsageError
+from nemesis.wall_clocks import WallClocks
 from tests.support.waiting import PATIENCE_S
 
 CODE = """
@@ -21,14 +20,7 @@ for line in sys.stdin:
 """
 
 
-def is_here() -> bool:
-    try:
-        return bool(library())
-    except UsageError:
-        return False
-
-
-pytestmark = pytest.mark.skipif(not is_here(), reason="libfaketime is not installed")
+pytestmark = [pytest.mark.integration, pytest.mark.needs("faketime")]
 
 
 WAIT = """

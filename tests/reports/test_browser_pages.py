@@ -1,12 +1,13 @@
 """The page in a real headless browser: nothing on the console, no request, and it works.
 
-`make browser` runs these. Screenshots of every kind of run land in the test's folder
+`make nightly-tests` runs these. Screenshots of every kind of run land in the test's folder
 (`--basetemp` keeps them).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -17,27 +18,22 @@ import pytest
 import reports
 from harness.bench.browser import Browser, Page
 from harness.serve.server import StoreServer
+from tests.reports.nightly_page.test_index_page import bucket, nightly_run, written
 from tests.support import report_fixtures as made
-from tests.support import report_kinds as kinds
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.needs("chromium"),
+]
 
-KINDS = ("valid", "invalid", "hanging", "crashed", "empty", "killed", "jepsen")
 SIZES = ((1280, 1800, False), (500, 1800, True), (375, 1800, False))
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("store")
-    folders = {
-        "valid": made.storm(root / "calm" / "t"),
-        "invalid": kinds.explained(root / "unclean" / "t"),
-        "hanging": kinds.hanging(root / "hang" / "t"),
-        "crashed": kinds.crashed(root / "crash" / "t"),
-        "empty": made.empty(root / "empty" / "t"),
-        "killed": made.killed(root / "killed" / "t"),
-        "jepsen": kinds.jepsen(root / "jepsen"),
-    }
+    folders = {kind: write(root / kind / "t") for kind, write in made.KINDS.items()}
     return {kind: reports.build(folder, plots=True) for kind, folder in folders.items()}
 
 
@@ -48,12 +44,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def invalid(browser: Browser, pages: dict[str, Path]) -> Page:
-    return browser.open(pages["invalid"])
+def failed(browser: Browser, pages: dict[str, Path]) -> Page:
+    """Open the page with every section."""
+    return unfolded(browser.open(pages["explained"]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_opens_quietly_at_every_size(
+def unfolded(page: Page) -> Page:
+    """Open the folded sections of a page."""
+    page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; }) ?? 0")
+    return page
+
+
+@pytest.mark.parametrize("kind", made.KINDS)
+def test_a_page_opens_without_errors_at_every_size(
     browser: Browser, pages: dict[str, Path], tmp_path: Path, kind: str
 ) -> None:
     for width, height, dark in SIZES:
@@ -66,92 +69,90 @@ def test_every_kind_opens_quietly_at_every_size(
         assert struct.unpack(">II", picture[16:24]) == (width, height)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", made.KINDS)
 def test_verdict_and_schedule_are_readable_without_a_script(
     browser: Browser, pages: dict[str, Path], kind: str
 ) -> None:
     page = browser.open(pages[kind], scripts=False)
     assert page.run("document.querySelector('button.copy').hidden") is True
     assert page.run("document.querySelector('h1').offsetHeight") > 0
-    if kind == "invalid":
-        for part in (
-            ".timeline li.broke",
-            "#reproduction .plan-words li",
-            "#faults li",
-            "#messages svg",
-        ):
+    if kind == "explained":
+        for part in (".story li.broke", "#strip .span"):
+            assert page.run(f"document.querySelector('{part}').getBoundingClientRect().height") > 0
+        unfolded(page)
+        for part in ("#reproduction .plan-words li", "#faults li", "#messages svg"):
             assert page.run(f"document.querySelector('{part}').getBoundingClientRect().height") > 0
 
 
-def test_the_slider_goes_by_keys_and_buttons(invalid: Page) -> None:
+def test_the_log_slider_moves_by_keys_and_buttons(failed: Page) -> None:
     def at() -> int:
-        return int(invalid.run("document.querySelector('.replay input').value"))
+        return int(failed.run("document.querySelector('.replay input').value"))
 
-    steps = int(invalid.run("document.querySelector('.replay input').max"))
+    steps = int(failed.run("document.querySelector('.replay input').max"))
     broke = at()
     assert 0 < broke < steps
-    assert "n3 becomes leader of epoch 2" in invalid.text(".replay .step")
-    invalid.run("document.querySelector('.replay input').focus()")
-    invalid.press("ArrowRight")
+    assert "n1 acknowledges offset 1" in failed.text(".replay .step")
+    failed.run("document.querySelector('.replay input').focus()")
+    failed.press("ArrowRight")
     assert at() == broke + 1
-    invalid.press("Home")
+    failed.press("Home")
     assert at() == 0
-    assert invalid.text(".replay .step").startswith(f"step 1 of {steps + 1},")
-    invalid.press("End")
+    assert failed.text(".replay .step").startswith(f"step 1 of {steps + 1},")
+    failed.press("End")
     assert at() == steps
-    invalid.click(".replay [data-step=previous]")
+    failed.click(".replay [data-step=previous]")
     event = at()
-    invalid.click(".replay [data-step=previous]")
+    failed.click(".replay [data-step=previous]")
     assert at() < event < steps
-    invalid.click(".replay [data-step=broke]")
+    failed.click(".replay [data-step=broke]")
     assert at() == broke
-    assert invalid.run("document.querySelector('.replay .step').classList.contains('broke')")
-    assert invalid.run("document.querySelectorAll('.replay tbody tr').length") == 4
-    said = invalid.run("document.querySelector('.replay input').getAttribute('aria-valuetext')")
-    assert said == invalid.text(".replay .step")
+    assert failed.run("document.querySelector('.replay .step').classList.contains('broke')")
+    assert failed.run("document.querySelectorAll('.replay tbody tr').length") == 4
+    said = failed.run("document.querySelector('.replay input').getAttribute('aria-valuetext')")
+    assert said == failed.text(".replay .step")
 
 
-def test_a_command_is_copied_whole(browser: Browser, invalid: Page) -> None:
+def test_a_command_is_copied_whole(browser: Browser, failed: Page) -> None:
     browser.ask("Browser.grantPermissions", permissions=["clipboardReadWrite"])
-    invalid.click("button.copy")
-    wanted = invalid.text(".command code")
-    assert wanted.startswith("floodmark run --schedule store/unclean/")
+    failed.click("button.copy")
+    wanted = failed.text(".command code")
+    assert wanted.startswith("floodmark replay ")
     assert (
-        invalid.run(
+        failed.run(
             "new Promise(done => { const look = () => navigator.clipboard.readText().then(text =>"
             f" text === {json.dumps(wanted)} ? done(text) : requestAnimationFrame(look));"
             " look(); })"
         )
         == wanted
     )
-    assert invalid.text("button.copy") == "copied"
+    assert failed.text("button.copy") == "copied"
 
 
-def test_a_zoom_shows_a_part_of_the_same_drawing(invalid: Page) -> None:
+def test_a_zoom_shows_a_part_of_the_same_drawing(failed: Page) -> None:
     shown = "document.querySelector('.view svg').viewBox.baseVal.width"
-    assert invalid.run(shown) == 10_000
-    invalid.click("#time [data-zoom=in]")
-    assert invalid.run(shown) == 5_000
-    invalid.click("#time [data-zoom=all]")
-    assert invalid.run(shown) == 10_000
-    ticks = "document.querySelectorAll('.view .axis .tick').length"
-    assert 3 <= invalid.run(ticks) <= 14
+    assert failed.run(shown) == 10_000
+    failed.click("#time [data-zoom=in]")
+    assert failed.run(shown) == 5_000
+    failed.click("#time [data-zoom=all]")
+    assert failed.run(shown) == 10_000
+    ticks = "document.querySelector('.view').querySelectorAll('.axis .tick').length"
+    assert 3 <= failed.run(ticks) <= 14
 
 
-def test_the_keyboard_reaches_everything_and_shows_where_it_is(invalid: Page) -> None:
+def test_the_keyboard_reaches_every_control_and_shows_the_focus(failed: Page) -> None:
     seen = []
     for _ in range(12):
-        invalid.press("Tab")
-        where = invalid.run("document.activeElement.className || document.activeElement.tagName")
-        outline = invalid.run("getComputedStyle(document.activeElement).outlineStyle")
+        failed.press("Tab")
+        where = failed.run("document.activeElement.className || document.activeElement.tagName")
+        outline = failed.run("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none", where
         seen.append(where)
     assert seen[0] == "skip"
-    assert seen.count("copy") >= 3
+    assert seen.count("copy") >= 1
     assert "A" in seen, "the links to the parts of the page follow the commands"
 
 
-def test_only_its_own_script_may_run(
+def test_a_script_added_to_a_page_does_not_run(
     browser: Browser, pages: dict[str, Path], tmp_path: Path
 ) -> None:
     page = tmp_path / "injected.html"
@@ -162,10 +163,10 @@ def test_only_its_own_script_may_run(
     assert any("Content Security Policy" in line for line in shown.console)
 
 
-def test_a_served_page_works_and_a_script_of_somebody_else_does_not(
+def test_a_served_page_works_and_an_injected_script_does_not(
     browser: Browser, pages: dict[str, Path]
 ) -> None:
-    store = pages["invalid"].parents[2]
+    store = pages["explained"].parents[2]
     other = store / "other" / "t"
     other.mkdir(parents=True)
     (other / "run.json").write_text("{}")
@@ -180,7 +181,7 @@ def test_a_served_page_works_and_a_script_of_somebody_else_does_not(
             assert listed.console == []
             assert listed.run("getComputedStyle(document.querySelector('table')).display")
             listed.run("document.querySelector('button').click()")
-            path = pages["invalid"].relative_to(store)
+            path = pages["explained"].relative_to(store)
             page = browser.open(f"{server.address}store/{path}")
             assert page.console == []
             assert page.requests == [f"{server.address}store/{path}"]
@@ -196,3 +197,48 @@ def test_a_served_page_works_and_a_script_of_somebody_else_does_not(
         finally:
             server.stop()
             thread.join()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (375, True)])
+def test_the_index_of_nightly_runs_fits_and_loads_nothing(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    many = [bucket(f"kind-{n}-with-a-rather-long-name-of-its-mechanism", n + 1) for n in range(4)]
+    known = [nightly_run(n, buckets=many, red=["one", "two"]) for n in range(1, 40)]
+    known[-1].open = [f"kafka: {many[0].name} (simulated, last met in nightly run 7)"]
+    text = written(tmp_path, *known)
+    assert not re.search(r"<script|https?://|@import|url\(", text)
+    file = tmp_path / "index.html"
+    file.write_text(text, encoding="utf-8")
+    page = browser.open(file, width=width, height=3000, dark=dark)
+    assert page.console == []
+    assert page.requests == [file.resolve().as_uri()]
+    assert page.run("document.documentElement.scrollWidth") <= width
+    wide = page.run(
+        "[...document.querySelectorAll('body *')].filter(x => !x.closest('.scroll, .skip, .sr')"
+        " && x.getBoundingClientRect().right > innerWidth + 1).map(x => x.outerHTML)"
+    )
+    assert wide == []
+
+
+@pytest.mark.parametrize(("width", "most"), [(1280, 5_000), (375, 9_000)])
+@pytest.mark.parametrize("kind", ["invalid", "explained", "diverged", "hanging", "crashed"])
+def test_the_page_of_a_failure_is_short(
+    browser: Browser, pages: dict[str, Path], kind: str, width: int, most: int
+) -> None:
+    page = browser.open(pages[kind], width=width, height=1000, dark=False)
+    assert page.run("document.documentElement.scrollHeight") <= most
+
+
+def test_one_cursor_of_time_links_story_strip_and_log(failed: Page) -> None:
+    """Pointing at a step of the story moves the strip's cursor and the log."""
+    at = "document.querySelector('.story li.broke').dataset.t"
+    failed.run("document.querySelector('.replay [data-step=first]').click() ?? 0")
+    before = failed.text(".replay .step")
+    failed.run(
+        "document.querySelector('.story li.broke').dispatchEvent(new Event('pointerenter')) ?? 0"
+    )
+    assert failed.run("document.querySelector('#strip .cursor').hidden") is False
+    shown = failed.run("document.querySelector('#strip .cursor span').textContent")
+    assert abs(float(str(shown).split(" ")[0]) - float(failed.run(at))) < 0.002
+    assert failed.text(".replay .step") != before

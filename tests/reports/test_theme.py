@@ -1,7 +1,7 @@
-"""The palette, seen through several pairs of eyes: text can be read, outcomes told apart.
+"""The palette as the colour-blind see it: text is readable, and outcomes look different.
 
-No meaning hangs on colour alone (marks, letters, dashes and hatches say it too); these are the
-colours that are looked at side by side.
+No meaning depends on colour alone (marks, letters, dashes and hatches repeat it); these are the
+colours that stand side by side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ all_eyes = pytest.mark.parametrize("vision", EYES)
 
 @both
 @all_eyes
-def test_text_can_be_read_on_whatever_it_stands(scheme: theme.Scheme, vision: Vision) -> None:
+def test_text_has_contrast_with_its_background(scheme: theme.Scheme, vision: Vision) -> None:
     ink = theme.colours(scheme)
     pairs = [(text, ground) for text in ("ink", "muted") for ground in ("bg", "surface", "sunken")]
     pairs += [("ink", f"ep{number}") for number in range(theme.EPOCH_COLOURS)]
@@ -35,7 +35,7 @@ def test_text_can_be_read_on_whatever_it_stands(scheme: theme.Scheme, vision: Vi
 
 @both
 @all_eyes
-def test_what_stands_side_by_side_can_be_told_apart(scheme: theme.Scheme, vision: Vision) -> None:
+def test_colours_side_by_side_look_different(scheme: theme.Scheme, vision: Vision) -> None:
     ink = theme.colours(scheme)
     groups = [
         ("ok", "fail", "info"),
@@ -51,7 +51,7 @@ def test_what_stands_side_by_side_can_be_told_apart(scheme: theme.Scheme, vision
     assert min(distance(a, b, vision) for a, b in following) > 6
 
 
-def test_no_style_sheet_loads_anything_or_names_a_colour_that_is_not_there() -> None:
+def test_a_style_sheet_loads_nothing_and_uses_defined_colours_only() -> None:
     sheet = str(theme.stylesheet("run_page/page.css"))
     assert "@import" not in sheet
     assert "url(" not in sheet

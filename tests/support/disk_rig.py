@@ -11,17 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from harness.systems.external.processes import on_disk
 from nemesis.disk.control import UserDisk, why_impossible
-from nemesis.disk.mount import DEVICE
 from tests.support.waiting import PATIENCE_S, until
-
-needs_a_disk = pytest.mark.skipif(
-    not os.access(DEVICE, os.R_OK | os.W_OK),
-    reason=f"{DEVICE} is absent or forbidden, so there can be no disk in user space here",
-)
 
 
 @contextmanager
@@ -85,4 +78,4 @@ def suspend(pid: int) -> psutil.Process:
     return process
 
 
-__all__ = ["Program", "disk", "needs_a_disk", "run", "suspend", "why_impossible"]
+__all__ = ["Program", "disk", "run", "suspend", "why_impossible"]

@@ -1,20 +1,27 @@
-"""A nightly run whose jobs take no time: a clock that jobs move, canned searches, canned runs."""
+"""Nightly runs whose jobs take no time: on a clock that jobs move, with canned results."""
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
+import pytest
 
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
+from harness.formats import nightly_journal
 from harness.formats.nightly_journal import AnyRow, KnownBugSearched, Replayed, Searched
+from harness.formats.nightly_run import Bucket, NightlyRun, nightly_runs
 from harness.nightly import corpus
 from harness.nightly.environment import FinishedJob, NightlyEnvironment
 from harness.nightly.jobs import AnyJob, DeterminismJob, Digests, KnownBugJob, ReplayJob, SearchJob
 from harness.nightly.main import Options, run_nightly
 from harness.nightly.plan import Settings
-from harness.runs import run_folder
+from harness.runs import page_builder, run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
@@ -22,6 +29,7 @@ from harness.search.campaign import Finding
 from harness.search.real.storms import StormSubject
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
+from reports import build
 
 LOST = "no-lost-acknowledged-write"
 JOB_S = 10.0
@@ -30,7 +38,7 @@ GB = 1 << 30
 
 
 class Killed(BaseException):
-    """What happens to a process that gets a SIGKILL: nothing after it."""
+    """Ends a nightly run at once, like SIGKILL."""
 
 
 def loses_a_write(name: str, faults: int = 1) -> Finding:
@@ -55,8 +63,11 @@ def loses_a_write(name: str, faults: int = 1) -> Finding:
 
 
 class FakeEnvironment(NightlyEnvironment):
-    """`finds` are what the first search on kafka comes upon; `at` is called before each job or
-    run with its number, and may do what it likes."""
+    """An environment on a clock of its own. Its fields say what happens.
+
+    `finds` has the findings of searches on kafka. `at` has by number what happens before a job or
+    run.
+    """
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
@@ -64,16 +75,19 @@ class FakeEnvironment(NightlyEnvironment):
         self.begun = 0
         self.free = 100 * GB
         self.finds: list[Finding] = []
-        self.at: Callable[[int], None] = lambda number: None
+        self.at: dict[int, Callable[[FakeEnvironment], None]] = {}
         self.canary = Verdict.INVALID
         self.storms: dict[str, str] = {}
         """By protocol, the anomaly of lost writes that its storms show."""
         self.idle = ""
-        """The protocol whose storms strike nobody."""
+        """The protocol whose storms find no target."""
         self.differ = False
         self.fixed = False
-        """Whether what was once found no longer fails."""
+        """Whether saved findings hold when they are replayed."""
         self.lose = ""
+        self.missing: dict[str, str] = {}
+        self.start: Callable[[Schedule], None] = lambda schedule: None
+        """Raises what the start of a run raises."""
         self.notes: list[str] = []
         self.judged: list[list[Path]] = []
 
@@ -82,6 +96,9 @@ class FakeEnvironment(NightlyEnvironment):
 
     def free_bytes(self) -> int:
         return self.free
+
+    def missing_tools(self) -> dict[str, str]:
+        return dict(self.missing)
 
     def stopping(self) -> bool:
         return self._interrupts.asked
@@ -105,7 +122,7 @@ class FakeEnvironment(NightlyEnvironment):
 
     def _begin(self) -> None:
         self.begun += 1
-        self.at(self.begun)
+        self.at.get(self.begun, lambda environment: None)(self)
 
     def _done(self, job: AnyJob, nth: int) -> AnyRow | Digests:
         match job:
@@ -114,13 +131,12 @@ class FakeEnvironment(NightlyEnvironment):
                 buckets = {f.bucket: 2 for f in found}
                 new = [f for f in found if f.bucket not in job.known]
                 kept = [
-                    corpus.keep(f, Path(job.store), self.notes.append, with_page=nth < job.pages)
+                    keep(f, Path(job.store), self.notes.append, nth < job.pages)
                     for nth, f in enumerate(new)
                 ]
                 return Searched(
                     key=job.key,
                     protocol=job.protocol,
-                    engine=job.engine,
                     seed=job.seed,
                     schedules=100,
                     virtual_us=200_000_000,
@@ -129,8 +145,6 @@ class FakeEnvironment(NightlyEnvironment):
                     buckets=buckets,
                     failures=sum(buckets.values()),
                     fault_coverage={"kill/leader/in-sync": 3},
-                    states=70,
-                    unseen=0.5,
                 )
             case KnownBugJob():
                 return KnownBugSearched(
@@ -167,6 +181,7 @@ class FakeEnvironment(NightlyEnvironment):
     ) -> Path:
         self._begin()
         self.clock_s += RUN_S
+        self.start(schedule)
         folder = run_folder.create(store, name)
         folder.write_schedule(schedule)
         about = {
@@ -216,25 +231,91 @@ def settings(store: Path, **changes: object) -> Settings:
     return msgspec.structs.replace(made, **changes)
 
 
+_kept: Final[dict[tuple[str, bool], tuple[Path, Bucket]]] = {}
+
+
+def keep(finding: Finding, store: Path, tell: Callable[[str], None], with_page: bool) -> Bucket:
+    """Keep a finding as `corpus.keep` does, without a form for real processes or plots.
+
+    A class of findings is explained and replayed once a process, and copied from there.
+    """
+    key = finding.bucket, with_page
+    if key not in _kept:
+        place = Path(tempfile.mkdtemp(prefix="floodmark-finding-"))
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(corpus, "save_real_schedule", lambda *_, **__: None)
+            patch.setattr(
+                page_builder, "build", lambda run, plots, program: build(run, program=program)
+            )
+            _kept[key] = place, corpus.keep(finding, place, tell, with_page=with_page)
+    place, bucket = _kept[key]
+    shutil.copytree(place, store, dirs_exist_ok=True)
+    replay = bucket.replay.replace(str(place), str(store))
+    return msgspec.structs.replace(bucket, replay=replay)
+
+
+def bucket(key: str = "0" * 12, **fields: Any) -> Bucket:
+    """Return a bucket of lost writes with these fields."""
+    lost = {"protocol": "kafka", "world": "simulated", "property": LOST, "name": f"{LOST}: lost"}
+    return Bucket(**{"key": key, "expected": False, "count": 1, **lost, **fields})
+
+
+def nightly_run(number: int = 1, **fields: Any) -> NightlyRun:
+    """Return a finished nightly run with these fields."""
+    times = {"started": f"2026-01-{number:02d}T01:00:00+00:00", "budget_s": 1200, "used_s": 1190}
+    state = {"seed": number * 1_000_000, "state": "finished", "cores": 2}
+    return NightlyRun(**{"number": number, **times, **state, **fields})
+
+
+def write_nightly_run(store: Path, nightly: NightlyRun) -> None:
+    """Write a nightly run to a store."""
+    (store / "nightly").mkdir(parents=True, exist_ok=True)
+    file = store / "nightly" / f"{nightly.number:04d}.json"
+    file.write_bytes(msgspec.json.encode(nightly))
+
+
 class NightlyRuns:
-    """Nightly runs in one store; `prepare` gets the environment of each before it begins."""
+    """Nightly runs in one store."""
 
     def __init__(self, store: Path) -> None:
         self.store = store
         self.environment: FakeEnvironment | None = None
 
-    def nightly(
-        self,
-        prepare: Callable[[FakeEnvironment], None] = lambda environment: None,
-        *,
-        fresh: bool = False,
-        **changes: object,
-    ) -> int:
-        """Carry one out; returns the exit code."""
+    @property
+    def all(self) -> list[NightlyRun]:
+        """The nightly runs of the store, each of which can be read."""
+        known, unread = nightly_runs(self.store)
+        assert not unread
+        return known
+
+    @property
+    def last(self) -> NightlyRun:
+        """The last nightly run of the store."""
+        return self.all[-1]
+
+    @property
+    def index(self) -> str:
+        """The text of the index."""
+        return (self.store / "index.html").read_text()
+
+    def journal(self, number: int = 1) -> list[AnyRow]:
+        """Read the journal of a nightly run."""
+        return nightly_journal.read(nightly_journal.journal_of(self.store, number))
+
+    def nightly(self, *, fresh: bool = False, **changes: object) -> int:
+        """Carry one out and return the exit code.
+
+        `changes` sets fields of the environment and of the settings.
+        """
 
         def make(wanted: Settings, interrupts: Interrupts, progress: Progress) -> FakeEnvironment:
             self.environment = FakeEnvironment(interrupts)
-            prepare(self.environment)
+            for name in changes.keys() - fields:
+                assert hasattr(self.environment, name), name
+                setattr(self.environment, name, changes[name])
             return self.environment
 
-        return run_nightly(settings(self.store, **changes), Options(quiet=True, fresh=fresh), make)
+        fields = set(Settings.__struct_fields__)
+        given = {name: value for name, value in changes.items() if name in fields}
+        return run_nightly(settings(self.store, **given), Options(quiet=True, fresh=fresh), make)

@@ -1,41 +1,15 @@
-"""One `floodmark run` in a folder of its own, and the traces of all its nodes as one story."""
+"""The traces of all nodes of a real run, read from the beginning."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from node.formats.trace import matches
-from tests.support.paths import ROOT
+from tests.support.running_harness import lines
 
 Event = dict[str, Any]
-
-
-def run(folder: Path, *words: str) -> Path:
-    """Run it without Spark and page; the verdict must be valid. Returns the run folder."""
-    more = ["--name", "run", "--no-spark", "--no-report", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "run", *words, *more],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert done.stdout, done.stderr
-    result = json.loads(done.stdout)["result"]
-    assert (result["verdict"], done.returncode) == ("valid", 0), result["sentence"]
-    return (folder / "store" / "run" / "latest").resolve()
-
-
-def lines(file: Path) -> list[Event]:
-    """A file of JSON lines."""
-    return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
 def trace(folder: Path) -> list[Event]:

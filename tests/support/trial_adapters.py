@@ -11,16 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.systems.adapter import (
-    Adapter,
-    LogSlice,
-    Node,
-    Promise,
-    Record,
-    Refused,
-    Roles,
-    Setting,
-)
+from floodmark import Adapter, LogSlice, Node, Promise, Record, Refused, Roles, Setting
 from node.formats.errors import UsageError
 
 ENOUGH = 20

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.json import encode as encode_json
+
 from harness.clients.types import Status
 from harness.formats.history import Op, Read, RecordRun, Send, encode
+from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise
 from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir
@@ -104,6 +107,18 @@ class WorldOfBrokers(FakeWorld):
         return super().is_paused(node)
 
 
+class ListOfThisProcess(FakeCluster):
+    """A cluster without processes, whose nodes end when they are asked to."""
+
+    def stop(self) -> None:
+        super().stop()
+        lines = [
+            encode_json(Exit(node=node, incarnation=1, t_us=now_us(), by="stop", expected=True))
+            for node in sorted({node for nodes in self.partitions.values() for node in nodes})
+        ]
+        (self.folder.path / "exits.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+
+
 class InMemoryLog(System):
     """A log that keeps everything, in a list of this process."""
 
@@ -115,7 +130,7 @@ class InMemoryLog(System):
         return "7.1"
 
     def launch(self, schedule: Schedule, folder: RunDir, *, links: str, disk: str) -> FakeCluster:
-        cluster = FakeCluster(schedule, folder)
+        cluster = ListOfThisProcess(schedule, folder)
         cluster.capabilities = ()
         cluster.promise = Promise()
         cluster.world = WorldOfBrokers()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core import bugs, follower, leader, truncation
 from node.core.api import NodeConfig
@@ -37,7 +38,6 @@ from node.core.messages import (
 from node.core.protocol import Protocol
 from node.core.quorum import Quorum
 from node.core.replica import Replica, load
-from tests.support.broker_world import MemoryStorage
 
 PARTITION = "log-0"
 VOTES = (VoteRequest, VoteResponse)
@@ -65,7 +65,7 @@ class Node:
 
     def __init__(self, name: str, variant: Variant, voters: tuple[str, ...]) -> None:
         self.name, self.voters = name, voters
-        self.disk = MemoryStorage()
+        self.disk = SimDisk()
         self.processes = 0
         self.bugs = bugs.parse(variant.bugs)
         self.protocol = bugs.apply_bugs(variant.protocol, self.bugs)

@@ -83,13 +83,17 @@ def run_storm(job: StormJob) -> StormOutcome:
                 problem=str(error),
                 seconds=time.monotonic() - began_s,
             )
-    return _outcome(folder, result, time.monotonic() - began_s)
+    made = outcome_of(folder, result, time.monotonic() - began_s)
+    if not made.failed:
+        remove(folder)
+    return made
 
 
-def _outcome(folder: Path, result: RunResult, seconds: float) -> StormOutcome:
+def outcome_of(folder: Path, result: RunResult, seconds: float) -> StormOutcome:
+    """Return what a judged run folder came to."""
     failed = result.verdict is Verdict.INVALID
     lost, on_links = effects(folder)
-    made = StormOutcome(
+    return StormOutcome(
         verdict=result.verdict.value,
         sentence=result.sentence,
         broken=broken_classes(result),
@@ -99,9 +103,6 @@ def _outcome(folder: Path, result: RunResult, seconds: float) -> StormOutcome:
         seconds=round(seconds, 2),
         problem=result.sentence if result.verdict is Verdict.UNKNOWN else "",
     )
-    if not failed:
-        remove(folder)
-    return made
 
 
 def effects(folder: Path) -> tuple[tuple[str, ...], bool]:

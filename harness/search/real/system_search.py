@@ -183,6 +183,14 @@ class SystemSearch:
         self._save(find)
         report(find)
 
+    def adopt(self, schedule: Schedule, outcome: StormOutcome) -> Find:
+        """Make a find of a run that failed outside this search. Raises StorageError."""
+        name = bucket(outcome)
+        storm = DrawnStorm(number=0, family="given", schedule=schedule)
+        self.finds[name] = find = self._found(name, storm, outcome)
+        self._save(find)
+        return find
+
     def _found(self, name: str, storm: DrawnStorm, outcome: StormOutcome) -> Find:
         drawn = msgspec.structs.replace(storm.schedule, name=f"found-{storm.schedule.name}")
         digest, broken = drawn.digest(), next(iter(outcome.broken))

@@ -80,7 +80,9 @@ class ExternalCluster:
         self._exits = folder.append_only("exits.jsonl")
         output = folder.folder("output")
         self.processes = ExternalProcesses(
-            self._launch, self._started, output, self._exits, stop_codes=adapter.stop_codes
+            *(self._launch, self._started, output, self._exits),
+            stop_codes=adapter.stop_codes,
+            look_at_disk=self._look_at_disk,
         )
         self._disks: UserDisks | UnsyncedFiles = UnsyncedFiles(adapter.unsynced_files)
         if disk == USER_SPACE:
@@ -94,7 +96,7 @@ class ExternalCluster:
         self._probe = Probe(
             *(adapter, self._brokers, self._partitions, self._running), output / "probe.txt"
         )
-        self._suspensions = SuspensionWatch()
+        self._suspensions = SuspensionWatch(self.processes, self._parts)
         self._dumped: list[NodeDump] | None = None
         self._closed = False
 
@@ -165,6 +167,7 @@ class ExternalCluster:
 
         Raises FloodmarkError, in one sentence, when a node ends or the time runs out.
         """
+        self._suspensions.begin()
         if self._form != NO_LINKS:
             self._start_links()
         for node in self.nodes:
@@ -199,11 +202,10 @@ class ExternalCluster:
 
     def poll(self) -> list[TraceEvent]:
         """What the probe tells since the last call; also notices nodes that ended."""
-        disks = self._disks.watch(self._excuse) if isinstance(self._disks, UserDisks) else {}
+        if isinstance(self._disks, UserDisks):
+            self._disks.watch(self._excuse)
         for ended in self.processes.reap():
             self.view.lost(ended.node)
-        parts = {"The TCP proxy": self._links, "The process of the clients": self._clients}
-        self._suspensions.look(disks | {name: part.pid for name, part in parts.items() if part})
         return self._probe.events()
 
     def ended(self) -> tuple[str, ...]:
@@ -242,6 +244,7 @@ class ExternalCluster:
         if self._closed:
             return
         self._closed = True
+        self._suspensions.end()
         self._probe.close()
         closing = calls.in_thread(self._adapter.resources.close)
         self._tracers.close()
@@ -290,6 +293,16 @@ class ExternalCluster:
         """The links learn who dials."""
         if self._links is not None:
             self._links.set_processes(node, (pid,))
+
+    def _parts(self) -> dict[str, int]:
+        """Return the processes of the harness that a person has a name for."""
+        disks = self._disks.pids() if isinstance(self._disks, UserDisks) else {}
+        parts = {"The TCP proxy": self._links, "The process of the clients": self._clients}
+        return disks | {name: part.pid for name, part in parts.items() if part}
+
+    def _look_at_disk(self, node: str) -> None:
+        if isinstance(self._disks, UserDisks):
+            self._disks.look(node, self._excuse)
 
     def _excuse(self, node: str) -> None:
         self.processes.excuse(node, now=True)

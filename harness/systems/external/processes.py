@@ -69,10 +69,13 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         *,
         stop_codes: Collection[int],
         prefix: Sequence[str] = (),
+        look_at_disk: Callable[[str], None] = lambda node: None,
     ) -> None:
         """`launch(node)` says how its next process is started, `started(node, pid)` is told that it
-        was; its output goes to `output`/<node>.txt. `prefix` are words before each command line."""
+        was; its output goes to `output`/<node>.txt. `prefix` are words before each command line.
+        `look_at_disk(node)` excuses a node that has ended if its disk has."""
         super().__init__(exits)
+        self._look_at_disk = look_at_disk
         self._launch = launch
         self._started = started
         self._output = output
@@ -157,7 +160,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
             try:
                 running.process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                if not self._was_suspended(node):
+                if not self.was_suspended(node):
                     raise
                 running.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -171,7 +174,9 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self.kill_all()
         guardian.kill_marked(f"{guardian.MARK}={self.mark}")
         if self._guardian is not None and self._guardian.stdin is not None:
-            self._guardian.stdin.close()
+            # A guardian that somebody has ended does not read what is left to be written.
+            with contextlib.suppress(OSError):
+                self._guardian.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._guardian.wait(REAP_TIMEOUT_S)
             self._guardian = None
@@ -211,6 +216,16 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
     def _mark_of(self, node: str) -> str:
         return f"{_NODE}={self.mark}-{node}"
 
+    def _has(self, node: str, running: _NodeProcess, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == running.process.pid:
+                return True
+            return self._mark_of(node).encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        return False
+
+    def _said(self, node: str, running: _NodeProcess) -> str:
+        return self.last_lines(node)
+
     def _pid(self, running: _NodeProcess) -> int:
         return running.process.pid
 
@@ -221,6 +236,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         """Reap an ended node and put its end on record; what is left of it is killed."""
         running = self._running.pop(node)
         code = running.process.wait(REAP_TIMEOUT_S)
+        self._look_at_disk(node)
         guardian.kill_marked(self._mark_of(node), {running.process.pid})
         self._tell_guardian(f"-{running.process.pid}\n")
         excused = self.excuses.covers(node, running.incarnation)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -51,14 +50,13 @@ from node.formats.trace import UNAUTHENTICATED, TraceEvent
 from node.formats.wire import ADMIN
 from node.runtime import children
 from node.runtime.curve import CurveKeys
-from node.runtime.process import EXIT_STORAGE, ProcessConfig
+from node.runtime.process import ProcessConfig
 from node.runtime.reap import REAP_S
 
 READY_TIMEOUT_S: Final = 30.0
 HUB_EVERY_S: Final = 5.0
 HUB_SILENT_MS: Final = 10_000
 _LOOK_S: Final = 0.005
-_FULL: Final = re.compile("no space|disk is full|quota", re.IGNORECASE)
 
 
 class FloodmarkCluster:
@@ -95,7 +93,7 @@ class FloodmarkCluster:
         output = folder.folder("output")
         self._tracers = Tracers(output)
         self._clocks = clocks_for(schedule, output, nodes)
-        self.nodes = Nodes(self._config, self._exits, self._excuse, self._environment)
+        self.nodes = Nodes(self._config, self._exits, self._look_at_disk, self._environment)
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
         self._hub: children.Child | None = None
         self._mail: Mail | None = None
@@ -103,7 +101,7 @@ class FloodmarkCluster:
         self.admin: Admin | None = None
         self.hub: HubControl | None = None
         self._upgraded: dict[str, str] = {}
-        self._suspensions = SuspensionWatch()
+        self._suspensions = SuspensionWatch(self.nodes, self._parts)
         self._heard_hub_s = time.monotonic()
         self._turned_away: Counter[str] = Counter()
         self._disks: UserDisks | None = None
@@ -161,6 +159,7 @@ class FloodmarkCluster:
 
         Raises FloodmarkError, in one sentence, when a process ends or the time runs out.
         """
+        self._suspensions.begin()
         if HUB in self._addresses:
             self._start_hub()
         self._mail = Mail(
@@ -196,7 +195,8 @@ class FloodmarkCluster:
     def poll(self) -> list[TraceEvent]:
         """What the traces say since the last call; also notices processes that ended."""
         events = self._read_traces()
-        disks = {} if self._disks is None else self._disks.watch(self._blame_disk)
+        if self._disks is not None:
+            self._disks.watch(self._blame_disk)
         for ended in self.nodes.reap():
             self.view.lost(ended.node)
         if self._mail is not None:
@@ -204,8 +204,6 @@ class FloodmarkCluster:
             if self.admin is None or self.admin.idle:
                 self._mail.drain()  # late answers, and whatever else nobody waits for
         self._watch_hub()
-        parts = {"The link hub": self._hub, "The process of the clients": self._clients}
-        self._suspensions.look(disks | {name: part.pid for name, part in parts.items() if part})
         return events
 
     def ended(self) -> tuple[str, ...]:
@@ -236,6 +234,7 @@ class FloodmarkCluster:
         if self._closed:
             return
         self._closed = True
+        self._suspensions.end()
         self._tracers.close()
         with contextlib.suppress(FloodmarkError):
             self.nodes.kill_all()
@@ -342,6 +341,16 @@ class FloodmarkCluster:
             disk_pid=0 if self._disks is None else self._disks.start(node),
         )
 
+    def _parts(self) -> dict[str, int]:
+        """Return the processes of the harness that a person has a name for."""
+        disks = {} if self._disks is None else self._disks.pids()
+        parts = {"The link hub": self._hub, "The process of the clients": self._clients}
+        return disks | {name: part.pid for name, part in parts.items() if part}
+
+    def _look_at_disk(self, node: str) -> None:
+        if self._disks is not None:
+            self._disks.look(node, self._blame_disk)
+
     def _blame_disk(self, node: str) -> None:
         self.nodes.blame_disk(node, now=True)
 
@@ -419,12 +428,3 @@ class FloodmarkCluster:
         with contextlib.suppress(OSError, IndexError):
             return output.read_text(errors="replace").strip().splitlines()[-1]
         return ""
-
-    def _excuse(self, node: str, code: int) -> bool:
-        """Whether an end is the host's doing: a disk that nobody filled on purpose is full."""
-        said = self._last_words(node)
-        excused = code == EXIT_STORAGE and _FULL.search(said) is not None
-        if excused:
-            sentence = f"{node} had to stop: {said}"
-            self._problems.append(Problem(kind="disk-full", sentence=sentence))
-        return excused

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -28,7 +29,7 @@ from node.runtime.children import Child
 from node.runtime.environment import inherited
 from node.runtime.failing_disk import DiskFault
 from node.runtime.node_clock import HOST_CLOCK, NodeClock
-from node.runtime.process import EXIT_STORAGE, ProcessConfig, spawn
+from node.runtime.process import EXIT_HUNG, EXIT_STORAGE, ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
 REAP_TIMEOUT_S: Final = 10.0
@@ -47,7 +48,8 @@ MakeConfig = Callable[[str, int], ProcessConfig]
 
 class ProcessOrders:
     """What the harness wants of one process: its breakpoints, and the faults of its disk. The
-    process may have ended. `writes` counts, by fault, those that the disk affected."""
+    process may have ended. `writes` counts, by fault, those that the disk affected; `ended` is the
+    last sentence of a process that ended by itself."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -56,6 +58,7 @@ class ProcessOrders:
         self._reached: set[int] = set()
         self._slowest_s = 0.0
         self.writes: dict[int, int] = {}
+        self.ended = ""
 
     def order(
         self,
@@ -113,11 +116,14 @@ class ProcessOrders:
         found = False
         while self._pipe.poll(0 if found else patience_s):
             report = _reports.decode(self._pipe.recv_bytes())
+            found = True
+            if report.ended:
+                self.ended = report.ended
+                continue
             self._in_force = report.version
             self.writes.update(report.writes)
             if report.stopped >= 0:
                 self._reached.add(report.stopped)
-            found = True
         return found
 
 
@@ -136,21 +142,21 @@ class Nodes(NodeProcesses[_Running]):
         self,
         make_config: MakeConfig,
         exits: AppendOnlyFile,
-        excuse: Callable[[str, int], bool] = lambda node, code: False,
+        look_at_disk: Callable[[str], None] = lambda node: None,
         environment: Callable[[str], Mapping[str, str]] = lambda node: {},
     ) -> None:
         """`make_config(node, incarnation)` says how to start a node's next process;
-        `excuse(node, code)` whether the host is to blame for an end nobody asked for."""
+        `look_at_disk(node)` blames the disk of a node that has ended if it has ended too."""
         super().__init__(exits)
         self._make_config = make_config
-        self._excuse = excuse
+        self._look_at_disk = look_at_disk
         self._environment = environment
         self._may_be_killed: set[tuple[str, int]] = set()
         self._armed: dict[str, list[Breakpoint]] = {}
         self._disk_faults: dict[str, list[DiskFault]] = {}
         self._deadly: set[int] = set()
         self._writes: dict[int, int] = {}
-        self._blamed: dict[str, int] = {}
+        self._blamed: dict[tuple[str, int], int] = {}
         self._boots: dict[str, int] = {}
         self._clocks: dict[str, NodeClock] = {}
         self._last_number = 0
@@ -232,10 +238,15 @@ class Nodes(NodeProcesses[_Running]):
         self._clocks[node] = clock.at_rate(percent, now_us())
         self._order(node)
 
-    def blame_disk(self, node: str, *, now: bool = False) -> None:
-        """From the next process on, or the present one, the node may end because of its disk."""
+    def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
+        """From the next process on, or the present one, the node may end because of its disk.
+
+        It may end by SIGBUS only if `reads` can fail: the store is mapped into memory, so a page
+        that cannot be read, or is not in the file, is a signal and no error of a call.
+        """
         first = self.incarnation(node) + (not now)
-        self._blamed[node] = min(first, self._blamed.get(node, first))
+        for code in (EXIT_STORAGE, *((-signal.SIGBUS,) if reads else ())):
+            self._blamed[node, code] = min(first, self._blamed.get((node, code), first))
 
     def notice_end(self, node: str) -> None:
         """Notice a process that has ended by itself: most likely because of a fault."""
@@ -284,7 +295,7 @@ class Nodes(NodeProcesses[_Running]):
         if running is None:
             return
         running.process.join(timeout_s)
-        if running.process.exitcode is None and self._was_suspended(node):
+        if running.process.exitcode is None and self.was_suspended(node):
             running.process.join(timeout_s)
         if running.process.exitcode is None:
             self._signal(node, signal.SIGUSR1)
@@ -322,11 +333,17 @@ class Nodes(NodeProcesses[_Running]):
         if by == "outside" and (node, running.incarnation) in self._may_be_killed:
             return self._record(node, running, code, "itself", expected=True)
         expected = by in ("kill", "outside") or (by == "stop" and code == 0)
+        if not expected:
+            self._look_at_disk(node)
+            expected = running.incarnation >= self._blamed.get((node, code), sys.maxsize)
+        if code == EXIT_HUNG and by == "stop":
+            expected = expected or self.was_suspended(node)
         if code == EXIT_STORAGE:
-            blamed = running.incarnation >= self._blamed.get(node, running.incarnation + 1)
-            expected = expected or blamed or self._is_ending(running)
-        expected = expected or self._excuse(node, code)
+            expected = expected or self._is_ending(running)
         return self._record(node, running, code, by, expected=expected)
+
+    def _said(self, node: str, running: _Running) -> str:
+        return running.orders.ended
 
 
 def who_ended_a_broker(done: Done, code: int) -> EndedBy:

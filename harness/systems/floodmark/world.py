@@ -124,7 +124,8 @@ class RealWorld:
             number = self._nodes.next_number()
             self._of_disks[number] = self._disks.add_fault(node, fault)
             if fault.what != "slow":
-                self._nodes.blame_disk(node, now=True)
+                reads = fault.what in ("unreadable", "lying")
+                self._nodes.blame_disk(node, now=True, reads=reads)
             return number
         if fault.what == "unreadable":
             raise FloodmarkError("the disks of this run are not in user space")
@@ -193,7 +194,7 @@ class RealWorld:
         pid = self._nodes.pid(node)
         number = self._tracers.add(node, starter(), [] if pid is None else [pid], fault)
         if fault.action != "delay":
-            self._nodes.blame_disk(node, now=True)
+            self._nodes.blame_disk(node, now=True, reads=False)
             self._nodes.may_be_killed(node)
         return number
 

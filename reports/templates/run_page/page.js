@@ -24,6 +24,41 @@
     });
   }
 
+  // One moment for the whole page: the strip, the story, the messages, the log and the time views
+  // show it, whoever was pointed at.
+  const listeners = [];
+  const moment = (seconds, from) => {
+    for (const [own, hear] of listeners) if (own !== from) hear(seconds);
+  };
+  const nearest = (items, seconds) => {
+    let best;
+    for (const item of items) if (Number(item.dataset.t) <= seconds + 1e-6) best = item;
+    return best;
+  };
+  for (const list of document.querySelectorAll(".story, svg.messages")) {
+    const items = [...list.querySelectorAll("[data-t]")];
+    const show = (item) => items.forEach((each) => each.classList.toggle("now", each === item));
+    listeners.push([list, (seconds) => show(nearest(items, seconds))]);
+    for (const item of items) {
+      item.addEventListener("pointerenter", () => {
+        show(item);
+        moment(Number(item.dataset.t), list);
+      });
+    }
+  }
+
+  // A link into a folded section opens it.
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    for (let up = target; up; up = up.parentElement) if (up.tagName === "DETAILS") up.open = true;
+    const folded = target.tagName === "SECTION" && target.querySelector(":scope > details");
+    if (folded) folded.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
   // Everything in a view is placed by fractions of its axis, so a zoom changes two numbers: the
   // first fraction shown and the width shown. Drawings are cut by their viewBox.
   class View {
@@ -40,6 +75,7 @@
       this.cursor.append(document.createElement("span"));
       this.cursor.hidden = true;
       root.append(this.cursor);
+      listeners.push([this, (seconds) => this.mark(seconds)]);
       this.listen(controls);
     }
 
@@ -121,9 +157,21 @@
       this.cursor.hidden = !inside;
       if (!inside) return;
       const at = this.at(event);
+      this.place(at, event.clientX > box.right - 90);
+      moment(this.start + at * this.length, this);
+    }
+
+    place(at, flip) {
       this.cursor.style.setProperty("--a", at);
-      this.cursor.classList.toggle("flip", event.clientX > box.right - 90);
+      this.cursor.classList.toggle("flip", flip);
       this.cursor.firstChild.textContent = `${(this.start + at * this.length).toFixed(3)} s`;
+    }
+
+    mark(seconds) {
+      const at = (seconds - this.start) / this.length;
+      const inside = at >= this.low && at <= this.low + this.width;
+      this.cursor.hidden = !inside;
+      if (inside) this.place(at, (at - this.low) / this.width > 0.9);
     }
   }
 
@@ -138,7 +186,10 @@
       block.hidden = false;
       const jump = block.querySelector("[data-step=broke]");
       jump.hidden = this.broke < 0;
-      this.range.addEventListener("input", () => this.show(Number(this.range.value)));
+      this.range.addEventListener("input", () => {
+        this.show(Number(this.range.value));
+        moment(this.steps[Number(this.range.value)][0], this);
+      });
       block.querySelector(".steps").addEventListener("click", (event) => {
         this.go(event.target.dataset.step);
       });
@@ -150,6 +201,14 @@
         }
       });
       this.show(this.broke >= 0 ? this.broke : this.steps.length - 1);
+      listeners.push([this, (seconds) => this.reach(seconds)]);
+    }
+
+    // The last step up to a moment; none before the first.
+    reach(seconds) {
+      let at = -1;
+      while (at + 1 < this.steps.length && this.steps[at + 1][0] <= seconds + 1e-6) at += 1;
+      if (at >= 0) this.show(at);
     }
 
     go(how) {
@@ -159,7 +218,9 @@
         first: 0, back: at - 1, on: at + 1, last, broke: this.broke,
         next: this.event(at, 1), previous: this.event(at, -1),
       }[how];
-      if (to !== undefined && to >= 0) this.show(clamp(to, 0, last));
+      if (to === undefined || to < 0) return;
+      this.show(clamp(to, 0, last));
+      moment(this.steps[Number(this.range.value)][0], this);
     }
 
     // The next step that is more than records and watermarks moving: a role, a cut, a process.

@@ -6,16 +6,14 @@ pair. Histories of a correct log, as they are and corrupted, are in `test_checke
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from tests.support.checker import log_histories
-from tests.support.checker.agreed import agreed
+from tests.support.checker.agreed import agreed, budget
 from tests.support.checker.histories import Around, Step, around, surrounded, wild
 from tests.support.checker.life_histories import Change, Life, changes, led, lives, tell
 
-slow_but_sure = settings(
-    max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+slow_but_sure = budget()
 
 
 @slow_but_sure

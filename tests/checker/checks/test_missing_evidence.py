@@ -15,7 +15,7 @@ from tests.support.checker.model import Model
 from tests.support.checker.story import Story
 
 SAMPLE = 10
-"""One tampered run of so many is in the sample."""
+"""One tampered run of so many is in the sample, in two halves; the nightly tier judges all."""
 
 
 def correct() -> Iterator[tuple[str, Story]]:
@@ -27,14 +27,14 @@ def correct() -> Iterator[tuple[str, Story]]:
         yield f"model {seed}", world.tell()
 
 
-def judge(tmp_path: Path, step: int) -> int:
-    """Judge every n-th tampered run; how many that were."""
+def judge(tmp_path: Path, step: int, first: int) -> int:
+    """Judge every n-th tampered run, and return how many that were."""
     number = tried = 0
     for name, whole in correct():
         before = None
         for taken, s in tampered(whole):
             number += 1
-            if number % step:
+            if number % step != first:
                 continue
             tried += 1
             if before is None:
@@ -49,10 +49,11 @@ def judge(tmp_path: Path, step: int) -> int:
     return tried
 
 
-def test_a_sample_of_units(tmp_path: Path) -> None:
-    assert judge(tmp_path, SAMPLE) > 30
+@pytest.mark.parametrize("first", [0, SAMPLE])
+def test_a_sample_of_units(tmp_path: Path, first: int) -> None:
+    assert judge(tmp_path, 2 * SAMPLE, first) > 15
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_unit(tmp_path: Path) -> None:
-    assert judge(tmp_path, 1) > 300
+    assert judge(tmp_path, 1, 0) > 300

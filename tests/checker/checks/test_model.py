@@ -10,21 +10,16 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.checker.agreed import EXERCISE, agreed
+from tests.support.checker.agreed import EXERCISE, agreed, budget
 from tests.support.checker.corruption import CORRUPTIONS, Corruption
 from tests.support.checker.model import Model, World
 
 STEPS = st.integers(5, 45)
 
-slow_but_sure = settings(
-    max_examples=20,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+slow_but_sure = budget()
 
 
 def judged(world: World) -> Counter[str]:

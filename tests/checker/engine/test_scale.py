@@ -21,7 +21,8 @@ from checker.engine.plan import MakeExecutor, RunToJudge
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
 from checker.evidence import sorting
-from checker.evidence.facts import SEND_OP, Outcome
+from checker.evidence.facts import PROGRESS, Outcome
+from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import Verdict
 from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
@@ -37,8 +38,6 @@ from harness.formats.run_info import Phases
 from harness.runs.run_paths import run_folders
 from node.formats.errors import UsageError
 from tests.support.checker.story import Story
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +63,8 @@ def test_all_that_was_planted_is_found_and_nothing_else(injected: tuple[Path, Ma
     assert compare(made.injected, check_run(folder)) == ((), ())
 
 
+@pytest.mark.integration
+@pytest.mark.xdist_group("spark")
 def test_spark_finds_the_same_however_the_work_is_spread(
     spark: SparkSession,
     injected: tuple[Path, Made],
@@ -195,17 +196,17 @@ def test_sorting_is_by_all_columns(rows: list[tuple[int, ...]], small: int) -> N
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 2), st.integers(0, 2)), min_size=1))
 def test_few_operations_stand_for_all(ops: list[tuple[int, int, int]]) -> None:
-    invoke, kind, outcome = (np.array(c, np.int64) for c in zip(*ops, strict=True))
-    phases = Phases(storm_us=100, heal_us=800)
+    invoke, sent, outcome = (np.array(c, np.int64) for c in zip(*ops, strict=True))
+    meta = RunMeta(phases=Phases(storm_us=100, heal_us=800))
     complete = invoke + 50
     (block,) = downsample_operations(
-        0, phases, invoke_us=invoke, complete_us=complete, kind=kind, outcome=outcome
+        0, meta, invoke_us=invoke, complete_us=complete, sent=sent, polled=sent, outcome=outcome
     )
     kept = {
         name: block.column(name).to_numpy() for name in ("t0", "t1", "value", "outcome", "count")
     }
-    acked = (kind == SEND_OP) & (outcome == Outcome.OK)
-    kept_acked = (kept["value"] == SEND_OP) & (kept["outcome"] == Outcome.OK)
+    acked = (sent > 0) & (outcome == Outcome.OK)
+    kept_acked = (kept["value"] == PROGRESS) & (kept["outcome"] == Outcome.OK)
     assert kept["count"].sum() == len(ops)
     assert kept["count"][kept_acked].sum() == acked.sum()
     if acked.any():

@@ -19,7 +19,7 @@ from harness.runs.judge import IN_PROCESS_VARIABLE
 from tests.support.checker.story import Story
 from tests.support.spark_cluster import ROOT, spark_cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("spark")]
 TIMEOUT_S = 300.0
 
 

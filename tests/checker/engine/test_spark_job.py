@@ -27,7 +27,7 @@ from harness.bench.synthetic import Size, make_history
 from tests.support.checker.story import NODES, Story, against
 
 # One worker runs all tests that need Spark, so that they share one JVM.
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S, until
 
 # One worker runs all of these, so that they share one JVM.
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
 
 START_TIMEOUT_S = 180.0
 
@@ -176,7 +176,7 @@ def test_a_missing_java_shows_when_the_session_is_asked_for(
         spark_session.SessionInBackground("no java").get(PATIENCE_S)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_carried_runtime_serves_with_and_without_an_archive(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

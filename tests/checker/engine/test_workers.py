@@ -19,6 +19,8 @@ from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from tests.support.checker.story import Story
 
+pytestmark = pytest.mark.integration
+
 
 def squared(number: int) -> tuple[int, int]:
     if number < 0:

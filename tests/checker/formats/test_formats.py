@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checker.formats.timeline import Sentence, Timeline
+from checker.formats.story import Span, Story, StoryStep
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, Witness
 from tests.support.format_table import Format, check
 
@@ -34,7 +34,10 @@ ANOMALY = Anomaly(
     t_us=3,
     witnesses=(WITNESS,),
 )
-SENTENCE = Sentence(t_us=1, text="n1 leads.", kind="role", node="n1", breaks="overwritten")
+STEP = StoryStep(
+    t_us=1, text="n1 leads.", kind="role", node="n1", breaks="overwritten", rule="clean-election"
+)
+SPAN = Span(lane="led", who="n1", from_us=1, until_us=2, what="kill", epoch=3)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +62,28 @@ SENTENCE = Sentence(t_us=1, text="n1 leads.", kind="role", node="n1", breaks="ov
             ),
             (("verdict", "?"), ("properties", [{"property": "x"}]), ("format", "1")),
         ),
-        Format(SENTENCE, (("t_us", -1), ("text", 5))),
+        Format(STEP, (("t_us", -1), ("text", 5))),
+        Format(SPAN, (("lane", "x"), ("from_us", -1))),
         Format(
-            Timeline(
-                about="lost", property="p", partition="log-0", offset=1, sentences=(SENTENCE,)
+            Story(
+                about="lost",
+                property="p",
+                partition="log-0",
+                offset=1,
+                value=7,
+                epoch=2,
+                client="c1",
+                acknowledged_us=5,
+                cause=0,
+                loss=0,
+                loss_us=1,
+                traced=False,
+                steps=(STEP,),
+                spans=(SPAN,),
+                left_out=3,
+                format=1,
             ),
-            (("offset", -2), ("sentences", [{"text": "x"}])),
+            (("offset", -2), ("steps", [{"text": "x"}])),
         ),
     ],
     ids=repr,

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
 from checker.ingest.edn import EdnError, _plain_form, parse, read_forms
 from checker.ingest.external_history import external_history_in, form_of, run_folder_of, validate
 from checker.ingest.lines import Line
-from harness.formats.history import Op, Send, encode
+from harness.formats.history import Op, Read, Send, encode
 from reports.run_page.head import commands, summary
 from reports.run_page.model import read
 from tests.support.checker.story import Story, against
@@ -134,7 +135,11 @@ def test_what_is_never_polled_is_unseen(tmp_path: Path) -> None:
     j = sound()
     j.send(2, (2, None, 99))
     j.send(2, (2, 7, 98), kind="info")
-    result = j.check(tmp_path)
+    result = j.check(tmp_path / "not asked")
+    assert against(result) == {}
+    assert result.verdict is Verdict.UNKNOWN
+    j.poll(19, {})
+    result = j.check(tmp_path / "asked")
     assert classes(result) == {"unseen"}
     assert against(result) == {"unseen": 1}
 
@@ -152,10 +157,10 @@ def test_one_visible_key_proves_the_whole_transaction(tmp_path: Path) -> None:
     j = sound()
     j.send(3, (1, None, 60), (2, 6, 61), kind="info")
     j.send(1, (2, 7, 62))
-    j.poll(20, {2: [[7, 62]]})
+    j.poll(19, {2: [[7, 62]]})
     assert classes(j.check(tmp_path / "unproved")) == set()
     j.poll(20, {1: [[12, 60]]})
-    assert classes(j.check(tmp_path / "proved")) == {"lost-write"}
+    assert classes(j.check(tmp_path / "proved")) == {"lost-write", "poll-skip"}
 
 
 def test_a_subscribed_consumer_may_skip_and_an_assigned_one_may_not(tmp_path: Path) -> None:
@@ -200,7 +205,7 @@ def test_values_are_unique_in_their_key_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "forms"),
     [
-        ('#jepsen.Op{:a 1, :b #{x "y\\n" \\z}} ; done', [{"a": 1, "b": ["x", "y\n", "\\z"]}]),
+        ('#jepsen.Op{:a 1, :b #{x "y\\n" \\z}} ; done', [{"a": 1, "b": ["x", '"y\n"', "\\z"]}]),
         ("[1 -2N 3.5 1e3 nil true] #_skipped ok", [[1, -2, 3.5, 1000.0, None, True], "ok"]),
         ("{[1 2] ()}", [{(1, 2): []}]),
         ("[" * 100_000 + "]" * 100_000, None),
@@ -304,6 +309,14 @@ def test_our_own_form_written_by_another_tool(tmp_path: Path) -> None:
     )
     with bare.open("ab") as out:
         out.write(encode(late) + encode(done))
+    result = check_run(run_folder_of(bare))
+    assert (result.verdict, against(result)) == (Verdict.UNKNOWN, {}), "nobody asked for it"
+    asked = Op(op=100, t_us=9_000_002, process=4, client="d", type="invoke", f="poll")
+    found = replace(
+        asked, t_us=9_000_003, type="ok", reads=(Read(partition="log-0", start=12, at_end=True),)
+    )
+    with bare.open("ab") as out:
+        out.write(encode(asked) + encode(found))
     assert against(check_run(run_folder_of(bare))) == {"unseen": 1}
 
 

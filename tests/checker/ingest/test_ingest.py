@@ -12,6 +12,7 @@ import pytest
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
+from harness.cli import main
 from tests.support.checker.story import P, Story, against
 
 
@@ -67,7 +68,8 @@ HISTORY = "history.jsonl"
         ),
         (
             line(2, lambda text: text.replace(b'"offset":0', b'"offset":9223372036854775808')),
-            "history.jsonl line 2 is not an operation: ",
+            "history.jsonl line 2 is not an operation: Expected `int` <= 9223372028264841216 - at "
+            "`$.sends[0].offset`.",
         ),
         (
             line(5, lambda text: text.replace(b'"c50"', b'"\xff\xfe"')),
@@ -100,12 +102,32 @@ HISTORY = "history.jsonl"
         "zeros",
     ],
 )
-def test_a_damaged_history(tmp_path: Path, change: Callable[[bytes], bytes], sentence: str) -> None:
+def test_a_damaged_history(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[bytes], bytes],
+    sentence: str,
+) -> None:
     result = damaged(tmp_path, HISTORY, change)
     assert result.verdict is Verdict.UNKNOWN
     assert against(result) == {}
-    assert any(problem.startswith(sentence) for problem in result.problems), result.problems
-    assert result.sentence.startswith("unknown: ")
+    said = result.problems
+    assert said[0].startswith(sentence)
+    assert len(said) == (2 if "(line 1)" in sentence else 1), "nothing but a half line was there"
+    assert result.sentence.startswith(f"unknown: {sentence.rstrip('.')}")
+    out = ended(["check", "--no-spark", str(tmp_path)], 2, capsys)
+    assert "Traceback" not in out
+    lines = ended(["check", "--validate", str(tmp_path)], 2, capsys).splitlines()
+    assert lines[0].startswith(sentence)
+    assert len(lines) == len(said)
+
+
+def ended(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run the command in this process, and return what it prints; it must end with this code."""
+    with pytest.raises(SystemExit) as caught:
+        main.main(words)
+    assert caught.value.code == code
+    return "".join(capsys.readouterr())
 
 
 def test_what_is_proved_despite_a_damaged_history(tmp_path: Path) -> None:
@@ -120,13 +142,15 @@ def test_what_is_proved_despite_a_damaged_history(tmp_path: Path) -> None:
     assert result.problems
 
 
-def test_an_unknown_field_is_only_noted(tmp_path: Path) -> None:
+def test_an_unknown_field_is_only_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change = line(5, lambda text: text.replace(b'{"op":', b'{"colour":"red","op":'))
     result = damaged(tmp_path, HISTORY, change)
     assert result.verdict is Verdict.VALID
     assert result.measures["notes"] == [
         "history.jsonl line 5: ignored: Object contains unknown field `colour`."
     ]
+    ended(["check", "--no-spark", str(tmp_path)], 0, capsys)
+    assert result.measures["notes"][0] in ended(["check", "--validate", str(tmp_path)], 2, capsys)
 
 
 def test_many_problems_of_one_kind_are_counted(tmp_path: Path) -> None:
@@ -144,12 +168,18 @@ def test_many_problems_of_one_kind_are_counted(tmp_path: Path) -> None:
         ("run.json", "run.json is missing or unreadable: promise and phases are unknown."),
     ],
 )
-def test_a_missing_file(tmp_path: Path, missing: str, sentence: str) -> None:
+def test_a_missing_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str, sentence: str
+) -> None:
     folder = sound().write(tmp_path)
     (folder / missing).unlink()
     result = check_run(folder)
     assert sentence in result.problems
     assert result.verdict is Verdict.UNKNOWN
+    assert "Traceback" not in ended(["check", "--no-spark", str(folder)], 2, capsys)
+    if missing.startswith(("logs", "trace")):
+        said = ended(["check", "--validate", str(folder)], 0, capsys)
+        assert said.startswith("Every line is an operation.")
 
 
 @pytest.mark.parametrize("where", ["trace", "logs"])
@@ -220,7 +250,7 @@ def test_other_damaged_files(tmp_path: Path, name: str, data: bytes, sentence: s
     "data",
     [
         b'{"t_us": 5, "event": "x"}\n{"t_us": 6, "ev',
-        b'{"t_us": 5, "ev{"t_us": 6, "event": "started", "incarnation": 2}\n',
+        b'{"t_us": 5, "ev{"t_us": 6, "event": "started", "incarnation": 1}\n',
     ],
     ids=["at-the-end", "before-the-next-incarnation"],
 )
@@ -254,7 +284,8 @@ def test_a_partition_that_run_json_does_not_know(tmp_path: Path) -> None:
     s = sound()
     s.send(1, at=0, partition="other")
     s.send(2, at=1, partition="other")
-    s.poll((1, 2), partition="other")
+    s.run["promise"]["contiguous_offsets"] = False
+    s.poll((1, 2), start=0, partition="other")
     assert against(s.check(tmp_path)) == {"lost": 1}
 
 

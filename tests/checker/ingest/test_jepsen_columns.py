@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checker.ingest import external_history
@@ -20,6 +20,7 @@ from checker.ingest.lines import Problems
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_jepsen, write_lines
 from tests.checker.ingest.test_external_history import edn
+from tests.support.checker.agreed import budget
 
 KEYS = ["1", "2", "x-07", "k"]
 ERRORS = [None, "timeout", ["after", 5], 1.5, {"1": 2}, "e" * 70, f"{'e' * 50} 123", True]
@@ -113,7 +114,7 @@ def both(file: Path, form: str, patch: pytest.MonkeyPatch, block: int) -> tuple[
     return found[0], found[1], plain
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(25)
 @given(
     st.randoms(use_true_random=False),
     st.integers(1, 60),

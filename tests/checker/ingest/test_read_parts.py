@@ -67,17 +67,17 @@ def rows(folder: Path, name: str) -> list[str]:
     return sorted(map(str, pq.read_table(folder / f"{name}.parquet").to_pylist()))
 
 
+@pytest.mark.parametrize("size", [70, 401, 1_999, 7_000, 1 << 20])
 def test_the_tables_are_the_same_however_it_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     folder = busy().write(tmp_path / "run")
     check_run(folder, write=True)
-    for size in (70, 401, 1_999, 7_000, 1 << 20):
-        monkeypatch.setattr(read_parts, "PART_BYTES", size)
-        monkeypatch.setattr(read_parts, "_BLOCK_BYTES", size // 3 + 1)
-        assert in_parts(folder, tmp_path / str(size))
-        for name in HISTORY_TABLES:
-            assert rows(tmp_path / str(size), name) == rows(folder / "tables", name), name
+    monkeypatch.setattr(read_parts, "PART_BYTES", size)
+    monkeypatch.setattr(read_parts, "_BLOCK_BYTES", size // 3 + 1)
+    assert in_parts(folder, tmp_path / "parts")
+    for name in HISTORY_TABLES:
+        assert rows(tmp_path / "parts", name) == rows(folder / "tables", name), name
 
 
 def test_a_made_history_can_be_had_as_lines(
@@ -133,6 +133,7 @@ def test_a_part_that_is_not_as_it_was_sealed_needs_all_of_the_history(
     assert not in_parts(folder, tmp_path / "changed")
 
 
+@pytest.mark.integration
 @pytest.mark.xdist_group("spark")
 def test_spark_reads_a_large_history_in_parts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,17 +167,17 @@ def told() -> dict[str, Story]:
     return whole
 
 
-@pytest.mark.parametrize("nth", range(4))
+@pytest.mark.parametrize("nth", range(8))
 def test_lines_read_by_column_are_what_they_are_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     by_column = 0
-    for name in sorted(told())[nth::4]:
+    for name in sorted(told())[nth::8]:
         folder = told()[name].write(tmp_path / name)
         source = Source(0, folder, "history", folder / "history.jsonl")
         known, size = read_meta(folder, Problems()), source.path.stat().st_size
         found = []
-        for columns in (read_columns, lambda *_: None):
+        for columns in (read_columns, lambda *_, **__: None):
             monkeypatch.setattr(read_parts, "read_columns", columns)
             target = folder / f"tables-{len(found)}"
             part = read_part(source, known, target, 0, 0, size)
@@ -193,7 +194,7 @@ def test_lines_read_by_column_are_what_they_are_one_by_one(
             found.append((rows, awaited, moves, opened, others, used, part.invoked.tolist()))
         assert found[0] == found[1], name
         by_column += read_columns(source.path.read_bytes(), "run", 0) is not None
-    assert by_column > 10
+    assert by_column > 5
 
 
 @pytest.mark.parametrize(

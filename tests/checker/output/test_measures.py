@@ -170,6 +170,7 @@ def test_what_sends_met_with_around_a_fault(tmp_path: Path) -> None:
     assert_struck(result, tables["around_faults"])
 
 
+@pytest.mark.integration
 @pytest.mark.xdist_group("spark")
 def test_spark_tasks_measure_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

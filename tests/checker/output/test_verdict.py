@@ -71,10 +71,10 @@ def test_an_anomaly_outweighs_a_check_that_failed(
     s = Story()
     s.send(10, at=0)
     s.send(20, at=1)
-    s.poll((1, 20))
+    s.poll((1, 20), start=0)
     result = s.check(tmp_path)
     assert result.verdict is Verdict.INVALID
-    assert against(result) == {"lost": 1}
+    assert against(result) == {"lost": 1, "offset-hole": 1}
 
 
 @pytest.mark.parametrize("kind", CATALOGUE, ids=lambda kind: kind.name)
@@ -122,6 +122,7 @@ def test_what_never_came_proves_nothing_once_the_hub_was_gone(tmp_path: Path) ->
         s = Story(problems=problems)
         s.send(10, at=0)
         s.run["phases"]["final_us"] = s.history[-1].t_us
+        s.poll(process=99, final=True, outcome="fail")
         s.run["phases"]["end_us"] = 9_000_000
         said[bool(problems)] = s.check(tmp_path / str(bool(problems)))
     assert said[False].verdict is Verdict.INVALID

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.bench.broker import CurveCost, curve_table
 
 
-def test_each_pair_is_a_ratio_and_their_median_and_range_are_told() -> None:
+def test_the_cost_of_keys_is_the_median_and_range_of_pairs() -> None:
     costs = [CurveCost(rate, cpu, 1.5) for rate, cpu in ((5.0, 8.0), (-1.0, 2.0), (7.5, 6.0))]
     head, *rows, rate, cpu = curve_table(costs).splitlines()
     assert head.split()[:3] == ["pair", "batches/s", "processor"]

@@ -15,6 +15,8 @@ from harness.bench.peers import (
 from harness.runs.progress import Progress
 from node.formats.errors import UsageError
 
+pytestmark = pytest.mark.integration
+
 ABSENT = MeasuredSystem(label="nobody's", system="nobodys")
 
 

@@ -51,7 +51,7 @@ def grown(samples: list[StormSample], **bounds: float) -> dict[str, Growth]:
     return {each.what: each for each in soak.growth(settings, samples)}
 
 
-def test_what_stays_as_it_is_is_flat() -> None:
+def test_constant_memory_is_flat() -> None:
     found = grown([sample(n) for n in range(20)])
     assert all(each.is_flat and each.ratio == 1 for each in found.values() if each.first)
     assert {"harness: memory after a storm", "broker: most descriptors"} <= found.keys()
@@ -82,7 +82,7 @@ def test_descriptors_and_the_processes_of_the_cluster_are_compared_too() -> None
 
 
 @pytest.mark.parametrize(("late_mb", "is_flat"), [(12, True), (20, False)])
-def test_what_brokers_hold_inside_of_a_storm_is_compared(late_mb: int, is_flat: bool) -> None:
+def test_memory_of_brokers_within_storms_is_compared(late_mb: int, is_flat: bool) -> None:
     inside = Inside(rss_middle=50, rss_late=50, disk_middle=10 * MB, disk_late=late_mb * MB)
     found = grown([msgspec.structs.replace(sample(n), inside=inside) for n in range(10)])
     assert found["all brokers: disk in a storm"].is_flat is is_flat
@@ -155,7 +155,7 @@ def test_a_storm_must_fit() -> None:
         soak.run_soak(settings, Progress(quiet=True), Interrupts())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_soak_of_two_storms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "EVERY_S", 0.2)
     settings = SoakSettings(

@@ -57,6 +57,7 @@ def test_no_shorter_path_violates_anything() -> None:
     assert explored(Bounds(bugs=bug, elections=1, records=0)).outcome == "none"
 
 
+@pytest.mark.integration
 def test_merged_states_step_alike() -> None:
     result = explored(Bounds(kills=1), check=True)
     assert result.rechecked > 100
@@ -87,6 +88,7 @@ def test_a_check_tells_of_steps_that_differ(monkeypatch: pytest.MonkeyPatch) -> 
     assert Explored(result=result).exit_code == 2
 
 
+@pytest.mark.integration
 def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -289,6 +291,6 @@ def test_states_that_come_again_for_ever_are_all_explored(monkeypatch: pytest.Mo
     assert waits in actions_at_rest(moves)
 
 
-def test_invariants_are_told_of_all_that_they_look_at() -> None:
+def test_each_message_that_invariants_read_is_passed_to_them() -> None:
     checker = Judge(Bounds(), inner=False)._checker
     assert {*checker._handlers, trace.BROKER} == TOLD

@@ -14,44 +14,41 @@ from harness.explore.known_bugs import bounds_of, targets
 from harness.explore.known_states import KnownStates
 from harness.explore.moves import STEP, Moves, State
 
-ACTIONS = {
-    "M1b": 3,
-    "M1c": 3,
-    "M2": 5,
-    "M2b": 5,
-    "M2e": 5,
-    "M5b": 4,
+ACTIONS = {"I1": 3, "M1b": 3, "M12": 3, "M17": 2, "M2": 5, "R6": 2}
+"""Of the shortest counterexample of a known bug, found without most of the reductions too."""
+MORE_ACTIONS = {
+    "M1": 4,
     "M10": 4,
-    "I1": 3,
-    "M12": 3,
-    "M17": 2,
+    "M11": 5,
     "M18": 2,
     "M19": 2,
+    "M1c": 3,
     "M20": 2,
     "M22": 3,
     "M24": 2,
-    "R6": 2,
+    "M25": 4,
+    "M2b": 5,
+    "M2e": 5,
+    "M5b": 4,
+    "M6": 4,
+    "M8": 4,
+    "M9": 4,
+    "R4b": 3,
     "R7": 2,
 }
-"""Of the shortest counterexample, as it was before there were most of the reductions."""
-SLOW = {"M1": 4, "M11": 5, "M6": 4, "M8": 4, "M9": 4, "M25": 4, "R4b": 3}
 
 
-def fewest_actions(code: str) -> int:
+@pytest.mark.parametrize(
+    ("code", "actions"),
+    [
+        *ACTIONS.items(),
+        *(pytest.param(*row, marks=pytest.mark.nightly) for row in MORE_ACTIONS.items()),
+    ],
+)
+def test_a_counterexample_is_as_short_as_without_reductions(code: str, actions: int) -> None:
     (bug,) = targets((code,))
     result = Explorer(bounds_of(bug).checked()).run(ExplorationLimits())
-    return result.counterexamples[0].counted
-
-
-@pytest.mark.parametrize("code", sorted(ACTIONS))
-def test_a_known_bug_has_a_counterexample_as_short_as_before(code: str) -> None:
-    assert fewest_actions(code) == ACTIONS[code]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", sorted(SLOW))
-def test_so_has_one_that_takes_longer(code: str) -> None:
-    assert fewest_actions(code) == SLOW[code]
+    assert result.counterexamples[0].counted == actions
 
 
 # -- the same states ------------------------------------------------------------------------------
@@ -95,11 +92,11 @@ def found(bounds: Bounds, *, reduced: bool) -> tuple[set[Any], set[Any]]:
 @pytest.mark.parametrize(
     "bounds",
     [
-        Bounds(kills=1, losses=1),
+        pytest.param(Bounds(kills=1, losses=1), marks=pytest.mark.nightly),
         Bounds(protocol="kip-279", kills=1, records=0),
         Bounds(protocol="quorum", kills=1, records=0),
-        Bounds(delays=1, elections=1),
-        Bounds(cuts=1, kills=1),
+        pytest.param(Bounds(delays=1, elections=1), marks=pytest.mark.nightly),
+        pytest.param(Bounds(cuts=1, kills=1), marks=pytest.mark.nightly),
         Bounds(bugs=("elect-any-replica",), kills=2),
         Bounds(bugs=("ack-before-isr",), kills=1, losses=1),
     ],
@@ -122,11 +119,11 @@ def test_the_same_states_and_violations_are_found_without_the_reductions(bounds:
     "bounds",
     [
         Bounds(fencings=1),
-        Bounds(fencings=1, elections=1),
-        pytest.param(Bounds(fencings=1, kills=1), marks=pytest.mark.slow),
+        pytest.param(Bounds(fencings=1, elections=1), marks=pytest.mark.nightly),
+        pytest.param(Bounds(fencings=1, kills=1), marks=pytest.mark.nightly),
     ],
 )
-def test_so_are_those_of_each_two_nodes_while_a_broker_is_cut_off(bounds: Bounds) -> None:
+def test_each_two_nodes_come_to_the_same_states_while_a_broker_is_cut_off(bounds: Bounds) -> None:
     """A broker that is cut off asks again and again. Without the reductions each time is another
     step of its node or of the leader, and a record may come just before it. With them the record
     comes at the next step of the leader, when a third node may have gone on: the two steps commute
@@ -175,7 +172,7 @@ def test_a_late_message_that_may_still_arrive_is_more() -> None:
     assert not added(known, 1, ((0, 1, 5),), (1,))
 
 
-def test_what_was_put_off_is_left_out_where_more_was_found_since() -> None:
+def test_a_covered_state_that_was_put_off_is_not_followed() -> None:
     known = KnownStates()
     lost = State((1,), (), (), (), (0,), Memory(0))
     known.add(b"key", lost, 2, before=-1, action=("lose",), costs=True)

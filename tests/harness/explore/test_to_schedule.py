@@ -17,7 +17,7 @@ def released(schedule: Schedule) -> list[str]:
     return [fault.of for fault in schedule.faults if isinstance(fault, Release)]
 
 
-def test_what_is_released_is_what_was_held_and_not_the_oldest() -> None:
+def test_a_release_delivers_the_held_message_and_not_the_oldest() -> None:
     first, second = (("n2", "n1", FetchRequest(partition="log-0", offset=n), None) for n in (0, 1))
     due = [
         _Due(("delay", "delays"), (), 10.0, first),

@@ -63,7 +63,7 @@ def test_two_circles_that_never_end_are_rest(monkeypatch: pytest.MonkeyPatch) ->
     assert waits.is_circular((0,), ())
 
 
-def test_what_leads_out_of_two_circles_ends_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_that_leads_out_of_two_circles_ends_next(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = {at: {"fetch": at ^ 1, "heartbeat": at ^ 2, "flush": 4} for at in range(4)}
     waits = made_up(monkeypatch, {**ends, 4: {}})
     assert name_of(waits.next((0,), ())) == "flush"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from checker.formats.timeline import Sentence
+from checker.formats.story import StoryStep
 from harness.formats import nightly_journal as journal
 from harness.formats import nightly_run
 from harness.formats.baseline import Baseline, Side
@@ -79,7 +79,7 @@ SIDE = Side(protocol="kafka", bugs=("x",), verdict="valid", sentence="s", broken
                 bucket="b",
                 storm_us=1,
                 offset=2,
-                sentences=(Sentence(t_us=1, text="x", kind="role"),),
+                sentences=(StoryStep(t_us=1, text="x", kind="role"),),
                 counterfactuals=(Counterfactual(kind="fault", without="w", fails=True),),
                 untried=3,
             ),

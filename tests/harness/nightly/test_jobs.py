@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from harness.formats.finding import REAL
-from harness.formats.nightly_journal import Began, Replayed, Searched
-from harness.formats.nightly_run import Unseen, nightly_runs
+from harness.formats.nightly_journal import Replayed, Searched
+from harness.formats.nightly_run import nightly_runs
 from harness.nightly import corpus
 from harness.nightly.environment import side_by_side
 from harness.nightly.jobs import (
@@ -23,7 +23,6 @@ from harness.nightly.jobs import (
     compared,
     do,
 )
-from harness.nightly.summary import summarise
 from harness.search.campaign import INTERNAL, Budget, Finding
 from harness.search.fault_coverage import fault_coverage
 from harness.search.real_schedule import slow_motion
@@ -35,7 +34,6 @@ from tests.support.paths import ROOT
 SEARCH = SearchJob(
     key="search/0",
     protocol="high-watermark",
-    engine="random",
     seed=0,
     budget=Budget(until_failure=True),
     shrink_tries=30,
@@ -44,7 +42,8 @@ SEARCH = SearchJob(
 )
 
 
-def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
+@pytest.mark.integration
+def test_the_finding_of_a_search_becomes_part_of_the_corpus(tmp_path: Path) -> None:
     search = msgspec.structs.replace(SEARCH, store=str(tmp_path))
     row = do(search)
     assert isinstance(row, Searched)
@@ -69,7 +68,7 @@ def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("broken", "forms"), [(LOST, 1), (INTERNAL, 0)])
-def test_what_clients_can_see_gets_a_form_for_real_processes(
+def test_a_failure_that_clients_see_gets_a_form_for_real_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, forms: int
 ) -> None:
     def slow_form(finding: Finding, folder: Path, *, runs: int) -> None:
@@ -92,7 +91,8 @@ def test_what_clients_can_see_gets_a_form_for_real_processes(
     assert made == [slow_motion(schedule)] * forms
 
 
-def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) -> None:
+@pytest.mark.integration
+def test_jobs_whose_process_fails_or_takes_too_long_are_lost(tmp_path: Path) -> None:
     """Each job has a process of its own, and its own way to end."""
     jobs = [
         KnownBugJob(key="known-bug/0", code="no such known bug", seed=1, seconds=1.0),
@@ -112,7 +112,7 @@ def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) ->
     assert list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: True)) == []
 
 
-def test_two_processes_that_disagree_are_told_apart_by_schedule() -> None:
+def test_digests_of_two_processes_are_compared_by_schedule() -> None:
     job = DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1)
     seen = do(job)
     assert isinstance(seen, Digests)
@@ -120,32 +120,15 @@ def test_two_processes_that_disagree_are_told_apart_by_schedule() -> None:
     assert compared(job, seen, other).differing == list(seen.schedules)
 
 
-def test_a_strike_is_told_by_what_the_traces_show_at_that_moment() -> None:
+def test_a_fault_is_counted_by_the_roles_and_the_isr_at_its_moment() -> None:
     def role(t_us: int, node: str, name: str, epoch: int) -> dict[str, object]:
-        return {
-            "t_us": t_us,
-            "node": node,
-            "event": "role",
-            "partition": "log-0",
-            "role": name,
-            "leader_epoch": epoch,
-            "leo": 0,
-            "hw": 0,
-        }
+        head = {"t_us": t_us, "node": node, "event": "role", "partition": "log-0"}
+        return {**head, "role": name, "leader_epoch": epoch, "leo": 0, "hw": 0}
 
     def partition(t_us: int, leader: str, epoch: int, isr: list[str]) -> dict[str, object]:
-        return {
-            "t_us": t_us,
-            "node": "v1",
-            "event": "partition",
-            "partition": "log-0",
-            "leader": leader,
-            "leader_epoch": epoch,
-            "partition_epoch": epoch,
-            "isr": isr,
-            "elr": [],
-            "replicas": ["n1", "n2", "n3"],
-        }
+        head = {"t_us": t_us, "node": "v1", "event": "partition", "partition": "log-0"}
+        head |= {"leader": leader, "leader_epoch": epoch, "partition_epoch": epoch}
+        return {**head, "isr": isr, "elr": [], "replicas": ["n1", "n2", "n3"]}
 
     def fault(t_us: int, what: str, *nodes: str, action: Action = "inject") -> FaultLine:
         return FaultLine(t_us=t_us, fault=0, what=what, action=action, nodes=nodes)
@@ -178,22 +161,13 @@ def test_a_strike_is_told_by_what_the_traces_show_at_that_moment() -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_nightly_run_on_real_processes(tmp_path: Path) -> None:
-    """Nothing stands in for anything: workers, brokers, Spark, pages, and the exit code."""
+    """Use real workers, brokers, Spark and pages, and compare the exit code."""
     store = tmp_path / "store"
+    command = [sys.executable, "-m", "harness.cli", "nightly", "--store", str(store)]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from harness.cli.main import main; main()",
-            "nightly",
-            "--store",
-            str(store),
-            "--budget",
-            "150s",
-            "--quiet",
-        ],
+        [*command, "--budget", "150s", "--quiet"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -201,25 +175,11 @@ def test_a_small_nightly_run_on_real_processes(tmp_path: Path) -> None:
     )
     ((nightly,), unread) = nightly_runs(store)
     assert unread == []
-    assert done.returncode == (1 if nightly.red else 0), done.stderr
+    # So short a run has no storm of some protocols: it says so, and is not green.
+    assert done.returncode == (1 if nightly.red else 2 if nightly.uncovered else 0), done.stderr
     assert nightly.state == "finished"
     assert nightly.canary.result == "failed"
     assert nightly.totals.schedules > 0
     assert nightly.differing == []
-    assert done.stdout.startswith(("✓ GREEN", "✗ RED"))
+    assert done.stdout.startswith(("✓ GREEN", "✗ RED", "? OPEN"))
     assert (store / "index.html").read_text().count("<section") == 5
-
-
-def test_what_the_searches_of_a_protocol_have_not_seen_is_their_mean() -> None:
-    def search(protocol: str, independent: int, states: int, unseen: float) -> Searched:
-        made = Searched(protocol=protocol, engine="random", seed=1, schedules=2 * states)
-        return msgspec.structs.replace(made, states=states, unseen=unseen, independent=independent)
-
-    began = Began(number=1, seed=0, budget_s=60, cores=1, started="2026-01-01", machine="")
-    searches = (
-        search("kafka", 100, 70, 0.8),
-        search("kafka", 300, 90, 0.4),
-        search("quorum", 0, 0, 1),
-    )
-    made = summarise([began, *searches], [])
-    assert made.unseen == {"kafka": Unseen(schedules=320, independent=400, states=90, unseen=0.5)}

@@ -1,4 +1,4 @@
-"""Other people's systems in a nightly run: their share, their buckets, their versions."""
+"""Third-party systems in a nightly run: their share, their buckets, their versions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.formats import nightly_journal
-from harness.formats.nightly_journal import Judged, Ran
-from harness.formats.nightly_run import NightlyRun, SystemStorms, nightly_runs
+from harness.formats.nightly_journal import Judged, Lost, Ran
+from harness.formats.nightly_run import SystemStorms
 from harness.nightly import plan
 from harness.nightly.verdicts import KEPT_EXPECTED
 from harness.search.real.storms import StormSubject
@@ -18,20 +17,19 @@ from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 from reports.nightly_page import index_model
 from tests.support import trial_adapters
-from tests.support.nightly_fakes import LOST, FakeEnvironment, NightlyRuns
+from tests.support.nightly_fakes import LOST, FakeEnvironment, NightlyRuns, nightly_run
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
 SAFE = f"{trial_adapters.__name__}:SafeTrial"
 
 
 def subject(speed: str, system: str = TRIAL, **settings: str) -> StormSubject:
-    """The fake environment tells storms by their speed."""
+    """Return a system for storms; the fake environment takes `speed` for a protocol."""
     return StormSubject(system=system, settings={"speed": speed, **settings})
 
 
 def rows(store: NightlyRuns) -> list[Ran]:
-    journal = nightly_journal.read(nightly_journal.journal_of(store.store, 1))
-    return [row for row in journal if isinstance(row, Ran) and row.why == plan.SYSTEM]
+    return [row for row in store.journal() if isinstance(row, Ran) and row.why == plan.SYSTEM]
 
 
 @pytest.fixture
@@ -39,12 +37,12 @@ def store(tmp_path: Path) -> NightlyRuns:
     return NightlyRuns(tmp_path / "store")
 
 
-def test_systems_have_a_share_and_take_turns(
+def test_systems_have_a_share_and_alternate(
     store: NightlyRuns, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two = (subject("fast"), subject("slow"))
     assert store.nightly(systems=two, systems_share=40, budget_s=900.0) == 0
-    (nightly,) = nightly_runs(store.store)[0]
+    (nightly,) = store.all
     assert nightly.spent[plan.SYSTEM] >= 0.4 * 900 * 0.4
     assert nightly.shares[plan.SYSTEM] == 40
     assert sum(nightly.shares.values()) == pytest.approx(100)
@@ -58,10 +56,11 @@ def test_systems_have_a_share_and_take_turns(
 def test_all_versions_get_the_same_storms(store: NightlyRuns) -> None:
     kept: dict[str, dict[str, str]] = {}
 
-    def keeps(environment: FakeEnvironment) -> None:
-        environment.storms = {"fast": "lost", "slow": "lost"}
-
-    store.nightly(keeps, systems=(subject("fast"), subject("slow")), systems_share=60)
+    store.nightly(
+        storms={"fast": "lost", "slow": "lost"},
+        systems=(subject("fast"), subject("slow")),
+        systems_share=60,
+    )
     for row in rows(store):
         _, at, number = row.key.split("/")
         folder = store.store / row.folder
@@ -72,7 +71,7 @@ def test_all_versions_get_the_same_storms(store: NightlyRuns) -> None:
     assert all(len(set(digests.values())) == 1 for digests in pairs)
 
 
-def test_a_version_that_cannot_be_asked_for_costs_no_run_that_was_made(
+def test_a_version_without_answer_costs_no_run(
     store: NightlyRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -101,15 +100,14 @@ def test_a_version_that_cannot_be_asked_for_costs_no_run_that_was_made(
     monkeypatch.setattr(FakeEnvironment, "run", counted)
     monkeypatch.setattr(trial_adapters.Trial, "version", version)
     store.nightly(systems=(subject("fast"),), systems_share=60)
-    journal = nightly_journal.read(nightly_journal.journal_of(store.store, 1))
-    lost = [row for row in journal if isinstance(row, nightly_journal.Lost)]
+    lost = [row for row in store.journal() if isinstance(row, Lost)]
     assert lost
     assert {row.sentence for row in lost} == {"the server does not answer"}
     assert made
     assert len(rows(store)) == len(made)
 
 
-def test_without_systems_nothing_changes() -> None:
+def test_shares_without_systems_are_the_usual_ones() -> None:
     assert plan.shares(0) == plan.SHARES
     assert plan.next_share({}, (), plan.shares(20)) in plan.shares(20)
 
@@ -117,44 +115,39 @@ def test_without_systems_nothing_changes() -> None:
 def test_a_failure_is_filed_under_the_system_and_its_version(
     store: NightlyRuns, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def loses(environment: FakeEnvironment) -> None:
-        environment.storms = {"slow": "lost"}
-
-    code = store.nightly(loses, systems=(subject("fast"), subject("slow")), systems_share=60)
-    (nightly,) = nightly_runs(store.store)[0]
+    code = store.nightly(
+        storms={"slow": "lost"}, systems=(subject("fast"), subject("slow")), systems_share=60
+    )
+    (nightly,) = store.all
     (bucket,) = [b for b in nightly.buckets if b.protocol.startswith("Trial")]
     assert (bucket.protocol, bucket.world) == ("Trial 1.0 speed=slow", "real")
     assert bucket.name == f"{LOST}: lost"
     assert code == 1, "it declares no configuration in which it may lose something"
     failed = next(one for one in nightly.systems if one.given == "speed=slow")
     assert failed.buckets == {bucket.name: failed.runs}
-    index = (store.store / "index.html").read_text()
+    index = store.index
     assert "Other systems" in index
     assert "speed=slow" in index
     assert "Trial 1.0 speed=slow broke" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("sync", "expected"), [("never", True), ("always", False)])
-def test_only_the_safe_configuration_must_hold(
+def test_a_failure_is_expected_unless_the_configuration_is_safe(
     sync: str, expected: bool, store: NightlyRuns
 ) -> None:
-    def loses(environment: FakeEnvironment) -> None:
-        environment.storms = {"fast": "lost"}
-
-    code = store.nightly(loses, systems=(subject("fast", SAFE, sync=sync),), systems_share=60)
-    (nightly,) = nightly_runs(store.store)[0]
+    code = store.nightly(
+        storms={"fast": "lost"}, systems=(subject("fast", SAFE, sync=sync),), systems_share=30
+    )
+    (nightly,) = store.all
     (bucket,) = [b for b in nightly.buckets if b.protocol.startswith("SafeTrial")]
     assert bucket.expected is expected
     assert code == (0 if expected else 1)
 
 
 def test_each_version_keeps_failing_runs_that_can_be_run_again(store: NightlyRuns) -> None:
-    def loses(environment: FakeEnvironment) -> None:
-        environment.storms = {"fast": "lost", "slow": "lost"}
-
     two = [subject(speed, SAFE, sync="never") for speed in ("fast", "slow")]
-    store.nightly(loses, systems=tuple(two), systems_share=60)
-    (nightly,) = nightly_runs(store.store)[0]
+    store.nightly(storms={"fast": "lost", "slow": "lost"}, systems=tuple(two), systems_share=60)
+    (nightly,) = store.all
     found = {b.protocol: b for b in nightly.buckets if b.protocol.startswith("SafeTrial")}
     assert len(found) == 2
     for speed in ("fast", "slow"):
@@ -166,8 +159,9 @@ def test_each_version_keeps_failing_runs_that_can_be_run_again(store: NightlyRun
         assert words[-2:] == ["--schedule", str(kept)]
         assert f"speed={speed}" in words
     assert len({b.schedule for b in found.values()}) == 2
-    journal = nightly_journal.read(nightly_journal.journal_of(store.store, 1))
-    kept_runs = [row.kept for row in journal if isinstance(row, Judged) and "safe" in row.kept]
+    kept_runs = [
+        row.kept for row in store.journal() if isinstance(row, Judged) and "safe" in row.kept
+    ]
     assert len(kept_runs) == 2 * KEPT_EXPECTED
 
 
@@ -176,24 +170,11 @@ def version(number: str, runs: int, **buckets: int) -> SystemStorms:
 
 
 def test_versions_are_compared_over_all_nightly_runs() -> None:
-    nights = [
-        NightlyRun(
-            number=n,
-            seed=0,
-            state="finished",
-            started="",
-            budget_s=1,
-            used_s=1,
-            cores=1,
-            systems=systems,
-        )
-        for n, systems in enumerate(
-            [
-                [version("2.15.1", 3, lost=1), version("2.9.10", 2, lost=1)],
-                [version("2.15.1", 1, stuck=2), version("2.12.1", 4, lost=1, apart=1)],
-            ]
-        )
-    ]
+    stormed = (
+        [version("2.15.1", 3, lost=1), version("2.9.10", 2, lost=1)],
+        [version("2.15.1", 1, stuck=2), version("2.12.1", 4, lost=1, apart=1)],
+    )
+    nights = [nightly_run(number, systems=systems) for number, systems in enumerate(stormed, 1)]
     first, second = index_model.versions_compared(nights)
     assert (first.older, first.newer, first.both) == ("2.9.10", "2.12.1", ("lost",))
     assert (second.older, second.newer, second.runs) == ("2.12.1", "2.15.1", (4, 4))
@@ -220,6 +201,6 @@ def test_systems_are_written_with_their_settings() -> None:
         (" , ", "names no system"),
     ],
 )
-def test_what_is_not_there_is_refused(text: str, sentence: str) -> None:
+def test_an_unknown_system_or_setting_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         plan.systems_of(text)

@@ -1,4 +1,4 @@
-"""The workflows: files GitHub can read, whose scripts are scripts and do what their names say."""
+"""The workflows: their permissions, their scripts, and the issues that they open."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from harness.formats.nightly_run import Bucket, NightlyRun
+from tests.support.nightly_fakes import bucket, nightly_run, write_nightly_run
 from tests.support.paths import ROOT
 
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -20,63 +20,37 @@ NIGHTLY, TESTS = WORKFLOWS / "nightly.yml", WORKFLOWS / "tests.yml"
 ISSUES = ROOT / ".github" / "open_issues.py"
 
 
-def blocks(text: str) -> dict[str, list[str]]:
-    """A plain subset of YAML: the key of each line by its path of indentation; values are text."""
-    found: dict[str, list[str]] = {}
-    path: list[tuple[int, str]] = []
-    literal = -1
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        indent = len(line) - len(line.lstrip(" "))
-        if literal >= 0 and indent > literal:
-            found["/".join(name for _, name in path)].append(line)
-            continue
-        literal = -1
-        assert "\t" not in line, number
-        assert indent % 2 == 0, f"line {number} is not indented by twos"
-        item = line.strip()
-        if item.startswith("- "):
-            indent += 2
-            item = item[2:]
-            while path and path[-1][0] >= indent - 1:
-                path.pop()
-            path.append((indent - 1, str(number)))
-        key, colon, value = item.partition(":")
-        assert colon, f"line {number}: {item!r} is no key"
-        assert not value or value.startswith(" "), f"line {number}: no space after the colon"
-        while path and path[-1][0] >= indent:
-            path.pop()
-        path.append((indent, key))
-        name = "/".join(part for _, part in path)
-        assert name not in found, f"line {number}: {name} is there twice"
-        found[name] = [value.strip()]
-        if value.strip() == "|":
-            literal = indent
-    return found
+BLOCK = re.compile(r"^( *)(?:- )?run: *(?:\|\n((?:\1   *.*\n|\n)+)|(.+)\n)", re.MULTILINE)
 
 
-def all_values(made: dict[str, list[str]], key: str) -> list[list[str]]:
-    return [value for name, value in made.items() if name.endswith(f"/{key}")]
+def read(workflow: Path) -> str:
+    text = workflow.read_text(encoding="utf-8")
+    indents = {len(line) - len(line.lstrip(" ")) for line in text.splitlines() if line.strip()}
+    assert "\t" not in text
+    assert not [indent for indent in indents if indent % 2], "indented by twos"
+    return text
+
+
+def scripts(text: str) -> list[str]:
+    return [textwrap.dedent(block or line) for _, block, line in BLOCK.findall(text)]
 
 
 @pytest.mark.parametrize("workflow", [NIGHTLY, TESTS], ids=lambda path: path.stem)
-def test_a_workflow_is_well_formed_and_asks_for_no_more_than_it_needs(workflow: Path) -> None:
-    made = blocks(workflow.read_text(encoding="utf-8"))
-    assert made["name"] == [workflow.stem]
-    assert made["permissions/contents"] == ["read"]
-    used = [value for (value,) in all_values(made, "uses")]
+def test_a_workflow_asks_for_no_more_than_it_needs(workflow: Path) -> None:
+    text = read(workflow)
+    assert text.count(f"\nname: {workflow.stem}\n") == 1
+    assert "\npermissions:\n  contents: read\n" in text
+    used = re.findall(r"uses: (.+)", text)
     assert used[0].startswith("actions/checkout@")
     assert all(re.fullmatch(r"actions/[a-z/-]+@v\d+", name) for name in used)
-    assert ['"3.11"'] in all_values(made, "python-version")
+    assert 'python-version: "3.11"' in text
 
 
 @pytest.mark.parametrize(("workflow", "least"), [(NIGHTLY, 5), (TESTS, 2)])
 def test_every_script_of_a_workflow_is_a_script(workflow: Path, least: int) -> None:
-    scripts = all_values(blocks(workflow.read_text(encoding="utf-8")), "run")
-    assert len(scripts) >= least
-    for lines in scripts:
-        script = "\n".join(lines[1:] if lines[0] == "|" else lines)
+    text = read(workflow)
+    assert len(scripts(text)) == len(re.findall(r"^ *(?:- )?run:", text, re.MULTILINE)) >= least
+    for script in scripts(text):
         # Values of events come in as variables, never as text of the script.
         assert "${{" not in script
         checked = subprocess.run(
@@ -86,39 +60,26 @@ def test_every_script_of_a_workflow_is_a_script(workflow: Path, least: int) -> N
 
 
 def test_the_nightly_workflow_keeps_the_store_and_publishes_the_index() -> None:
-    made = blocks(NIGHTLY.read_text(encoding="utf-8"))
-    assert {"on/schedule", "jobs/publish/needs"} <= set(made)
-    used = [value for (value,) in all_values(made, "uses")]
+    text = read(NIGHTLY)
+    assert re.search(r"^  schedule:", text, re.MULTILINE)
+    publish = text[text.index("\n  publish:\n") :]
+    assert "    needs:" in publish
     for action in ("cache/restore", "cache/save", "upload-artifact", "deploy-pages"):
-        assert any(name.startswith(f"actions/{action}@") for name in used), action
+        assert f"uses: actions/{action}@" in text, action
 
 
-def test_the_workflow_of_pull_requests_runs_the_tests_and_keeps_what_failed() -> None:
-    made = blocks(TESTS.read_text(encoding="utf-8"))
-    assert "on/pull_request" in made
-    assert ["make test"] in all_values(made, "run")
-    (path,) = all_values(made, "path")
-    assert [line.strip() for line in path] == ["|", "store", "/tmp/pytest-of-*"]
-    assert ["failure()"] in all_values(made, "if")
-
-
-def bucket(key: str, *, expected: bool = False) -> Bucket:
-    return Bucket(
-        key=key,
-        protocol="kafka",
-        world="simulated",
-        property="liveness",
-        name="liveness: stuck",
-        expected=expected,
-        count=2,
-        sentence="Nothing moves.",
-        replay="floodmark replay x.json",
-    )
+def test_the_workflow_of_pull_requests_keeps_the_runs_of_a_failure() -> None:
+    text = read(TESTS)
+    assert re.search(r"^  pull_request:", text, re.MULTILINE)
+    assert {"make test", "make integration"} <= {script.strip() for script in scripts(text)}
+    kept = "path: |\n            store\n            /tmp/pytest-of-*\n"
+    assert text.count("uses: actions/upload-artifact@") == text.count(kept) > 0
+    assert text.count("if: failure()") == text.count(kept)
 
 
 @pytest.fixture
 def github(tmp_path: Path) -> Path:
-    """A `gh` that writes down what is asked of it, with one open issue."""
+    """Write a `gh` that records how it is called and knows one open issue; return its folder."""
     open_issue = json.dumps([{"body": "text\nfloodmark bucket 0123456789ab"}])
     script = (
         f"#!{sys.executable}\nimport json, sys\n"
@@ -133,19 +94,14 @@ def github(tmp_path: Path) -> Path:
 
 
 def test_a_bucket_with_an_open_issue_gets_no_second_one(github: Path) -> None:
-    nightly = NightlyRun(
-        number=7,
-        seed=7,
-        state="finished",
-        started="",
-        budget_s=1,
-        used_s=1,
-        cores=1,
-        buckets=[bucket("0123456789ab"), bucket("ba9876543210"), bucket("f" * 12, expected=True)],
-    )
-    folder = github / "store" / "nightly"
-    folder.mkdir(parents=True)
-    (folder / "0007.json").write_bytes(msgspec.json.encode(nightly))
+    stuck = {
+        "name": "liveness: stuck",
+        "sentence": "Nothing moves.",
+        "replay": "floodmark replay x",
+    }
+    found = [bucket(key, **stuck) for key in ("0123456789ab", "ba9876543210")]
+    expected = bucket("f" * 12, expected=True, **stuck)
+    write_nightly_run(github / "store", nightly_run(7, buckets=[*found, expected]))
     path = f"{github / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, str(ISSUES), str(github / "store")],

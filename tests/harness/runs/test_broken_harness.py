@@ -26,6 +26,7 @@ from node.formats.files import AppendOnlyFile
 from tests.support.running_harness import (
     FAST,
     acknowledged,
+    lives,
     part,
     problems,
     run_folder,
@@ -111,6 +112,7 @@ def kill(name: str, number: int = signal.SIGKILL) -> Callable[[subprocess.Popen[
     return breakage
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
@@ -136,6 +138,7 @@ def test_a_part_of_the_harness_that_is_killed_makes_a_run_unknown(
     assert "SIGKILL" in result["sentence"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "who"),
     [("hub", "The link hub"), ("clients", "The process of the clients"), ("n1", "n1")],
@@ -150,6 +153,7 @@ def test_a_process_that_somebody_suspends_makes_a_run_unknown_and_goes_on(
     assert all(info["phases"].values()), "it went through all that follows the storm"
 
 
+@pytest.mark.integration
 def test_who_was_turned_away_stands_in_run_json_and_changes_no_verdict(tmp_path: Path) -> None:
     def breakage(harness: subprocess.Popen[str]) -> None:
         """Messages with no key of the run to every port of it, until a broker has traced one."""
@@ -181,12 +185,15 @@ def listening(pid: int) -> list[Any]:
     return [one for one in connections if one.status == psutil.CONN_LISTEN]
 
 
+@pytest.mark.integration
 def test_processes_killed_from_outside_are_nobodys_fault(tmp_path: Path) -> None:
     def breakage(harness: subprocess.Popen[str]) -> None:
-        exits = run_folder(tmp_path) / "exits.jsonl"
-        os.kill(part(harness.pid, "v1"), signal.SIGKILL)
-        os.kill(part(harness.pid, "n1"), signal.SIGTERM)
-        until(lambda: exits.read_bytes().count(b'"outside"') == 2)
+        """Both have ended when the harness looks: what ends after the heal, nothing starts."""
+        os.kill(harness.pid, signal.SIGSTOP)
+        for name, number in (("n1", signal.SIGTERM), ("v1", signal.SIGKILL)):
+            os.kill(pid := part(harness.pid, name), number)
+            until(lambda pid=pid: not lives(pid), f"the end of {name}")
+        os.kill(harness.pid, signal.SIGCONT)
 
     code, info, result = broken(tmp_path, ONE, breakage)
     assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
@@ -197,6 +204,7 @@ def test_processes_killed_from_outside_are_nobodys_fault(tmp_path: Path) -> None
     assert {each["node"] for each in exits if each["by"] == "outside"} == {"n1", "v1"}
 
 
+@pytest.mark.integration
 def test_a_sigterm_in_a_storm_never_ends_well(tmp_path: Path) -> None:
     """A CI whose time is up: the run collects what there is, and is not green."""
 

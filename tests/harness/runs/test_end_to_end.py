@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,18 +11,25 @@ import pytest
 from harness.formats.history import Op, decode, pairs
 from nemesis.faults import ClockRate, Delay, Kill, Pause, Reassign
 from nemesis.formats.schedule import Cluster, Schedule, Workload
-from tests.support.paths import ROOT
 from tests.support.running_harness import (
     CALM,
     SMALL,
     acknowledged,
+    broken_properties,
+    command,
     descendants,
+    events,
+    lines,
     lives,
+    ran,
     run_folder,
     start,
+    told,
     wait_until,
 )
 from tests.support.waiting import PATIENCE_S, until
+
+pytestmark = pytest.mark.integration
 
 
 def history(folder: Path) -> list[Op]:
@@ -59,14 +63,13 @@ def test_a_storm_over_correct_brokers_is_valid_and_leaves_everything(storm: Path
     assert 0 not in phases.values()
     assert phases["heal_us"] <= phases.pop("in_sync_us") <= phases["stop_writing_us"]
     assert list(phases.values()) == sorted(phases.values())
-    actions = [json.loads(line)["action"] for line in (folder / "faults.jsonl").open()]
+    actions = [line["action"] for line in lines(folder / "faults.jsonl")]
     assert actions.count("inject") == 3
-    exits = [json.loads(line) for line in (folder / "exits.jsonl").open()]
+    exits = lines(folder / "exits.jsonl")
     assert all(each["expected"] for each in exits)
     assert sum(each["by"] == "kill" for each in exits) == 1
     for node in ("n1", "n2", "n3"):
-        last = (folder / "logs" / f"{node}.jsonl").read_text().splitlines()[-1]
-        assert json.loads(last)["partition"] == ""
+        assert lines(folder / "logs" / f"{node}.jsonl")[-1]["partition"] == ""
     assert (folder / "report.html").stat().st_size > 0
     assert not (folder / "data").exists()
 
@@ -132,19 +135,13 @@ def test_nothing_outlives_a_killed_harness_and_what_it_wrote_can_be_judged(tmp_p
     until(lambda: not any(map(lives, children)))
     folder = run_folder(tmp_path)
     assert json.loads((folder / "run.json").read_text())["state"] == "running"
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "check", "--no-spark", str(folder)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 2, done
-    assert "UNKNOWN" in done.stdout
+    check = command(tmp_path, "check", "--no-spark", str(folder))
+    out, err = check.communicate(timeout=PATIENCE_S)
+    assert check.returncode == 2, out + err
+    assert "UNKNOWN" in out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("bug", "broken"),
     [
@@ -156,22 +153,11 @@ def test_nothing_outlives_a_killed_harness_and_what_it_wrote_can_be_judged(tmp_p
 def test_a_historical_bug_is_found_and_its_property_named(
     tmp_path: Path, bug: str, broken: str
 ) -> None:
-    words = ["run", "--seed", "3", "--bug", bug, "--no-spark", "--no-report", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    result = json.loads(done.stdout)["result"]
-    verdicts = {each["property"]: each["verdict"] for each in result["properties"]}
-    assert verdicts[broken] == "invalid", result["sentence"]
-    assert done.returncode == 1
+    _, result = ran(tmp_path, "run", "--seed", "3", "--bug", bug, verdict="invalid")
+    assert broken in broken_properties(result), result["sentence"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_partition_is_resized_while_clocks_run_fast_and_slow(tmp_path: Path) -> None:
     """Idempotent producers write on; the last record of the partition names its last replicas."""
     faults = (
@@ -186,37 +172,16 @@ def test_a_partition_is_resized_while_clocks_run_fast_and_slow(tmp_path: Path) -
         faults=faults,
     )
     (tmp_path / "resized.json").write_bytes(made.to_json())
-    words = ["run", "--schedule", "resized.json", "--no-spark", "--no-report", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    result = json.loads(done.stdout)["result"]
-    assert result["verdict"] == "valid", result["sentence"]
-    (folder,) = tmp_path.glob("store/*/latest")
-    lines = (folder / "trace" / "v1.jsonl").read_text().splitlines()
-    changes = [event for event in map(json.loads, lines) if event["event"] == "partition"]
+    folder, _ = ran(tmp_path, "run", "--schedule", "resized.json")
+    changes = events(folder, "v1", "partition")
     replicas = [event["replicas"] for event in changes if not event["adding"]]
     assert ["n1", "n2", "n3", "n4"] in replicas
     assert replicas[-1] == ["n4", "n1"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bench_reports_every_figure(tmp_path: Path) -> None:
-    words = ["bench", "--seconds", "0.5", "--judged", "6", "--json", "--quiet"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    figures = json.loads(done.stdout)
+    figures = told(tmp_path, "bench", "--seconds", "0.5", "--judged", "6", "--quiet")
     measured = {(load["flush"], load["clients"]) for load in figures["loads"]}
     assert measured == {(flush, n) for flush in ("sync", "async") for n in (1, 8, 64)}
     assert all(load["batches_s"] > 0 for load in figures["loads"])
@@ -224,35 +189,19 @@ def test_bench_reports_every_figure(tmp_path: Path) -> None:
     assert figures["judging"]["operations"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bench_start_reports_every_start(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "bench", "start", "--repeat", "1", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    found = json.loads(done.stdout)
+    found = told(tmp_path, "bench", "start", "--repeat", "1")
     assert len(found) == 4
     assert all(min(each["wall_ms"]) > 0 for each in found)
     assert [each["what"] for each in found if not each["cpu_ms"]] == ["floodmark run to its storm"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bench_compares_failover_and_idle_traffic(tmp_path: Path) -> None:
     """Only what must hold on any machine: how the protocols stand to each other in one run."""
-    words = ["bench", "failover", "--kills", "2", "--protocols", "kafka,liftbridge,quorum"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *words, "--json", "--quiet"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    figures = json.loads(done.stdout)
+    words = ["failover", "--kills", "2", "--protocols", "kafka,liftbridge,quorum", "--quiet"]
+    figures = told(tmp_path, "bench", *words)
     idle = {each["protocol"]: each["messages_s"] for each in figures["idle"]}
     assert 0 < idle["liftbridge"] < idle["kafka"], "a sleep is longer than a long poll"
     failovers = {each["protocol"]: each for each in figures["failovers"]}

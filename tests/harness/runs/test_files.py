@@ -97,6 +97,7 @@ assert len(set(refused)) == 1
 """
 
 
+@pytest.mark.integration
 def test_what_was_recorded_before_the_disk_was_full_stays_good(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     done = subprocess.run(
@@ -186,6 +187,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.integration
 def test_ports_come_back_when_their_holder_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

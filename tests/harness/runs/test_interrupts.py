@@ -59,6 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(made)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_judging_ends_with_the_code_of_a_stop(
     stop: signal.Signals, folder: str
@@ -70,6 +71,7 @@ def test_a_signal_while_judging_ends_with_the_code_of_a_stop(
     assert started.returncode == EXIT_STOPPED
 
 
+@pytest.mark.integration
 def test_signals_while_it_ends_give_no_other_code(folder: str) -> None:
     started = command(IN_A_RUN, folder)
     started.send_signal(signal.SIGTERM)

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from harness.runs.job_processes import EndedJob, JobProcesses
 from tests.support.waiting import PATIENCE_S, until
+
+pytestmark = pytest.mark.integration
 
 MORE_THAN_A_PIPE_HOLDS = 8 << 20
 

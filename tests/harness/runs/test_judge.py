@@ -87,6 +87,7 @@ def test_many_small_runs_are_too_much_for_one_process(
     assert results == [check_run(each) for each in folders]
 
 
+@pytest.mark.integration
 def test_checks_and_pages_are_not_loaded_before_the_storm() -> None:
     script = (
         "import sys\nimport harness.runs.run_and_judge, harness.runs.options\n"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.real_run import Event, Reader, lines, run, trace
+from tests.support.real_run import Event, Reader, trace
+from tests.support.running_harness import lines, ran
 
 LOG = "log-0"
 BROKERS = ["n1", "n2", "n3"]
@@ -19,9 +20,9 @@ def without(*gone: str) -> list[str]:
     return [node for node in BROKERS if node not in gone]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_stage_of_the_document_happens_in_its_order(tmp_path: Path) -> None:
-    folder = run(tmp_path, "--schedule", "liftbridge-walk-through")
+    folder, _ = ran(tmp_path, "run", "--schedule", "liftbridge-walk-through")
     faults = [each for each in lines(folder / "faults.jsonl") if each["action"] == "inject"]
     assert [each["what"] for each in faults] == [
         "kill",

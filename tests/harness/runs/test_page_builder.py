@@ -67,7 +67,9 @@ class TestBaseline:
     def test_a_simulated_run_comes_out_the_same_again(self, made: Baseline) -> None:
         assert made.same_again is True
 
-    def test_the_page_says_both(self, failed: Path, made: Baseline) -> None:
+    def test_a_page_names_the_verdict_and_its_baseline_run(
+        self, failed: Path, made: Baseline
+    ) -> None:
         text = reports.build(failed).read_text("utf-8")
         assert "what differs between the two is to blame" in text
         assert "byte for byte" in text
@@ -93,6 +95,7 @@ def judged(failed: Path, tmp_path: Path) -> Path:
 
 
 class TestAfterTheVerdict:
+    @pytest.mark.integration
     def test_a_failure_has_stills_and_baseline_run_at_once(
         self, judged: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -142,7 +145,7 @@ class TestAfterTheVerdict:
 
 
 class TestFinding:
-    def test_its_files_come_along(self, tmp_path: Path) -> None:
+    def test_the_files_of_a_finding_come_with_its_run(self, tmp_path: Path) -> None:
         finding, run = tmp_path / "finding-1", tmp_path / "run"
         for folder in (finding, run):
             folder.mkdir()

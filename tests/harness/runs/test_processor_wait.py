@@ -33,6 +33,7 @@ def test_a_fifth_of_the_time_is_too_much(
     assert "15.4 s" not in sentence, "longer than there was time"
 
 
+@pytest.mark.integration
 def test_every_thread_of_a_process_is_looked_at(tmp_path: Path) -> None:
     """The kernel's figure for a process is that of its first thread."""
     code = "from threading import Event, Thread\nfor _ in '12': Thread(target=Event().wait).start()"
@@ -46,6 +47,7 @@ def test_every_thread_of_a_process_is_looked_at(tmp_path: Path) -> None:
         started.wait()
 
 
+@pytest.mark.integration
 def test_the_processes_that_write_to_the_folder_are_looked_at(tmp_path: Path) -> None:
     output = tmp_path / "output"
     output.mkdir()

@@ -217,12 +217,12 @@ def test_the_first_ctrl_c_ends_the_storm_and_skips_the_recovery(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("number", "due_ms", "kinds"),
     [
-        (signal.SIGINT, 5, []),
+        (signal.SIGINT, 5, ["interrupted"]),
         (signal.SIGINT, 500_000, ["interrupted"]),
         (signal.SIGTERM, 5, ["interrupted"]),
     ],
 )
-def test_an_interrupted_run_proves_something_only_if_its_plan_was_complete(
+def test_an_interrupted_storm_is_never_finished(
     tmp_path: Path, number: int, due_ms: int, kinds: list[str]
 ) -> None:
     workload = Workload(clients=1, consumers=1, duration_ms=600_000)
@@ -248,6 +248,38 @@ def test_an_interrupted_run_proves_something_only_if_its_plan_was_complete(
         _, info, _ = execute(tmp_path, schedule, prepare, interrupts)
     assert info["state"] == "interrupted"
     assert [problem["kind"] for problem in info["problems"]] == kinds
+
+
+@pytest.mark.parametrize(
+    ("phase", "recovers", "state"),
+    [
+        ("healed", False, "interrupted"),
+        ("stop_writing", True, "finished"),
+        ("read_everything", True, "finished"),
+    ],
+)
+def test_an_interrupt_counts_until_the_recovery_is_over(
+    tmp_path: Path, phase: str, recovers: bool, state: str
+) -> None:
+    """What follows the recovery takes place all the same, so such a run is whole."""
+    with Interrupts() as interrupts:
+
+        def prepare(cluster: FakeCluster) -> None:
+            clients = cluster.made
+            clients.recovers = recovers
+            act = getattr(clients, phase)
+
+            def interrupted(*arguments: Any) -> None:
+                act(*arguments)
+                signal.raise_signal(signal.SIGINT)
+
+            setattr(clients, phase, interrupted)
+
+        _, info, _ = execute(tmp_path, PLAIN, prepare, interrupts)
+    assert info["state"] == state
+    problems = ["interrupted"] if state == "interrupted" else []
+    assert [problem["kind"] for problem in info["problems"]] == problems
+    assert info["phases"]["end_us"]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +316,41 @@ def test_final_reads_without_an_answer_on_a_busy_machine_prove_nothing(
     _, info, _ = execute(tmp_path, PLAIN, prepare)
     assert [problem["kind"] for problem in info["problems"]] == kinds
     assert not kinds or "to judge the final reads" in info["problems"][0]["sentence"]
+
+
+def test_a_node_that_is_ended_after_the_heal_is_started_once(tmp_path: Path) -> None:
+    def prepare(cluster: FakeCluster) -> None:
+        healed = cluster.made.healed
+
+        def ended(t_us: int) -> None:
+            healed(t_us)
+            cluster.world.kill("n1")
+            cluster.problems.append(node_ended("n1", -9))
+
+        def poll() -> list[dict[str, Any]]:
+            # The second end is that of the new process, which nothing starts again.
+            if cluster.world.done.count("start n1") == 1 and cluster.world.is_up("n1"):
+                cluster.world.kill("n1")
+            return []
+
+        cluster.made.healed = ended  # type: ignore[method-assign]
+        cluster.poll = poll  # type: ignore[method-assign]
+
+    cluster, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert cluster.world.done.count("start n1") == 1
+    assert [problem["kind"] for problem in info["problems"]] == ["node-ended"]
+
+
+def test_a_host_that_refuses_at_the_start_is_one_sentence(tmp_path: Path) -> None:
+    def prepare(cluster: FakeCluster) -> None:
+        def start() -> None:
+            raise FileNotFoundError(2, "No such file or directory")
+
+        cluster.start = start  # type: ignore[method-assign]
+
+    cluster, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert "look after the disk of --store" in cluster.problems[-1].sentence
+    assert [problem["kind"] for problem in info["problems"]] == ["not-started"]
 
 
 def test_a_process_ended_from_outside_ends_the_storm_and_the_rest_goes_on(tmp_path: Path) -> None:

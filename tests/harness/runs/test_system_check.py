@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.runs import storm, system_check
+from harness.runs import system_check
+from harness.systems.external import cluster
 from tests.support import trial_adapters
+from tests.support.patience import brief, patient
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
 
@@ -19,8 +21,11 @@ def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(system_check, "CALM_MS", 2000)
     monkeypatch.setattr(system_check, "FAULT_AT_MS", 800)
     monkeypatch.setattr(system_check, "FAULT_MS", 500)
-    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
-        monkeypatch.setattr(storm, name, 0.0)
+    for patch in (brief, patient):
+        patch(monkeypatch)
+    # The trial has one replica of three, and says so.
+    monkeypatch.setattr(cluster, "IN_SYNC_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(cluster.ExternalCluster, "tells_in_sync", False)
 
 
 def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
@@ -31,6 +36,7 @@ def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[st
     return ended.value.code, capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.integration
 def test_each_step_is_a_run_and_a_cut_must_cut_something(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -50,18 +56,24 @@ def test_each_step_is_a_run_and_a_cut_must_cut_something(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.needs("nats")
 def test_an_adapter_that_works_passes_every_step(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.undo()
+    patient(monkeypatch)
     store = tmp_path / "runs"
     code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(store))
     assert code == 0, lines
     assert [line[:4] for line in lines] == ["ok  "] * 4
 
 
-def test_it_stops_at_the_first_step_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.integration
+def test_it_stops_at_the_first_step_that_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient(monkeypatch, recovery_ms=500)
     code, lines = check(capsys, TRIAL, "--set", "broken=read")
     assert code == 1
     assert lines[0].startswith("ok  class")
@@ -71,6 +83,7 @@ def test_it_stops_at_the_first_step_that_fails(capsys: pytest.CaptureFixture[str
     assert not any("kill" in line or "cut" in line for line in lines)
 
 
+@pytest.mark.integration
 def test_a_mistake_of_an_adapter_gets_a_hint(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from node.formats.trace import FIELDS, PARTITION
-from tests.support.real_run import ROOT, Event, lines, run, trace
+from tests.support.paths import ROOT
+from tests.support.real_run import Event, trace
+from tests.support.running_harness import lines, ran
 
 SCHEDULE = ROOT / "nemesis" / "schedules" / "voters-in-turn.json"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("voters", [3, 5])
 def test_the_controller_fails_over_five_times_and_no_metadata_is_lost(
     tmp_path: Path, voters: int
@@ -24,7 +26,7 @@ def test_the_controller_fails_over_five_times_and_no_metadata_is_lost(
         # Two of five may be away at any time, so this one always is.
         schedule["faults"].append({"what": "kill", "at_ms": 200, "on": "v5"})
     (tmp_path / "schedule.json").write_text(json.dumps(schedule))
-    folder = run(tmp_path, "--schedule", "schedule.json")
+    folder, _ = ran(tmp_path, "run", "--schedule", "schedule.json")
     struck = [f["what"] for f in lines(folder / "faults.jsonl") if f["on"] == "controller"]
     assert {"kill", "pause", "isolate", "power-cut"} <= set(struck)
 

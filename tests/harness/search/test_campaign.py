@@ -51,6 +51,7 @@ def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> No
     assert (outcome.bucket, outcome.property) == (finding.bucket, finding.property)
 
 
+@pytest.mark.integration
 def test_a_search_in_workers_finds_what_one_of_them_finds_alone() -> None:
     wanted = looking(cores=2, budget=Budget(schedules=6))
     alone = [finding for share in wanted.shares(2) for finding in search_alone(share).findings]
@@ -69,7 +70,6 @@ def test_every_engine_keeps_to_its_budget_and_repeats_itself(engine: str) -> Non
     wanted = Campaign(subject=Subject("kafka"), engine=engine, seed=5, budget=Budget(schedules=3))
     first, second = search_alone(wanted), search_alone(wanted)
     assert first.schedules == 3
-    assert first.coverage > 5
     assert not first.problems
     assert (first.events, first.virtual_us) == (second.events, second.virtual_us)
 
@@ -83,13 +83,11 @@ def test_schedules_are_shared_out_and_tallies_put_together() -> None:
     (finding,) = search_alone(looking()).findings
     other = replace(finding, bucket="another")
     parts = [
-        CampaignResult(schedules=3, independent=3, unseen=0.8, findings=[finding]),
-        CampaignResult(schedules=40, independent=1, unseen=0.4, findings=[finding, other]),
+        CampaignResult(schedules=3, findings=[finding]),
+        CampaignResult(schedules=40, findings=[finding, other]),
     ]
     whole = merge(parts)
-    assert (whole.schedules, whole.independent) == (43, 4)
-    assert whole.unseen == pytest.approx(0.7), "the mean over the independent ones"
-    assert merge([]).unseen == 1.0
+    assert whole.schedules == 43
     assert [found.bucket for found in whole.findings] == [finding.bucket, "another"]
 
 
@@ -135,7 +133,7 @@ def test_real_replays_of_known_bugs_go_on_where_they_stopped(
     assert RealReplays(tmp_path, target, 0, known_bugs.drawn_schedule(target, 0, 1)).done.of == 0
 
 
-def test_what_has_no_form_for_real_processes_gives_way_to_what_has_one() -> None:
+def test_an_entry_with_a_real_schedule_comes_before_one_without() -> None:
     (target,) = [e for e in known_bugs.search_targets() if e.code == "M19"]
     small, larger = (
         known_bugs.Entry(
@@ -163,7 +161,8 @@ def found(request: BugSearchRequest) -> bool:
     return find_bugs(request, Progress(quiet=True)).is_complete(request.only)
 
 
-def test_the_store_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path) -> None:
+@pytest.mark.integration
+def test_a_store_of_known_bugs_keeps_finds_and_shows_open_rows(tmp_path: Path) -> None:
     request = BugSearchRequest(
         only=("M19", "LB1"),
         seeds=1,
@@ -225,7 +224,7 @@ def test_every_bug_and_every_broken_promise_is_searched_for() -> None:
 
 
 @pytest.mark.parametrize("breaks", ["liveness", "log-and-metadata"])
-def test_a_search_for_what_no_loss_shows_escalates_nothing(breaks: str) -> None:
+def test_a_search_for_liveness_or_metadata_escalates_nothing(breaks: str) -> None:
     """The very schedule that a search for lost records would go on from."""
     schedule = ready_made.load("kip-101-scenario-1")
     at_fault = SearchTarget(
@@ -242,6 +241,7 @@ def test_a_search_for_what_no_loss_shows_escalates_nothing(breaks: str) -> None:
     )
 
 
+@pytest.mark.integration
 def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
     """Where the protocol itself loses the write, the bug beside it is not the cause."""
     at_fault = SearchTarget(
@@ -253,22 +253,13 @@ def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
         breaks="no-lost-acknowledged-write",
     )
     by_itself = replace(at_fault, bug="")
-    shown = 0
-    for number in range(80):
-        if (
-            shown < 2
-            and known_bugs.reproduces(by_itself, known_bugs.drawn_schedule(by_itself, 0, number))
-            is not None
-        ):
-            shown += 1
-            assert (
-                known_bugs.reproduces(at_fault, known_bugs.drawn_schedule(at_fault, 0, number))
-                is None
-            )
-    assert shown
+    losing = ready_made.load("kip-101-scenario-1")
+    with_bug = replace(losing, cluster=replace(losing.cluster, bugs=("keep-elr-at-min-isr",)))
+    assert known_bugs.reproduces(by_itself, with_bug) is not None
+    assert known_bugs.reproduces(at_fault, with_bug) is None
 
 
-def test_a_correct_protocol_is_watched_by_the_stretch() -> None:
+def test_runs_of_a_correct_protocol_are_counted_by_generator() -> None:
     correct = known_bugs.check_correct("kafka", seed=0, first=3, schedules=2)
     assert not correct.findings
     assert correct.virtual_s > 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checker.formats.timeline import Sentence
+from checker.formats.story import StoryStep
 from harness.search import cause
 
 PARTITION = "log-0"
@@ -38,11 +38,11 @@ def cut(t_us: int, node: str, reason: str) -> dict[str, Any]:
     }
 
 
-def lacking(t_us: int, node: str = "n2") -> list[Sentence]:
+def lacking(t_us: int, node: str = "n2") -> list[StoryStep]:
     """A story whose only wrong step is that `node` leads without the record."""
     return [
-        Sentence(t_us=0, text="n1 appends", kind="append", node="n1"),
-        Sentence(t_us=t_us, text="n2 leads", kind="role", node=node, breaks="elected-without"),
+        StoryStep(t_us=0, text="n1 appends", kind="append", node="n1"),
+        StoryStep(t_us=t_us, text="n2 leads", kind="role", node=node, breaks="elected-without"),
     ]
 
 
@@ -56,27 +56,27 @@ def lacking(t_us: int, node: str = "n2") -> list[Sentence]:
         (decided(1, "n1", "n1 n2"), decided(9, "n2", "n2"), "by-votes"),
     ],
 )
-def test_a_leader_that_lacks_a_record_is_told_by_its_right_to_lead(
+def test_the_cause_of_a_leader_without_a_record_is_its_right_to_lead(
     before: dict[str, Any], after: dict[str, Any], right: str
 ) -> None:
     name = cause.of_record(lacking(6), [after, before], PARTITION)
     assert name == f"elected-without:{right}"
 
 
-def test_what_changes_after_its_election_does_not_change_its_right() -> None:
+def test_changes_after_an_election_do_not_change_the_right_to_lead() -> None:
     events = [decided(1, "n1", "n1 n2"), decided(5, "n2", "n2"), decided(6, "n2", "n2 n1")]
     assert cause.of_record(lacking(7), events, PARTITION) == "elected-without:in-sync"
 
 
-def test_a_cut_is_told_by_its_rule_and_a_story_without_a_mistake_not_at_all() -> None:
-    wrong = Sentence(
+def test_the_cause_of_a_truncation_is_its_rule_and_a_sound_timeline_has_none() -> None:
+    wrong = StoryStep(
         t_us=3, text="", kind="truncated", node="n2", breaks="cut:offset-for-leader-epoch"
     )
     assert cause.of_record([wrong, *lacking(6)], [], PARTITION) == "cut:offset-for-leader-epoch"
     assert cause.of_record([], [], PARTITION) == ""
 
 
-def test_logs_that_differ_are_told_by_the_rule_that_should_have_made_them_equal() -> None:
+def test_the_cause_of_a_divergence_is_the_rule_of_the_last_truncation() -> None:
     events = [
         cut(1, "n2", "own-high-watermark"),
         cut(4, "n2", "offset-for-leader-epoch"),

@@ -47,7 +47,7 @@ def wanted() -> Campaign:
     return Campaign(subject=READS_AHEAD, budget=Budget(until_failure=True), shrink_tries=60)
 
 
-def test_a_finding_is_told_as_it_was_drawn_before_it_is_shrunk() -> None:
+def test_a_finding_is_reported_as_drawn_before_it_is_shrunk() -> None:
     channel = Channel()
     campaign._Worker(wanted(), None, channel, channel.found, deadline.never).work()
     drawn, shrunk = channel.findings

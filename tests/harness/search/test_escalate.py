@@ -21,7 +21,7 @@ LONELY = plan(
 and nothing comes of it."""
 
 
-def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
+def test_an_escalation_loses_records_that_an_eligible_replica_lacks() -> None:
     first, *follows = list(judge_with_escalations(LONELY, attempt))
     assert (first[1].failed, first[1].internal_violation) == (False, "candidate-completeness")
     harmed = [schedule for schedule, outcome in follows if outcome.failed]
@@ -58,7 +58,7 @@ def test_a_follower_that_knows_too_little_of_a_producer_leads_before_the_answer(
         assert not attempt(replace(schedule, cluster=correct)).failed
 
 
-def test_what_an_escalation_was_made_for_is_not_escalated_again() -> None:
+def test_no_violation_is_escalated_twice() -> None:
     judged = [schedule for schedule, _ in judge_with_escalations(LONELY, attempt)]
     longest = max(judged, key=lambda schedule: len(schedule.faults))
     assert len(judged) == len({schedule.to_json() for schedule in judged})
@@ -66,7 +66,7 @@ def test_what_an_escalation_was_made_for_is_not_escalated_again() -> None:
     assert len(kills) <= len([f for f in LONELY.faults if isinstance(f, Kill)]) + 1
 
 
-def test_without_a_fault_the_end_is_looked_for_again() -> None:
+def test_a_rerun_without_a_fault_gets_another_ending() -> None:
     """What ends this run waits for a moment that never comes once another fault is left out."""
     harmed = next(
         schedule
@@ -85,7 +85,7 @@ def test_without_a_fault_the_end_is_looked_for_again() -> None:
     assert attempt(harmed).bucket in [attempt(schedule).bucket for schedule in made]
 
 
-def test_without_a_fault_the_others_strike_when_they_struck() -> None:
+def test_a_rerun_without_a_fault_keeps_the_times_of_the_others() -> None:
     """The cut waits for what an earlier fault brings about."""
     killed, fault = Kill(on="n3", at_ms=500, for_ms=300), LONELY.faults[0]
     back = After(event="started", match={"node": "n3", "incarnation": {"at_least": 2}})

@@ -100,7 +100,7 @@ def test_messages_of_one_kind_are_let_through_together() -> None:
     assert [link for link, fails in groups.items() if not fails] == [("n1", "v1", "heartbeat")]
 
 
-def test_an_explanation_is_kept_and_told(tmp_path: Path) -> None:
+def test_an_explanation_is_saved_and_printed(tmp_path: Path) -> None:
     told, file = bounced(), tmp_path / finding.EXPLANATION
     explain.write(told, file)
     assert msgspec.json.decode(file.read_bytes(), type=Explanation) == told
@@ -115,7 +115,7 @@ def test_another_failure_that_comes_instead_is_named() -> None:
     assert list(explain.as_lines(told))[-1].endswith("fails in another way (other: x)")
 
 
-def test_where_logs_differ_the_story_is_that_of_the_first_offset_at_which_they_do() -> None:
+def test_a_divergence_is_explained_at_its_first_offset() -> None:
     schedule = ready_made.load("kip-279-scenario-1")
     told = explain.explain(schedule)
     assert told.property == "committed-prefix-agreement"

@@ -204,7 +204,9 @@ def test_searches_are_read_in_the_order_of_the_table(tmp_path: Path) -> None:
         ("nats", ("redis-stale",), "unknown loss 'redis-stale'"),
     ],
 )
-def test_what_is_not_known_is_refused(system: str, only: tuple[str, ...], sentence: str) -> None:
+def test_an_unknown_system_or_loss_is_refused(
+    system: str, only: tuple[str, ...], sentence: str
+) -> None:
     with pytest.raises(UsageError, match=sentence):
         wanted_losses(LossSearchRequest(system=system, only=only))
 

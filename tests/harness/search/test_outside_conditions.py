@@ -38,7 +38,7 @@ def found(code: str, schedule: Schedule) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("code", sorted(path.stem for path in FOLDER.iterdir()))
-def test_without_the_condition_data_is_lost_and_both_judges_see_it(code: str) -> None:
+def test_a_condition_of_the_outside_model_left_out_loses_data(code: str) -> None:
     schedule = load(FOLDER / f"{code}.json")
     ours, outside = found(code, schedule)
     assert BREAKS[code] in ours

@@ -73,7 +73,7 @@ def test_the_nearest_moments_come_first_and_each_kind_once() -> None:
     assert [m.t_us for m in following(made, 40, most=9)] == [50]
 
 
-def test_a_moment_is_told_by_whoever_and_by_how_far_it_has_come() -> None:
+def test_a_moment_has_triggers_by_node_leader_and_progress() -> None:
     events = [
         {
             "t_us": t_us,
@@ -97,7 +97,7 @@ def test_a_moment_is_told_by_whoever_and_by_how_far_it_has_come() -> None:
     ]
 
 
-def test_where_replicas_vote_only_what_leaders_do_tells_a_moment() -> None:
+def test_a_moment_of_voters_has_triggers_by_leader_only() -> None:
     events = [
         {"t_us": 5, "node": "n1", "event": "vote", "partition": "log-0", "candidate": "n2"},
         {
@@ -201,7 +201,7 @@ def test_slow_motion_fails_alike() -> None:
     assert attempt(slow).bucket == bucket
 
 
-def test_what_lasts_about_a_session_lasts_for_two() -> None:
+def test_a_fault_of_about_a_session_lasts_for_two_on_real_processes() -> None:
     schedule = forms.slow_motion(bitten()[0][0], 6)
     session_ms = schedule.cluster.timings.session_ms
     assert [fault.for_ms for fault in forms.with_longer_faults(schedule).faults] == [
@@ -240,7 +240,7 @@ def test_properties_of_the_network_leave_the_faults_their_numbers() -> None:
     assert len(tried) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kip_101_s_loss_becomes_a_matter_of_events() -> None:
     schedule, _ = bitten()[0]
     form = forms.real_schedule(schedule, LOST)

@@ -12,10 +12,12 @@ from harness.formats.system_finding import FILE, SystemFinding
 from node.formats.json_input import read_file
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.integration
+
 NAIVE = ROOT / "examples" / "naive_log" / "adapter.py"
 
 
-def test_it_finds_that_the_naive_log_loses_records(
+def test_a_real_search_finds_that_the_naive_log_loses_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = f"search --system-file {NAIVE}:NaiveLog --seed 1 --schedules 20 --until-failure"
@@ -45,7 +47,7 @@ def test_it_finds_that_the_naive_log_loses_records(
         ("--system nats --faults upgrade --schedules 1", "cannot take 'upgrade'"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(
+def test_an_impossible_real_search_is_one_sentence(
     words: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

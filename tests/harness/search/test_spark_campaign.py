@@ -8,7 +8,7 @@ from harness.search.campaign import Budget, Campaign, merge, search_alone
 from harness.search.engines import Subject
 from harness.search.spark_campaign import run_on_spark
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("spark")]
 
 
 def test_tasks_of_spark_find_what_one_process_finds() -> None:

@@ -83,7 +83,7 @@ class TestDrawing:
         groups = ("all", "majority", "minority")
         assert not [cut for found in cuts for cut in found if getattr(cut, "on", "") in groups]
 
-    def test_without_a_bound_many_nodes_lose_their_power(self) -> None:
+    def test_unbounded_power_cuts_take_several_nodes(self) -> None:
         generator = storms()
         cuts = [cut for n in ANY_STORMS for cut in power_cuts(generator.draw(n).schedule)]
         assert {"all", "majority"} <= {getattr(cut, "on", "") for cut in cuts}

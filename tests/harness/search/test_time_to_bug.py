@@ -30,7 +30,7 @@ four times as many as it takes, since any change of what is drawn is another thr
 KNOWN_BUGS = {target.code: target for target in known_bugs.search_targets()}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("code", WITHIN)
 def test_a_bug_is_still_found_soon(code: str) -> None:
     found = known_bugs.search(KNOWN_BUGS[code], 0, math.inf, schedules=WITHIN[code], shrink=False)

@@ -69,9 +69,7 @@ def test_before_the_commit_nothing_of_the_turn_is_kept() -> None:
     ("bugs", "ends_as"),
     [((), "info"), (("ack-before-commit",), "ok"), (("count-before-commit",), "ok")],
 )
-def test_what_does_not_wait_for_the_disk_has_left_before_the_commit(
-    bugs: tuple[str, ...], ends_as: str
-) -> None:
+def test_an_early_message_leaves_before_the_commit(bugs: tuple[str, ...], ends_as: str) -> None:
     alone = Cluster(
         protocol="quorum", partitions=1, brokers=2, replication_factor=1, min_isr=1, bugs=bugs
     )

@@ -154,7 +154,7 @@ def test_no_struct_is_defined_in_a_compiled_module() -> None:
 COMPILE = "from harness.sim.compiled import compile_all; compile_all()"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compiled_code_and_the_sources_give_the_same_runs(project: Path) -> None:
     """Every protocol and every known bug once: trace, history, verdict and sentence."""
     subprocess.run([sys.executable, "-c", COMPILE], cwd=project, check=True)

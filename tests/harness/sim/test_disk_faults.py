@@ -105,7 +105,7 @@ def test_an_emptied_disk_is_noticed(protocol: str) -> None:
 
 @pytest.mark.parametrize("kind", [LyingFsync, OldCopy])
 @pytest.mark.parametrize("protocol", ["kafka", "kip-279"])
-def test_what_goes_back_in_time_is_not_promised_to_survive(kind: Any, protocol: str) -> None:
+def test_a_rolled_back_disk_is_outside_the_promise(kind: Any, protocol: str) -> None:
     result = run(kind(on="leader", at_ms=1000, for_ms=800), protocol=protocol)
     assert not result.info.promise.disks_kept
     assert effect(result) > 10

@@ -35,16 +35,23 @@ def judged_both_ways(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> Run
 
 
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
-def test_saved_schedules(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_schedule_is_judged_from_memory_as_from_files(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert judged_both_ways(load(file), monkeypatch).properties
 
 
 @pytest.mark.parametrize("name", ready_made.names())
-def test_ready_made_schedules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ready_made_schedule_is_judged_from_memory_as_from_files(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert judged_both_ways(ready_made.load(name), monkeypatch).properties
 
 
-def test_schedules_drawn_for_known_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.nightly
+def test_drawn_schedules_are_judged_from_memory_as_from_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     verdicts = Counter(
         judged_both_ways(drawn_schedule(target, 0, number), monkeypatch).verdict.value
         for target in TARGETS

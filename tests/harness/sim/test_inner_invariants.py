@@ -115,13 +115,13 @@ class Voters:
             observe(event["node"], [event])
 
 
-def test_what_is_on_a_majority_is_committed() -> None:
+def test_a_record_on_a_majority_is_committed() -> None:
     voters = Voters()
     voters.has("v3", {})
     assert voters.commits() == []
 
 
-def test_what_is_on_one_voter_is_not_committed() -> None:
+def test_a_record_on_one_voter_is_not_committed() -> None:
     voters = Voters()
     voters.has("v2", {2: "bb"})
     voters.has("v3", {3: "cc"})

@@ -113,7 +113,7 @@ def test_a_read_below_the_last_high_watermark_of_a_leader_that_dropped_its_log_i
         assert [violation.invariant for violation in checker.violations] == broken
 
 
-def test_what_is_committed_and_deleted_in_one_turn_cannot_be_compared_and_the_rest_can() -> None:
+def test_records_committed_and_deleted_in_one_turn_are_not_compared() -> None:
     """Retention deletes a head at an append; the leader commits in the same turn."""
     nodes: dict[str, Any] = {}
     checker = InvariantChecker(nodes.get, KAFKA, Promise(), lambda: (1, 1))
@@ -137,7 +137,7 @@ def test_what_is_committed_and_deleted_in_one_turn_cannot_be_compared_and_the_re
     assert moves("n3", 7, "xx") == ["log-matching"]
 
 
-def test_who_enters_the_isr_with_the_record_that_ends_a_move_may_lead_by_it() -> None:
+def test_a_replica_in_the_isr_of_the_record_that_ends_a_move_may_lead() -> None:
     """n2 leads and is to go; the move ends when n1 is back in sync, and n1 leads at once."""
     schedule = plan(
         Kill(at_ms=1000, on="n1", for_ms=3000),
@@ -172,7 +172,7 @@ def test_storms_on_correct_protocols_break_nothing(protocol: str) -> None:
         assert result.stalled == ()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("protocol", ["kafka", "kip-279", "quorum"])
 def test_many_storms_on_correct_protocols_break_nothing(protocol: str, flush: str) -> None:
@@ -181,7 +181,7 @@ def test_many_storms_on_correct_protocols_break_nothing(protocol: str, flush: st
         assert result.violation is None, (seed, result.sentence)
 
 
-def test_what_the_promise_does_not_cover_is_no_violation() -> None:
+def test_a_loss_outside_the_promise_is_no_violation() -> None:
     """All in-sync replicas lose unsynced writes: lost, as the flush mode allows."""
     cut = PowerCut(at_ms=2000, on="n1,n2,n3", keep_percent=0, for_ms=200)
     schedule = plan(cut, flush="async", flush_interval_ms=10_000, protocol="kip-279")

@@ -115,9 +115,9 @@ def test_a_delay_holds_back_what_comes_behind_it_also_after_its_end() -> None:
     assert wires.arrived == [(8, 1), (8, 2), (8, 3), (30, 4)]
 
 
-def test_a_copy_out_of_order_is_overtaken() -> None:
+def test_a_late_copy_is_overtaken() -> None:
     wires = Wires()
-    wires.rule(action="duplicate", delay_ms=5, reorder=True, limit=1)
+    wires.rule(action="duplicate", delay_ms=5, limit=1)
     wires.send(1)
     wires.until(1)
     wires.send(2)
@@ -125,7 +125,7 @@ def test_a_copy_out_of_order_is_overtaken() -> None:
     assert wires.arrived == [(0, 1), (1, 2), (5, 1)]
 
 
-def test_what_a_rule_holds_is_decided_again_when_it_ends() -> None:
+def test_held_messages_are_decided_again_when_their_rule_ends() -> None:
     wires = Wires()
     held = wires.rule(action="hold", kinds=("fetch",))
     wires.send(1, 2)

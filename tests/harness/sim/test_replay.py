@@ -72,6 +72,7 @@ def test_a_kept_run_can_be_replayed_from_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replay("kip-101-scenario-1", "--seed", "4", "--json", "--keep", str(tmp_path))
+    assert (tmp_path / "simulated-4" / "report.html").is_file()
     first = json.loads(capsys.readouterr().out)
     folder = tmp_path / "simulated-4"
     assert {"run.json", "history.jsonl", "results.json", "trace", "logs"} <= {
@@ -139,7 +140,7 @@ def test_a_finding_without_a_form_for_real_processes_is_replayed_as_it_is(
         (("no-such-schedule",), "no ready-made schedule"),
     ],
 )
-def test_what_cannot_be_replayed_is_a_usage_error(
+def test_an_impossible_replay_is_a_usage_error(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert replay(*words) == 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,12 @@ from harness.systems.disks import UserDisks
 from nemesis.disk import control
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
-from tests.support import disk_kill_campaign
-from tests.support.disk_rig import needs_a_disk, suspend
-from tests.support.waiting import until
+from tests.lab import disk_kills
+from tests.support.disk_rig import suspend
+from tests.support.patience import brief, patient, played
+from tests.support.running_harness import lines
+
+pytestmark = [pytest.mark.integration, pytest.mark.needs("fuse")]
 
 ONE = {"brokers": 1, "partitions": 1, "replication_factor": 1, "min_isr": 1}
 
@@ -25,11 +27,12 @@ ONE = {"brokers": 1, "partitions": 1, "replication_factor": 1, "min_isr": 1}
 def judged(
     disk: str, cluster: dict[str, Any], fault: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> tuple[str, bool, bool]:
-    """The verdict of a run, whether it names a lost record, and whether the fault had an effect."""
+    """Return the verdict of a run, whether it names a lost record, and whether the fault had an
+    effect. The storm ends with its fault."""
     schedule = {
         "floodmark_schedule": 1,
         "cluster": {**ONE, **cluster},
-        "workload": {"batch": 1, "rate": 30, "seed": 1, "clients": 2, "duration_ms": 10_000},
+        "workload": {"batch": 1, "rate": 30, "seed": 1, "clients": 2, "duration_ms": 100_000},
         "faults": [{"on": "n1", "for_ms": 300, "after": {"event": "ack", "nth": 10}, **fault}],
     }
     file = Path(f"{disk}.json")
@@ -41,13 +44,12 @@ def judged(
     info = json.loads((Path(told["path"]) / "run.json").read_text())
     assert info["system"]["disk"] == disk
     assert info["problems"] == []
-    lines = [json.loads(line) for line in (Path(told["path"]) / "faults.jsonl").open()]
+    found = lines(Path(told["path"]) / "faults.jsonl")
     lost = "lost" in json.dumps(told["result"].get("anomalies", ()))
-    effect = any(line.get("writes", line["action"] == "inject") for line in lines)
+    effect = any(line.get("writes", line["action"] == "inject") for line in found)
     return told["result"]["verdict"], lost, effect
 
 
-@needs_a_disk
 @pytest.mark.parametrize(
     ("cluster", "fault"),
     [
@@ -58,11 +60,10 @@ def judged(
             {"what": "power-cut", "keep_percent": 100},
         ),
         ({"flush": "sync"}, {"what": "fsync-error"}),
-        # Long enough for a sync on a machine that is busy.
-        ({"flush": "sync"}, {"what": "lying-fsync", "for_ms": 3000}),
+        ({"flush": "sync"}, {"what": "lying-fsync", "for_ms": 1500}),
     ],
 )
-def test_a_disk_in_user_space_is_as_the_journal_says(
+def test_the_journal_and_a_disk_in_user_space_have_the_same_verdict(
     cluster: dict[str, Any],
     fault: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -70,24 +71,28 @@ def test_a_disk_in_user_space_is_as_the_journal_says(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for patch in (brief, patient, played):
+        patch(monkeypatch)
     on_each = {disk: judged(disk, cluster, fault, capsys) for disk in ("journal", "user-space")}
     assert on_each["journal"] == on_each["user-space"]
     assert on_each["journal"][2]
 
 
-@needs_a_disk
 def test_a_disk_whose_process_ends_is_a_problem_and_excuses_its_node(tmp_path: Path) -> None:
     disks = UserDisks({"n1": tmp_path / "n1", "n2": tmp_path / "n2"}, tmp_path, Schedule(faults=()))
     excused: list[str] = []
     try:
         first = disks.start("n1")
-        assert disks.watch(excused.append) == {"The disk of n1": first, "The disk of n2": 0}
+        disks.watch(excused.append)
+        assert disks.pids() == {"The disk of n1": first, "The disk of n2": 0}
         assert (excused, disks.problems) == ([], [])
         psutil.Process(first).kill()
-        until(lambda: disks.watch(excused.append) and excused, "the end of the disk")
+        disks.look("n1", excused.append)
+        assert excused == ["n1"], "a disk that is about to end is waited for"
         # The next process of the node has a disk again.
         second = disks.start("n1")
-        assert disks.watch(excused.append)["The disk of n1"] == second != first
+        disks.watch(excused.append)
+        assert disks.pids()["The disk of n1"] == second != first
         assert excused == ["n1"]
         assert [problem.kind for problem in disks.problems] == ["disk-ended"]
         disks.power_cut("n1", 0.0, None)
@@ -97,7 +102,6 @@ def test_a_disk_whose_process_ends_is_a_problem_and_excuses_its_node(tmp_path: P
         disks.close()
 
 
-@needs_a_disk
 def test_a_power_cut_that_is_not_over_in_time_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +116,6 @@ def test_a_power_cut_that_is_not_over_in_time_is_a_problem(
         disks.close()
 
 
-@needs_a_disk
 def test_copies_that_nobody_restored_are_removed_with_the_disks(tmp_path: Path) -> None:
     folder = tmp_path / "n1"
     folder.mkdir()
@@ -124,8 +127,9 @@ def test_copies_that_nobody_restored_are_removed_with_the_disks(tmp_path: Path) 
     assert [path.name for path in tmp_path.glob("n1*")] == ["n1"]
 
 
-@needs_a_disk
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_killed_harness_leaves_nothing(seed: int, tmp_path: Path) -> None:
-    """`tests/support/disk_kill_campaign.py` does so more often."""
-    assert disk_kill_campaign.once(random.Random(seed), tmp_path) in ("clean", "over")
+@pytest.mark.parametrize("moment", ["a disk is mounted", "the first power cut"])
+def test_a_harness_that_is_killed_leaves_no_process_mount_or_file(
+    moment: str, tmp_path: Path
+) -> None:
+    """`python -m tests.lab disk-kills` does so at every moment."""
+    assert disk_kills.once(moment, tmp_path) == "clean"

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +9,13 @@ import pytest
 
 from nemesis.faults import Pause, PowerCut, Restart
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
-from tests.support.paths import ROOT
+from tests.support.running_harness import events, ran
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
-def run(folder: Path, faults: tuple[Fault, ...], **cluster: Any) -> list[dict[str, Any]]:
-    """Run faults against three brokers, which must be valid; returns the controller's trace."""
+def run(folder: Path, faults: tuple[Fault, ...], **cluster: Any) -> Path:
+    """Run faults against three brokers, which must be valid; returns the run folder."""
     schedule = Schedule(
         name="run",
         cluster=Cluster(partitions=1, **cluster),
@@ -27,29 +23,14 @@ def run(folder: Path, faults: tuple[Fault, ...], **cluster: Any) -> list[dict[st
         workload=Workload(seed=1, clients=4, consumers=1, rate=20, duration_ms=10_000),
     )
     (folder / "schedule.json").write_bytes(schedule.to_json())
-    words = ["run", "--schedule", "schedule.json", "--no-spark", "--no-report", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    result = json.loads(done.stdout)["result"]
-    assert result["verdict"] == "valid", result["sentence"]
-    lines = (run_folder(folder) / "trace" / "v1.jsonl").read_bytes().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def run_folder(folder: Path) -> Path:
-    return (folder / "store" / "run" / "latest").resolve()
+    where, _ = ran(folder, "run", "--schedule", "schedule.json")
+    return where
 
 
 def test_a_broker_that_is_restarted_hands_over_unless_there_is_no_controller(
     tmp_path: Path,
 ) -> None:
-    trace = run(
+    folder = run(
         tmp_path,
         (
             Restart(on="n1", at_ms=2000),
@@ -57,10 +38,10 @@ def test_a_broker_that_is_restarted_hands_over_unless_there_is_no_controller(
             Restart(on="n3", at_ms=5200),
         ),
     )
-    leave = [e["broker"] for e in trace if e["event"] == "broker" and e["state"] == "stopping"]
+    leave = [e["broker"] for e in events(folder, "v1", "broker") if e["state"] == "stopping"]
     assert leave[0] == "n1"
     for node in ("n1", "n3"):
-        output = (run_folder(tmp_path) / "output" / f"{node}.txt").read_text()
+        output = (folder / "output" / f"{node}.txt").read_text()
         assert f"{node}/1: stopped after" in output, "in time, by itself"
 
 
@@ -69,8 +50,8 @@ def test_when_all_lose_data_the_longest_log_leads_and_the_cluster_goes_on(tmp_pa
     cuts = tuple(
         PowerCut(on=name, at_ms=4000, for_ms=500, keep_percent=0) for name in ("n1", "n2", "n3")
     )
-    trace = run(tmp_path, cuts, flush="async", flush_interval_ms=60_000)
-    changes = [e for e in trace if e["event"] == "partition"]
+    folder = run(tmp_path, cuts, flush="async", flush_interval_ms=60_000)
+    changes = events(folder, "v1", "partition")
     recovered = [at for at, e in enumerate(changes) if e["unclean"]]
     assert recovered, "somebody was elected from the last known"
     before, after = changes[recovered[0] - 1], changes[recovered[0]]

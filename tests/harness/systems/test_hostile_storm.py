@@ -31,7 +31,7 @@ from node.formats.wire import ADMIN, envelope, fetch_body
 from node.runtime.curve import CurveKeys, speak
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 MESSAGES = int(os.environ.get("HOSTILE_MESSAGES", "1000000"))
 POOL = 4000

@@ -12,13 +12,14 @@ import pytest
 from harness.cli.main import main
 from harness.formats.history import LogRun, encode
 from harness.formats.run_info import RunInfo, SystemVersion
-from harness.runs import program, storm
+from harness.runs import program
 from harness.runs.baseline import make_baseline
 from harness.runs.options import system_of
 from harness.systems import registry
 from node.formats.errors import UsageError
 from reports import build, summary
 from tests.support import trial_systems
+from tests.support.harness_fakes import virtual_time
 
 FORGETFUL = f"{trial_systems.__name__}:ForgetfulLog"
 
@@ -36,8 +37,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a log that forgets its last records, in a store whose name needs quotes."""
     store = tmp_path_factory.mktemp("my store")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
-            patch.setattr(storm, name, 0.0)
+        virtual_time(patch)
         line = "--partitions 1 --time-limit 0.3 --seed 1 --no-spark --quiet"
         assert floodmark(f"run --system {FORGETFUL} {line} --store {shlex.quote(str(store))}") == 1
     (folder,) = {file.parent.resolve() for file in store.glob("*/*/run.json")}
@@ -65,7 +65,7 @@ def test_its_page_has_no_baseline_and_offers_no_simulated_replay(
 
 def test_its_page_says_what_was_tested_and_nothing_of_our_brokers(failed: Path) -> None:
     text = (failed / "report.html").read_text("utf-8")
-    about = text[text.index('class="facts"') : text.index('class="commands"')]
+    about, _, _ = text[text.index('class="facts"') :].partition("</dl>")
     assert f"{FORGETFUL} 7.1" in about
     for word in ("voter", "flush", "min ISR", "bugs"):
         assert word not in about
@@ -83,8 +83,7 @@ def test_logs_that_it_does_not_declare_are_not_on_its_page(failed: Path, tmp_pat
 def test_its_schedule_is_replayed_on_the_system_itself(
     failed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
-        monkeypatch.setattr(storm, name, 0.0)
+    virtual_time(monkeypatch)
     at, store = shlex.quote(str(failed)), shlex.quote(str(failed.parent.parent / "again"))
     assert floodmark(f"replay {at} --quiet --json --keep {store}") == 0
     told = json.loads(capsys.readouterr().out)

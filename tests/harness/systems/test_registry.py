@@ -75,7 +75,7 @@ def test_what_a_system_cannot_take_is_refused() -> None:
 
 
 def test_our_brokers_are_the_default_and_take_every_fault() -> None:
-    known = ["etcd", "floodmark", "kafka", "kafka_kraft", "nats", "pysyncobj", "redis"]
+    known = ["etcd", "floodmark", "kafka", "nats", "pysyncobj", "redis"]
     assert registry.names() == known
     system = registry.find(registry.DEFAULT)
     assert system.name == "floodmark"
@@ -97,6 +97,7 @@ def test_an_unknown_system_is_one_sentence(name: str, sentence: str) -> None:
         registry.find(name)
 
 
+@pytest.mark.integration
 def test_loading_every_system_changes_nothing_of_the_standard_library() -> None:
     """A library that is imported in the process of the command may replace functions of others."""
     script = (

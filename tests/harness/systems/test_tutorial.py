@@ -16,6 +16,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 FEW_LINES = {"adapter.py": 100, "naive_log.py": 140}
 
 
+@pytest.mark.integration
 def test_the_command_of_the_tutorial_finds_a_lost_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

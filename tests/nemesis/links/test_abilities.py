@@ -69,9 +69,7 @@ def test_the_hub_refuses_what_only_connections_have(action: Action) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"kinds": ("fetch",)}, {"match": {"hw": 1}}, {"percent": 50}, {"limit": 1}, {"reorder": True}],
-    ids=str,
+    "fields", [{"kinds": ("fetch",)}, {"match": {"hw": 1}}, {"percent": 50}, {"limit": 1}], ids=str
 )
 def test_bytes_cannot_be_chosen_as_messages(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"carries bytes .* sees no single messages"):

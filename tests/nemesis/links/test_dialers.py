@@ -31,7 +31,7 @@ def ends_of(mine: socket.socket) -> Ends:
     return Ends(("127.0.0.1", mine.getsockname()[1]), ("127.0.0.1", mine.getpeername()[1]))
 
 
-def test_a_process_by_itself(dialers: Dialers, dialed: socket.socket) -> None:
+def test_a_connection_has_the_name_of_its_process(dialers: Dialers, dialed: socket.socket) -> None:
     ends = ends_of(dialed)
     assert dialers.name_of(ends) is None
     assert dialers.is_open(ends)
@@ -64,8 +64,9 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("where", ["the group", "a group of its own"])
-def test_children_of_a_process(dialers: Dialers, where: str) -> None:
+def test_a_connection_of_a_child_has_the_name_of_its_parent(dialers: Dialers, where: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         parent = subprocess.Popen(

@@ -20,6 +20,8 @@ from node.formats.wire import ADMIN, envelope, names
 from node.runtime.curve import Gate, speak
 from tests.support.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.integration
+
 PATIENCE_MS = round(PATIENCE_S * 1000)
 
 

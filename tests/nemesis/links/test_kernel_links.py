@@ -17,21 +17,12 @@ from node.formats.errors import FloodmarkError, UsageError
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S, until
 
-
-def why_not() -> str:
-    try:
-        namespaces.check_possible()
-    except UsageError as error:
-        return str(error)
-    return ""
-
-
 RIG = (sys.executable, "-m", "tests.support.kernel_rig")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
-possible = pytest.mark.skipif(bool(why_not()), reason=why_not() or "possible here")
 
 
-@possible
+@pytest.mark.integration
+@pytest.mark.needs("nft")
 def test_rules_drop_and_reset_by_sender_and_receiver() -> None:
     done = subprocess.run(
         [*RIG, "faults"],
@@ -66,7 +57,8 @@ def test_rules_drop_and_reset_by_sender_and_receiver() -> None:
     }
 
 
-@possible
+@pytest.mark.integration
+@pytest.mark.needs("nft")
 def test_nothing_is_left_of_a_run_that_is_killed() -> None:
     run = subprocess.Popen(
         [*RIG, "wait"], cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE

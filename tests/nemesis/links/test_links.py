@@ -126,15 +126,6 @@ def test_order_outlives_the_rule_that_delayed() -> None:
     assert arrivals(table, now=10_000) == [10_000]
 
 
-def test_reorder_neither_waits_nor_is_waited_for() -> None:
-    table = LinkTable()
-    table.add(rule("delay", kinds=("fetch",), delay_ms=10, reorder=True))
-    table.add(rule("delay", kinds=("vote",), delay_ms=5))
-    assert arrivals(table, kind="fetch") == [10_000]
-    assert arrivals(table, kind="vote") == [5000]
-    assert arrivals(table, kind="other") == [5000]
-
-
 def test_fields_are_asked_for_only_where_a_rule_needs_them() -> None:
     table = LinkTable()
     table.add(rule("drop", "n1", "n2"))

@@ -19,10 +19,12 @@ from harness.systems.ports import PortLease
 from nemesis.links.rule import Action, LinkRule
 from nemesis.links.tcp_control import Door, ProxyConfig, ProxyGone, ProxyStats, TcpLinks
 from nemesis.links.tcp_rules import CLIENTS, WINDOW_BYTES
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import FloodmarkError
 from tests.support.paths import ROOT
 from tests.support.tcp_process import PROGRAM, TcpProcess
 from tests.support.waiting import PATIENCE_S, until
+
+pytestmark = pytest.mark.integration
 
 HOST = "127.0.0.1"
 ROLES = ("client", "peer")
@@ -214,7 +216,7 @@ class TestCut:
         assert [each.matched for each in counts] == [1, 1]
         assert counts[0].held == 1
 
-    def test_other_links_are_untouched(self, net: Net) -> None:
+    def test_links_beside_a_cut_are_untouched(self, net: Net) -> None:
         net.rule("n1", "n2", "drop")
         assert net.echo("n1", net.dial("n1", "n3")) == "hello"
         assert net.echo("n3", net.dial("n3", "n2")) == "hello"
@@ -266,7 +268,7 @@ class TestCut:
         until(lambda: net.nodes["n2"]("heard") == 15, "they arrive")
         until(lambda: net.links.stats().open == 0, "both ends are closed")
 
-    def test_two_cuts_over_one_link(self, net: Net) -> None:
+    def test_a_link_under_two_cuts_is_whole_when_both_are_healed(self, net: Net) -> None:
         link = net.dial("n1", "n2")
         first, second = net.rule("n1", "n2", "drop"), net.rule("n1,n3", "n2", "drop")
         net.nodes["n1"]("send", link, "hello")
@@ -277,7 +279,7 @@ class TestCut:
         net.links.remove(second)
         assert net.receive("n1", link, 5) == "hello"
 
-    def test_all_clients_or_none(self, net: Net) -> None:
+    def test_the_links_of_clients_fail_together_or_not_at_all(self, net: Net) -> None:
         with pytest.raises(FloodmarkError, match="so the links of c1 alone cannot fail"):
             net.rule("c1", "n1", "drop")
         cut = net.rule("c2,c1", "n1", "drop")
@@ -361,7 +363,7 @@ class TestOtherFaults:
 
 
 class TestTransparency:
-    def test_ends_pass(self, net: Net) -> None:
+    def test_resets_and_ends_of_connections_pass_the_proxy(self, net: Net) -> None:
         link = net.dial("n1", "n2")
         assert net.echo("n1", link) == "hello"
         net.nodes["n1"]("abort", link)
@@ -457,8 +459,3 @@ class TestLife:
             harness.kill()
             harness.communicate()
             until(lambda: not Path(f"/proc/{proxy}").exists(), "the proxy is gone")
-
-
-def test_a_rule_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(UsageError, match="a slow needs bytes_per_s above 0"):
-        LinkRule(senders=("n1",), receivers=("n2",), action="slow")

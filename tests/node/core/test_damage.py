@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from harness.sim.damaged_value import DamagedValue
+from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core.log import Damage, Log
 from node.core.messages import FetchRequest, FetchResponse
@@ -14,36 +16,32 @@ from node.core.protocol import KAFKA, KIP_279, LIFTBRIDGE, QUORUM
 from node.formats.errors import DamagedStore
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import split_fetch_body
-from tests.support.broker_world import MemoryStorage, World
+from tests.support.world import World, logs_of
 
 LOG = "log-0"
 PLACES = {"payload": -1, "count": batches.HEADER.size - 1, "epoch": 11, "base": 7, "version": 12}
 
 
-class Disk(MemoryStorage):
-    """A disk of which single bits can be flipped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bad_values: set[str] = set()
-
-    def get(self, key: str) -> bytes | None:
-        if key in self.bad_values:
-            raise DamagedStore("its checksum does not match", key=key)
-        return super().get(key)
-
-    def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        self.bad_values.discard(key)
-        super().put(key, value, durable=durable)
-
-    def flip(self, base: int, place: str, partition: str = LOG) -> None:
-        chain, data = self.logs[partition][base]
+def flip(disk: SimDisk, base: int, place: str, partition: str = LOG) -> None:
+    """Change one bit of a stored batch, or remove the batch."""
+    for image in (disk._synced, disk._now):
+        log = image.logs.get(partition, {})
+        if base not in log:
+            continue
+        chain, data = log[base]
         if place == "chain":
-            self.logs[partition][base] = (_flipped(chain, 3), data)
+            log[base] = (_flipped(chain, 3), data)
         elif place == "missing":
-            del self.logs[partition][base]
+            del log[base]
         else:
-            self.logs[partition][base] = (chain, _flipped(data, PLACES[place]))
+            log[base] = (chain, _flipped(data, PLACES[place]))
+
+
+def spoil(disk: SimDisk, key: str) -> None:
+    """Damage a small value."""
+    disk.flush()
+    for image in (disk._synced, disk._now):
+        image.values[key] = DamagedValue(image.values.get(key, b""))
 
 
 def _flipped(data: bytes, at: int) -> bytes:
@@ -55,11 +53,6 @@ def _flipped(data: bytes, at: int) -> bytes:
 def cluster(protocol: str = "kafka", *, rf: int = 3, voters: int = 1, **options: Any) -> World:
     """Three brokers; one partition with ten records, all committed."""
     world = World(5, protocol=protocol, voters=voters, **options)
-    for name in list(world.nodes):
-        world.kill(name)
-        world.incarnations[name] = 0
-        world.disks[name] = Disk()
-        world.start(name)
     world.run_for(2000)
     world.create_topic(rf=rf, min_isr=min(rf, 2))
     world.run_for(2000)
@@ -76,12 +69,6 @@ def found(world: World, node: str, event: str = "damaged") -> list[dict[str, Any
     return [e for e in world.trace if e["node"] == node and e["event"] == event]
 
 
-def disk(world: World, name: str) -> Disk:
-    made = world.disks[name]
-    assert isinstance(made, Disk)
-    return made
-
-
 def whole(world: World, name: str) -> bool:
     return [p for p in world.payloads(name, LOG) if p.startswith(b"record")] == [
         b"record %d" % number for number in range(10)
@@ -92,14 +79,14 @@ def base_of(world: World, name: str, number: int) -> int:
     """Where a record is."""
     return next(
         base
-        for base, (_, data) in world.disks[name].logs[LOG].items()
+        for base, (_, data) in world.log(name, LOG).items()
         if data.endswith(b"record %d" % number)
     )
 
 
 class TestLog:
-    def log(self) -> tuple[Disk, Log]:
-        disk = Disk()
+    def log(self) -> tuple[SimDisk, Log]:
+        disk = SimDisk()
         log = Log(LOG, disk, durable=True)
         for number in range(4):
             log.append_as_leader(batches.build(2, b"%02d" % number), 1)
@@ -109,7 +96,7 @@ class TestLog:
     @pytest.mark.parametrize("base", [0, 4, 6])
     def test_a_start_uses_nothing_from_the_damage_on(self, place: str, base: int) -> None:
         disk, before = self.log()
-        disk.flip(base, place)
+        flip(disk, base, place)
         log = Log(LOG, disk, durable=True)
         if place == "missing" and base == 6:
             return  # only the batch behind it would show that one is missing
@@ -119,17 +106,17 @@ class TestLog:
         assert log.read(0, max_bytes=1 << 20, below=8) == before.read(
             0, max_bytes=1 << 20, below=base
         )
-        assert len(disk.logs[LOG]) == 4 - (place == "missing"), "the disk is as it was"
+        assert len(logs_of(disk)[LOG]) == 4 - (place == "missing"), "the disk is as it was"
         log.repair()
         assert log.damage is None
-        assert sorted(disk.logs[LOG]) == list(range(0, base, 2))
+        assert sorted(logs_of(disk)[LOG]) == list(range(0, base, 2))
         assert Log(LOG, disk, durable=True).damage is None
 
     @pytest.mark.parametrize("place", PLACES)
     def test_a_read_gives_none_of_it_back(self, place: str) -> None:
         disk, log = self.log()
         log._tail.clear()
-        disk.flip(4, place)
+        flip(disk, 4, place)
         assert len(log.read(0, max_bytes=1 << 20, below=4)[0]) == 2
         with pytest.raises(DamagedStore, match="log-0: the batch at 4 is damaged on disk: "):
             log.read(0, max_bytes=1 << 20, below=8)
@@ -138,24 +125,24 @@ class TestLog:
 
     @pytest.mark.parametrize("control", [False, True])
     def test_every_bit_counts(self, control: bool) -> None:
-        disk = Disk()
+        disk = SimDisk()
         log = Log(LOG, disk, durable=True)
         for payload in (b"first", b"second", b"third"):
             log.append_as_leader(batches.build(1, payload, control=control), 1)
-        chain, data = disk.logs[LOG][1]
+        chain, data = logs_of(disk)[LOG][1]
         for bit in range(8 * (len(chain) + len(data))):
             changed = bytearray(chain + data)
             changed[bit // 8] ^= 1 << bit % 8
-            disk.logs[LOG][1] = bytes(changed[:8]), bytes(changed[8:])
+            logs_of(disk)[LOG][1] = bytes(changed[:8]), bytes(changed[8:])
             damage = Log(LOG, disk, durable=True).damage
             assert damage is not None, f"bit {bit}"
             assert damage.offset == 1
 
     def test_an_epoch_that_falls_is_damage(self) -> None:
         disk, _ = self.log()
-        chain = disk.logs[LOG][2][0]
+        chain = logs_of(disk)[LOG][2][0]
         data = batches.stamp(batches.build(2, b"xx"), 4, 0)
-        disk.logs[LOG][4] = (batches.chain(chain, batches.view(data)), data)
+        logs_of(disk)[LOG][4] = (batches.chain(chain, batches.view(data)), data)
         assert Log(LOG, disk, durable=True).damage == Damage(4, "leader epoch 0 after 1")
 
     def test_a_log_that_begins_above_0_is_read(self) -> None:
@@ -169,19 +156,19 @@ class TestLog:
     def test_its_first_batch_is_checked_against_what_was_deleted(self) -> None:
         disk, before = self.log()
         before.delete_head(2)
-        disk.flip(2, "chain")
+        flip(disk, 2, "chain")
         assert Log(LOG, disk, durable=True).damage == Damage(2, "the prefix hash does not match")
 
     def test_of_a_log_whose_start_is_damaged_nothing_is_used(self) -> None:
         disk, before = self.log()
         before.delete_head(2)
-        disk.bad_values.add(f"start/{LOG}")
+        spoil(disk, f"start/{LOG}")
         log = Log(LOG, disk, durable=True)
         assert (log.start, log.leo) == (0, 0)
         assert log.damage is not None
         assert log.damage.offset == 0
         log.repair()
-        assert disk.logs[LOG] == {}
+        assert logs_of(disk)[LOG] == {}
         assert (Log(LOG, disk, durable=True).start, Log(LOG, disk, durable=True).damage) == (
             0,
             None,
@@ -198,7 +185,7 @@ def test_a_replica_comes_back_by_its_peers(protocol: str, who: str, place: str) 
     assert node
     base = base_of(world, node, 4)
     world.kill(node)
-    disk(world, node).flip(base, place)
+    flip(world.disks[node], base, place)
     world.start(node)
     world.run_for(6000)
     named = found(world, node)
@@ -224,15 +211,15 @@ def test_the_last_copy_stays_out(protocol: str) -> None:
     for _ in range(2):
         world.kill(node)
         if not found(world, node):
-            disk(world, node).flip(base_of(world, node, 4), "payload")
-        before = dict(world.disks[node].logs[LOG])
+            flip(world.disks[node], base_of(world, node, 4), "payload")
+        before = dict(world.log(node, LOG))
         world.start(node)
         world.run_for(8000)
         assert world.leader(LOG) is None
-        assert world.disks[node].logs[LOG] == before, "it is left for a person to look at"
+        assert world.log(node, LOG) == before, "it is left for a person to look at"
     request = FetchRequest(corr=1, partition=LOG, offset=0)
     world.mail.clear()
-    world.send(node, request)
+    world.ask(node, request)
     world.run_for(100)
     [(_, answer, body)] = world.mail
     assert isinstance(answer, FetchResponse)
@@ -247,8 +234,8 @@ def test_a_leader_that_reads_damage_serves_none_of_it_and_hands_over(protocol: s
     assert node
     base = base_of(world, node, 4)
     world.nodes[node].replicas[LOG].log._tail.clear()
-    disk(world, node).flip(base, "payload")
-    world.send(node, FetchRequest(corr=1, partition=LOG, offset=0))
+    flip(world.disks[node], base, "payload")
+    world.ask(node, FetchRequest(corr=1, partition=LOG, offset=0))
     world.mail.clear()
     world.run_for(100)
     answers = [body for _, m, body in world.mail if isinstance(m, FetchResponse)]
@@ -263,7 +250,7 @@ def test_two_of_three_damaged_are_made_good_by_the_third() -> None:
     world = cluster()
     for node in ("n1", "n2"):
         world.kill(node)
-        disk(world, node).flip(base_of(world, node, 3), "payload")
+        flip(world.disks[node], base_of(world, node, 3), "payload")
     for node in ("n1", "n2"):
         world.start(node)
     world.run_for(6000)
@@ -277,7 +264,7 @@ def test_a_damaged_replica_is_not_elected_for_its_length() -> None:
     node = world.leader(LOG)
     assert node
     world.kill(node)
-    disk(world, node).flip(base_of(world, node, 9), "payload")
+    flip(world.disks[node], base_of(world, node, 9), "payload")
     world.start(node)
     world.run_for(8000)
     state = world.nodes["v1"].ctx.image.partitions[LOG]
@@ -293,7 +280,7 @@ class TestVoters:
         others = [n for n in ("n1", "n2", "n3") if n != leader]
         node = others[0]
         world.kill(node)
-        disk(world, node).flip(base_of(world, node, 4), "payload")
+        flip(world.disks[node], base_of(world, node, 4), "payload")
         world.start(node)
         world.run_for(3000)
         assert whole(world, node)
@@ -315,7 +302,7 @@ class TestVoters:
             world.kill(node)
             killed_us = world.now_us
             if not found(world, node):
-                world.disks[node] = Disk()
+                world.sims[node].disk = SimDisk()
             world.start(node)
             world.run_for(3000)
             assert whole(world, node)
@@ -331,15 +318,15 @@ class TestVoters:
         world = cluster()
         node = "n3"
         world.kill(node)
-        base = sorted(world.disks[node].logs[METADATA_PARTITION])[2]
-        disk(world, node).flip(base, "payload", METADATA_PARTITION)
+        base = sorted(world.log(node, METADATA_PARTITION))[2]
+        flip(world.disks[node], base, "payload", METADATA_PARTITION)
         world.start(node)
         world.run_for(4000)
         assert [(e["partition"], e["offset"]) for e in found(world, node)] == [
             (METADATA_PARTITION, base)
         ]
-        assert world.disks[node].logs[METADATA_PARTITION].keys() == (
-            world.disks["v1"].logs[METADATA_PARTITION].keys()
+        assert world.log(node, METADATA_PARTITION).keys() == (
+            world.log("v1", METADATA_PARTITION).keys()
         )
         assert whole(world, node)
 
@@ -349,29 +336,29 @@ class TestVoters:
         world.kill("v1")
         key = f"vote/{METADATA_PARTITION}"
         if what == "log":
-            disk(world, "v1").flip(0, "payload", METADATA_PARTITION)
+            flip(world.disks["v1"], 0, "payload", METADATA_PARTITION)
             reason = "the batch at 0 is damaged on disk: .* v1 is the only voter"
         elif what == "vote":
-            disk(world, "v1").bad_values.add(key)
+            spoil(world.disks["v1"], key)
             reason = f"the value '{key}' is damaged on disk: its checksum does not match"
         elif what == "range":
-            world.disks["v1"].values[key] = b"\x92\xcf" + b"\xff" * 8 + b"\xa2v1"
+            world.disks["v1"]._synced.values[key] = b"\x92\xcf" + b"\xff" * 8 + b"\xa2v1"
             reason = f"the value '{key}' is damaged on disk: Expected `int` <= 2147483647"
         else:
-            world.disks["v1"] = Disk()
+            world.sims["v1"].disk = SimDisk()
             reason = "the disk was emptied, .* v1 is the only voter"
-        with pytest.raises(DamagedStore, match=reason):
+        with pytest.raises(AssertionError, match=reason):
             world.start("v1")
 
     def test_three_voters_of_the_metadata_survive_one_damaged(self) -> None:
         world = cluster(voters=3)
         world.kill("v2")
-        disk(world, "v2").flip(0, "payload", METADATA_PARTITION)
+        flip(world.disks["v2"], 0, "payload", METADATA_PARTITION)
         world.start("v2")
         world.run_for(3000)
         assert found(world, "v2")
-        assert world.disks["v2"].logs[METADATA_PARTITION].keys() == (
-            world.disks["v1"].logs[METADATA_PARTITION].keys()
+        assert world.log("v2", METADATA_PARTITION).keys() == (
+            world.log("v1", METADATA_PARTITION).keys()
         )
 
 
@@ -380,7 +367,8 @@ def test_hints_that_are_damaged_are_forgotten() -> None:
     world.run_for(6000)
     node = "n2" if world.leader(LOG) != "n2" else "n3"
     world.kill(node)
-    disk(world, node).bad_values |= {f"hw/{LOG}", "intact_since"}
+    for key in (f"hw/{LOG}", "intact_since"):
+        spoil(world.disks[node], key)
     world.start(node)
     world.run_for(4000)
     assert {e["key"] for e in found(world, node)} == {f"hw/{LOG}", "intact_since"}

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core import protocol, wire
 from node.core.api import Deliver, Tick
@@ -17,7 +18,7 @@ from node.core.messages import AnyMessage
 from node.formats import wire as wire_format
 from node.formats.errors import InvariantBroken, WireError
 from node.runtime.tables import MAX_NAME_BYTES
-from tests.support.broker_world import MemoryStorage, World
+from tests.support.world import World
 
 KINDS: tuple[type[AnyMessage], ...] = AnyMessage.__args__  # type: ignore[attr-defined]
 TAGS = {str(kind.__struct_config__.tag): kind for kind in KINDS}
@@ -119,12 +120,13 @@ def test_every_field_has_bounds_and_they_are_enforced(kind: type[AnyMessage]) ->
 # -- what decodes is survived ---------------------------------------------------------------------
 
 
-class StrictStorage(MemoryStorage):
-    """Refuses the keys that LMDB refuses."""
+def put(disk: SimDisk, key: str, value: bytes, *, durable: bool) -> None:
+    """Refuse the keys that LMDB refuses."""
+    assert 0 < len(key.encode()) <= MAX_NAME_BYTES
+    _put(disk, key, value, durable=durable)
 
-    def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        assert 0 < len(key.encode()) <= MAX_NAME_BYTES
-        super().put(key, value, durable=durable)
+
+_put = SimDisk.put
 
 
 def forged(body: bytes, rng: random.Random) -> bytes:
@@ -238,7 +240,7 @@ class Attack:
                 for one in effects.trace:
                     msgspec.json.encode(one)
                 for out in effects.messages:
-                    self._world._post(to, out.to, out.message, out.body)
+                    self._world.send(to, out.to, out.message, out.body)
         except InvariantBroken:
             # Only the node that leads can say what no log may follow; a broker stops at that.
             self.stopped += 1
@@ -251,7 +253,7 @@ class Attack:
 def test_a_cluster_survives_any_message_that_decodes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.support.broker_world.MemoryStorage", StrictStorage)
+    monkeypatch.setattr(SimDisk, "put", put)
     rng = random.Random(f"attack/{name}")
     world = World(1, voters=3, protocol=name, check_invariants=False)
     attack = Attack(world, rng)

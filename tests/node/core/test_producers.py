@@ -1,4 +1,4 @@
-"""Idempotent producers: what a log knows of them, and what a leader answers."""
+"""Idempotent producers: what a log knows of them (a leader's answers: `scripts/producers.txt`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import pytest
 
 from node.core import batch as batches
 from node.core.batch import EMPTY_CHAIN, Produced
-from node.core.messages import Error, ProduceResponse
 from node.core.producers import WINDOW, Producers, Standing, Written
 from node.formats.errors import WireError
 from node.formats.wire_bounds import MAX_PRODUCER_EPOCH, MAX_PRODUCERS, MAX_SEQUENCE
-from tests.support.broker_world import World
-from tests.support.replica_bench import Bench
+from tests.support.world import World
 
 P = "log-0"
 
@@ -129,92 +127,6 @@ def test_a_batch_that_is_too_short_for_its_producer_is_refused() -> None:
     with pytest.raises(WireError, match="does not fit"):
         batches.view(short)
     assert batches.produced_by(short) is None
-
-
-# -- the leader -----------------------------------------------------------------------------------
-
-
-def leading() -> Bench:
-    b = Bench("n1")
-    b.metadata("n1", 1, "n1 n2")
-    b.sent()
-    return b
-
-
-def told(b: Bench) -> list[tuple[int, str, bool, int]]:
-    """(correlation id, error, appended, offset) of the answers since last asked."""
-    return [
-        (m.corr, m.error.value, m.appended, m.base_offset)
-        for _, m, _ in b.sent()
-        if isinstance(m, ProduceResponse)
-    ]
-
-
-def test_a_duplicate_is_not_appended_and_waits_for_the_original() -> None:
-    b = leading()
-    b.produce(corr=1, body=batch(0, 2))
-    b.produce(corr=2, body=batch(2))
-    b.produce(corr=3, body=batch(0, 2))
-    assert b.r.leo == 3
-    assert told(b) == []
-    b.fetch("n2", 2, 1)
-    assert told(b) == [(1, "", True, 0), (3, "", True, 0)]
-    b.fetch("n2", 3, 1)
-    assert told(b) == [(2, "", True, 2)]
-
-
-def test_a_duplicate_of_what_is_committed_is_answered_at_once() -> None:
-    b = leading()
-    b.produce(corr=1, body=batch(0))
-    b.fetch("n2", 1, 1)
-    b.produce(corr=2, body=batch(0))
-    assert told(b) == [(1, "", True, 0), (2, "", True, 0)]
-    assert [(e["base_offset"], e["hw"]) for e in b.events("duplicate")] == [(0, 1)]
-
-
-def test_a_duplicate_that_waits_too_long_is_in_doubt_and_a_deposed_leader_says_so() -> None:
-    b = leading()
-    b.produce(corr=1, body=batch(0), timeout_ms=3000)
-    b.produce(corr=2, body=batch(0), timeout_ms=50)
-    b.sleep(100)
-    assert told(b) == [(2, "request-timed-out", True, -1)]
-    b.produce(corr=3, body=batch(0))
-    b.metadata("n2", 2, at=2)
-    assert told(b) == [(1, "leadership-lost", True, -1), (3, "leadership-lost", True, -1)]
-
-
-@pytest.mark.parametrize(
-    ("body", "error", "appended"),
-    [
-        (batch(9), Error.OUT_OF_ORDER_SEQUENCE, False),
-        (batch(0), Error.DUPLICATE_SEQUENCE, True),
-        (batch(4, producer=8), Error.UNKNOWN_PRODUCER, False),
-        (batch(3, epoch=1), Error.OUT_OF_ORDER_SEQUENCE, False),
-    ],
-)
-def test_what_does_not_follow_is_refused(body: bytes, error: Error, appended: bool) -> None:
-    b = leading()
-    for sequence in range(WINDOW + 1):
-        b.produce(body=batch(sequence), acks=0)
-    b.produce(corr=5, body=body)
-    assert told(b) == [(5, error.value, appended, -1)]
-    assert b.r.leo == WINDOW + 1
-
-
-def test_a_producer_of_an_older_epoch_is_fenced() -> None:
-    b = leading()
-    b.produce(body=batch(0, epoch=1), acks=0)
-    b.produce(corr=5, body=batch(0))
-    assert told(b) == [(5, "fenced-producer-epoch", False, -1)]
-
-
-def test_acks_1_of_a_duplicate_is_answered_at_once_and_acks_0_never() -> None:
-    b = leading()
-    b.produce(body=batch(0), acks=0)
-    b.produce(corr=2, body=batch(0), acks=1)
-    b.produce(corr=3, body=batch(0), acks=0)
-    assert told(b) == [(2, "", True, 0)]
-    assert b.r.leo == 1
 
 
 # -- all replicas ---------------------------------------------------------------------------------

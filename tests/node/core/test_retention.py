@@ -6,81 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.sim.disk import SimDisk
 from node.core.log import Log
 from node.core.log_start import ORIGIN, LogStart
-from node.core.messages import Error, FetchResponse
 from node.formats.trace import DELETED
-from tests.support.broker_world import MemoryStorage, World
-from tests.support.replica_bench import PARTITION, Bench, Pair, bare_log, fill, show
+from tests.support.stage_replica import PARTITION, Pair, bare_log, fill, show
+from tests.support.world import World
 
 TEN = "0e1 1e1 2-3e1 4e1 5e2 6e2 7-8e2 9e2"
 Epochs = tuple[int, ...]
-
-
-def leader_of_ten(hw: int, *, keep: int = 4, bugs: tuple[str, ...] = ()) -> Bench:
-    """A leader in epoch 3 with ten records, of which `hw` are committed."""
-    bench = Bench("n1", TEN, retention_records=keep, switched=bugs)
-    bench.metadata("n1", 3)
-    bench.fetch("n2", 10, 2)
-    bench.fetch("n3", hw, 2 if hw > 5 else 1)
-    assert bench.r.hw == hw
-    return bench
-
-
-class TestLeader:
-    @pytest.mark.parametrize(
-        ("hw", "start"),
-        [
-            pytest.param(10, 6, id="all but four"),
-            pytest.param(7, 2, id="never into a batch: 2-3 are kept for 3"),
-            pytest.param(5, 0, id="five committed: a quarter more than four is not passed"),
-            pytest.param(4, 0, id="what is not committed does not count"),
-        ],
-    )
-    def test_it_deletes_committed_batches(self, hw: int, start: int) -> None:
-        bench = leader_of_ten(hw)
-        bench.produce()
-        assert (bench.r.log.start, bench.r.hw, bench.r.leo) == (start, hw, 11)
-        told = [e["start"] for e in bench.events(DELETED)]
-        assert told == [start] * bool(start)
-
-    def test_without_the_setting_it_deletes_nothing(self) -> None:
-        bench = leader_of_ten(10, keep=0)
-        bench.produce()
-        assert (bench.r.log.start, bench.events(DELETED)) == (0, [])
-
-    def test_the_bug_delete_beyond_hw_deletes_what_is_not_committed(self) -> None:
-        bench = leader_of_ten(4, bugs=("delete-beyond-hw",))
-        bench.produce()
-        assert (bench.r.log.start, bench.r.hw) == (6, 6)
-
-    def test_a_fetch_below_the_start_is_told_what_was_before_it(self) -> None:
-        bench = leader_of_ten(10)
-        before = bench.r.log.hash_at(6)
-        bench.produce()
-        answer = bench.fetch("n3", 5, 1)
-        assert answer is not None
-        assert answer.error is Error.OFFSET_OUT_OF_RANGE
-        assert (answer.log_start, answer.before_start) == (6, (2, before[1]))
-
-    def test_a_consumer_is_told_the_start(self) -> None:
-        bench = leader_of_ten(10)
-        bench.produce()
-        bench.consume(0)
-        answer = bench.last(FetchResponse)
-        assert answer is not None
-        assert (answer.error, answer.log_start) == (Error.OFFSET_OUT_OF_RANGE, 6)
-        assert answer.before_start is None
-
-    def test_a_fetch_at_the_start_is_compared_by_the_epoch_before_it(self) -> None:
-        bench = leader_of_ten(10)
-        bench.produce()
-        same = bench.fetch("n3", 6, 2)
-        assert same is not None
-        assert same.diverging is None
-        other = bench.fetch("n3", 6, 1)
-        assert other is not None
-        assert other.diverging == (1, 5)
 
 
 class TestFollower:
@@ -91,13 +25,6 @@ class TestFollower:
         pair.talk()
         assert (pair.follower.r.log.start, pair.follower.r.hw) == (4, 9)
         assert [e["reason"] for e in pair.follower.events(DELETED)] == ["leader"]
-
-    def test_what_it_does_not_know_to_be_committed_it_keeps(self) -> None:
-        pair = Pair(TEN, "0e1 1e1 2-3e1 4e1 5e2", 3)
-        pair.leader.r.log.delete_head(4)
-        pair.leader.r.hw = 2
-        pair.round()
-        assert pair.follower.r.log.start == 2
 
     def test_one_that_lacks_the_next_record_starts_over(self) -> None:
         pair = Pair(TEN, "0e1 1e1", 3)
@@ -170,7 +97,7 @@ def test_every_follower_ends_with_the_log_of_its_leader_wherever_both_begin() ->
 
 class TestLog:
     def test_a_new_process_begins_where_the_old_one_did(self) -> None:
-        disk = MemoryStorage()
+        disk = SimDisk()
         log = Log(PARTITION, disk, durable=True)
         fill(log, TEN)
         for upto, start in ((4, 4), (10, 10)):

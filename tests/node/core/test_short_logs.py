@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 import pytest
 
 from node.core.epochs import diverges, truncation_target
-from tests.support.replica_bench import Pair, bare_log, parse, show
+from tests.support.stage_replica import Pair, bare_log, parse, show
 
 # -- every pair of short logs ---------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from node.core.broker import Broker
 from node.core.messages import AlterPartition, FetchRequest, FetchResponse, Heartbeat, VoteRequest
 from node.core.snapshot import restore, snapshot
 from node.core.timers import expire, timers
-from tests.support.broker_world import World
+from tests.support.world import World
 
 
 def settled(**options: Any) -> World:
@@ -104,7 +104,7 @@ def test_voters_without_patience_elect_another_leader_while_the_clock_stands() -
             expire(world.nodes[voter], "patience/__cluster_metadata-0")
     candidate = next(v for v in world.voter_names if v != old)
     expire(world.nodes[candidate], "election/__cluster_metadata-0")
-    world._steps(candidate, [Tick()])
+    world.sims[candidate]._turn([], first=True)
     world.run_for(50)
     assert world.nodes[candidate].quorum.r.role == "leader"
 

@@ -12,12 +12,8 @@ import pytest
 
 from node.core import follower
 from node.core.epochs import EpochCache, EpochEnd, diverges, truncation_target
-from node.core.messages import FetchRequest, FetchResponse
-from node.core.protocol import KAFKA
-from node.core.replica import Replica, load
-from node.formats.errors import WireError
-from node.formats.wire import fetch_body
-from tests.support.replica_bench import PARTITION, Bench, Pair, bare_log, fill, show
+from node.core.replica import Replica
+from tests.support.stage_replica import Bench, Pair, bare_log, show
 
 
 def cache_of(*entries: tuple[int, int]) -> EpochCache:
@@ -163,43 +159,7 @@ def test_case(case: str) -> None:
     assert pair.follower.r.log.chain == pair.leader.r.log.chain
 
 
-def test_a_cut_inside_a_batch_takes_the_whole_batch() -> None:
-    log = bare_log("0-10e1 11-25e2")
-    assert log.truncate(21) == 11, "no hole: the log ends where the last whole batch ends"
-    assert show(log) == "0-10e1"
-    fill(log, "11-20e1")
-
-
-def test_a_leader_of_no_record_that_follows_again_asks_by_its_last_record() -> None:
-    """KAFKA-10706: n2 led epoch 2, wrote nothing, and must not ask for epoch 2 for ever."""
-    pair = Pair("0e1 1e1 2e3", "0e1 1e1", 3)
-    once_led = Bench("n2", "0e1 1e1")
-    once_led.metadata("n2", 2)
-    assert entries(once_led.r) == {1: 0, 2: 2}
-    once_led.metadata("n1", 3, at=2)
-    pair.follower = once_led
-    fetches = [m for _, m, _ in once_led.sent() if isinstance(m, FetchRequest)]
-    assert [(f.offset, f.last_epoch) for f in fetches] == [(2, 1)]
-    answer = pair.ask(fetches[0])
-    assert answer is not None
-    follower.on_response(once_led.ctx, once_led.r, "n1", *answer)
-    assert show(once_led.r.log) == "0e1 1e1 2e3"
-    assert entries(once_led.r) == {1: 0, 3: 2}
-
-
 # -- what a follower must not believe -------------------------------------------------------------
-
-
-def test_records_and_hw_of_a_diverging_answer_are_not_for_this_log() -> None:
-    """KAFKA-14704."""
-    pair = Pair("0e1 1e1 2e3 3e3", "0e1 1e1 2e2 3e2", 4)
-    request = pair.take_fetch()
-    answer = pair.ask(request)
-    assert answer is not None
-    with_records = fetch_body(4, 4, [pair.leader.r.log.read(2, max_bytes=99, below=3)[0][0]])
-    follower.on_response(pair.follower.ctx, pair.follower.r, "n1", answer[0], with_records)
-    assert show(pair.follower.r.log) == "0e1 1e1"
-    assert pair.follower.r.hw == 0
 
 
 def test_a_diverging_answer_that_comes_twice_cuts_once() -> None:
@@ -215,85 +175,3 @@ def test_a_diverging_answer_that_comes_twice_cuts_once() -> None:
 
     follower.on_response(pair.follower.ctx, pair.follower.r, "n1", *diverging)
     assert show(pair.follower.r.log) == "0-7e1 8e3 9e3"
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"offset": 1}, "an answer to an older question"),
-        ({"offset": 3}, "an answer to a question never asked"),
-        ({"last_epoch": 0}, "about another log that ended there too"),
-        ({"request_epoch": 3}, "asked in an older leader epoch"),
-        ({"request_epoch": 5}, "asked in a newer leader epoch"),
-    ],
-)
-def test_an_answer_to_another_question_changes_nothing(change: dict[str, int], why: str) -> None:
-    pair = Pair("0e1 1e1 2e3", "0e1 1e1", 4)
-    answer = pair.ask(pair.take_fetch())
-    assert answer is not None
-    response, body = answer
-    fields = {f: getattr(response, f) for f in response.__struct_fields__} | change
-    taken = follower.on_response(
-        pair.follower.ctx, pair.follower.r, "n1", FetchResponse(**fields), body
-    )
-    assert not taken, why
-    assert show(pair.follower.r.log) == "0e1 1e1"
-    assert pair.follower.sent() == []
-
-
-def test_only_the_leader_is_believed() -> None:
-    pair = Pair("0e1 1e1 2e3", "0e1 1e1", 4)
-    answer = pair.ask(pair.take_fetch())
-    assert answer is not None
-    f = pair.follower
-    assert not follower.on_response(f.ctx, f.r, "n3", *answer)
-    f.metadata("", 5, at=2)
-    assert not follower.on_response(f.ctx, f.r, "n1", *answer), "nobody leads now"
-    f.metadata("n1", 6, at=3)
-    assert not follower.on_response(f.ctx, f.r, "n1", *answer), "the same leader, a newer epoch"
-    assert show(f.r.log) == "0e1 1e1"
-
-
-@pytest.mark.parametrize(
-    ("batch", "why"),
-    [
-        ("3e4", "it leaves a hole"),
-        ("1e4", "it is here already"),
-        ("2e0", "its epoch is below that of the last record"),
-        ("2e4 4e4", "there is a hole in it"),
-        ("2e5 3e4", "the epoch falls in it"),
-    ],
-)
-def test_records_that_do_not_continue_the_log_are_refused(batch: str, why: str) -> None:
-    log = bare_log("0e1 1e1")
-    with pytest.raises(WireError):
-        fill(log, batch)
-    assert show(log) == "0e1 1e1", why
-
-
-def test_a_corrupt_answer_is_asked_for_again_after_a_pause() -> None:
-    f = Bench("n2", "0e1")
-    f.metadata("n1", 2)
-    f.sent()
-    broken = FetchResponse(partition=PARTITION, offset=1, last_epoch=1, request_epoch=2, log_end=2)
-    follower.on_response(f.ctx, f.r, "n1", broken, fetch_body(2, 1, [b"no batch"]))
-    assert f.sent() == [], "not at once: it would be as broken again"
-    assert show(f.r.log) == "0e1"
-    f.sleep(100)
-    assert [m.offset for _, m, _ in f.sent() if isinstance(m, FetchRequest)] == [1]
-
-
-def test_a_cut_below_the_saved_high_watermark_is_saved_too() -> None:
-    """Else a restart takes new, uncommitted records for committed ones: they end there as well."""
-    f = Bench("n2", "0-4e1 5-9e2")
-    f.metadata("n1", 3)
-    f.r.set_hw(f.ctx, 10)
-    f.r.save_hw(f.ctx)
-    answer = FetchResponse(
-        partition=PARTITION, offset=10, last_epoch=2, request_epoch=3, diverging=(1, 5)
-    )
-    follower.on_response(f.ctx, f.r, "n1", answer, fetch_body(3, 0, []))
-    fill(f.r.log, "5-12e3")
-    assert (f.r.hw, f.r.leo) == (5, 13)
-    after_a_restart = load(f.ctx, PARTITION, KAFKA, durable=True)
-    assert after_a_restart.hw == 5

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.messages import CreateTopic, Error
-from tests.support.broker_world import World, metadata_records
+from tests.support.world import World
 
 VOTERS = ("v1", "v2", "v3")
 
@@ -90,6 +89,7 @@ def test_a_voter_with_a_higher_term_is_heard() -> None:
     q = world.nodes[stuck].quorum
     q.r.leader_epoch = 40
     q._save_vote(world.nodes[stuck].ctx, stuck)
+    world.disks[stuck].commit()
     world.kill(stuck)
     world.start(stuck)
     world.run_for(5000)
@@ -130,7 +130,7 @@ def test_all_voters_in_turn_and_nothing_of_the_metadata_is_lost() -> None:
         world.run_for(4000)
         world.start(victim)
         world.run_for(3000)
-    logs = {tuple(map(repr, metadata_records(world, name))) for name in world.disks}
+    logs = {tuple(map(repr, world.metadata(name))) for name in world.disks}
     assert len(logs) == 1
     state = world.nodes["v1"].ctx.image.partitions
     assert sorted(state) == ["log-0", "log-1", "log-2"]
@@ -153,18 +153,6 @@ def test_without_a_majority_nothing_is_decided() -> None:
     world.run_for(5000)
     assert len(leaders(world)) == 1
     assert world.nodes[leader].quorum.r.hw > before
-
-
-def test_only_an_active_controller_answers() -> None:
-    world = group(seed=4, brokers=1)
-    (leader,) = leaders(world)
-    world.mail.clear()
-    wish = CreateTopic(topic="t", partitions=1, replication_factor=1, min_isr=1)
-    for voter in VOTERS:
-        world.send(voter, wish)
-    world.run_for(300)
-    errors = {source: message.error for source, message, _ in world.mail}  # type: ignore[union-attr]
-    assert errors == {v: Error.NONE if v == leader else Error.NOT_CONTROLLER for v in VOTERS}
 
 
 def test_the_records_a_voter_reported_survive_a_power_cut() -> None:
@@ -190,3 +178,11 @@ def test_the_records_a_voter_reported_survive_a_power_cut() -> None:
     world.run_for(4000)
     assert world.leader("log-0") == other
     assert b"x" in world.payloads(other, "log-0")
+
+
+def test_a_sole_voter_never_resigns() -> None:
+    """KAFKA-16144."""
+    world = World(0, brokers=0)
+    world.run_for(60_000)
+    q = world.nodes["v1"].quorum.r
+    assert (q.role, q.leader_epoch) == ("leader", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,17 @@ def test_a_text_and_a_file_have_a_most_size(
     assert read_file(file, int) == 1
     with pytest.raises(Unreadable, match="more than 200 bytes"):
         read_bytes(file, 200)
+
+
+def test_a_small_file_takes_little_memory_however_much_is_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    file.write_bytes(b"{}")
+    tracemalloc.start()
+    try:
+        assert read_bytes(file, 1 << 30) == b"{}"
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
     with pytest.raises(OSError, match="missing"):
         read_file(tmp_path / "missing", int)
 

@@ -46,6 +46,7 @@ def next_answer_of_a_new_process(node: Node) -> int:
     return answer.base_offset
 
 
+@pytest.mark.integration
 def test_a_kill_before_the_send_leaves_an_unacknowledged_write(node: Node) -> None:
     stop_at_the_second_write(node, AT_THE_SECOND)
     (told,) = node.trace("break")
@@ -60,12 +61,14 @@ def test_a_kill_before_the_send_leaves_an_unacknowledged_write(node: Node) -> No
     assert next_answer_of_a_new_process(node) == 2
 
 
+@pytest.mark.integration
 def test_a_kill_before_the_commit_leaves_nothing_of_the_turn(node: Node) -> None:
     stop_at_the_second_write(node, BEFORE_COMMIT)
     assert [one["leo"] for one in node.trace("append")] == [1]
     assert next_answer_of_a_new_process(node) == 1
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("point", [AT_THE_SECOND, BEFORE_COMMIT])
 def test_a_released_process_goes_on_where_it_stopped(node: Node, point: Breakpoint) -> None:
     stop_at_the_second_write(node, point)
@@ -78,6 +81,7 @@ def test_a_released_process_goes_on_where_it_stopped(node: Node, point: Breakpoi
     )
 
 
+@pytest.mark.integration
 def test_a_breakpoint_stops_one_process_once(node: Node) -> None:
     stop_at_the_second_write(node, AT_THE_SECOND)
     node.breakpoints.order([AT_THE_SECOND.__class__(number=8, event="append", nth=5)])
@@ -87,6 +91,7 @@ def test_a_breakpoint_stops_one_process_once(node: Node) -> None:
     assert len(node.trace("break")) == 1
 
 
+@pytest.mark.integration
 def test_a_request_to_stop_ends_the_standing_too(node: Node) -> None:
     stop_at_the_second_write(node, AT_THE_SECOND)
     assert node.stop() == 0
@@ -98,6 +103,7 @@ def test_a_request_to_stop_ends_the_standing_too(node: Node) -> None:
     store.close()
 
 
+@pytest.mark.integration
 def test_breakpoints_of_the_start_are_in_force_from_the_first_turn(tmp_path: Path) -> None:
     first = Breakpoint(number=1, event="started")
     with Node(tmp_path, FakeCore, breakpoints=(first,)) as node:

@@ -156,6 +156,7 @@ def test_keys_do_not_show_in_messages() -> None:
     assert SERVER[1] not in f"{SERVER_KEYS} {SERVER_KEYS!r}"
 
 
+@pytest.mark.integration
 def test_a_process_refuses_outsiders_and_says_so(tmp_path: Path) -> None:
     """It stops and starts with the same keys, and is reached again."""
     with Node(tmp_path, FakeCore) as node:

@@ -10,6 +10,8 @@ import pytest
 
 from node.runtime.environment import inherited
 
+pytestmark = pytest.mark.integration
+
 SAY = "import os; print(os.environ.get('FLOODMARK_A'), os.environ.get('FLOODMARK_B'))"
 
 

@@ -27,18 +27,27 @@ from tests.support.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk, 
 from tests.support.runtime_rig import BODY, Node, until_gone
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.integration
+
 MODULES = ("node.runtime.process", "tests.support.runtime_fakes")
 
 
-@pytest.fixture(autouse=True, params=[(), MODULES], ids=["interpreter", "template"])
+either = pytest.mark.parametrize(
+    "modules", [(), MODULES], ids=["interpreter", "template"], indirect=True
+)
+"""For tests of a whole life: children are fresh interpreters, or forked by a template."""
+
+
+@pytest.fixture(autouse=True)
 def modules(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Sequence[str]]:
-    """Whether children are fresh interpreters, or forked by a template that has these modules."""
+    """Return the modules of the template that forks the children; () for fresh interpreters."""
+    names: Sequence[str] = getattr(request, "param", MODULES)
     monkeypatch.setattr(template, "_template", None)
-    if request.param:
-        template.prepare(request.param)
-    yield request.param
+    if names:
+        template.prepare(names)
+    yield names
     if (made := template.fitting()) is not None:
         made.close()
 
@@ -58,8 +67,9 @@ def stored(node: Node, partition: str) -> int:
     return count
 
 
+@either
 @pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
-def test_it_serves_and_stops_cleanly(node: Node, partition: str) -> None:
+def test_a_node_serves_and_stops_cleanly(node: Node, partition: str) -> None:
     for corr in range(20):
         answer = node.produce(partition, corr)
         assert isinstance(answer, ProduceResponse)
@@ -87,6 +97,7 @@ def test_the_core_gets_the_time_of_the_nodes_clock_and_the_trace_that_of_the_hos
         assert second["hw"] == fast.read(second["t_us"])
 
 
+@either
 @pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
 def test_a_kill_loses_nothing_answered_and_the_next_process_goes_on(
     node: Node, partition: str
@@ -278,11 +289,13 @@ HEAVY = {
 }
 
 
+@either
 def test_a_node_imports_little_and_not_its_parents_script(node: Node) -> None:
     loaded = loaded_modules(node)
     assert loaded & HEAVY == set()
 
 
+@either
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
 def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool, modules: Sequence[str]) -> None:
     """The parent is a script, as the installed command is one; the child must not import it."""

@@ -16,6 +16,8 @@ from node.runtime import children, template
 from node.runtime.template import ForkedChild, Template
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Template]:
@@ -51,7 +53,9 @@ def heard(pipe: Any) -> Any:
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (7, 7), ("a sentence", 1), (None, 0)])
-def test_its_exit_code_is_its_own(prepared: Template, code: object, exit_code: int) -> None:
+def test_a_forked_child_has_its_own_exit_code(
+    prepared: Template, code: object, exit_code: int
+) -> None:
     child, pipe = begin(code)
     assert isinstance(child, ForkedChild)
     assert heard(pipe)[0] == os.getpid()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import re
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
-from harness.bench.browser import Browser
 from harness.formats.nightly_run import (
     Bucket,
     Canary,
@@ -17,13 +16,13 @@ from harness.formats.nightly_run import (
     TimeToBug,
     Totals,
     Unmet,
-    Unseen,
     VerdictCounts,
 )
 from reports.nightly_page import index_model
 from reports.nightly_page.index_page import render_index
+from tests.support import nightly_fakes as fakes
+from tests.support.nightly_fakes import LOST
 
-LOST = "no-lost-acknowledged-write"
 EXPECTED = {
     "kafka": {LOST: "holds", "liveness": "holds"},
     "quorum-naive": {LOST: "violable", "liveness": "holds"},
@@ -32,89 +31,58 @@ EXPECTED = {
 
 
 def bucket(name: str, count: int, *, protocol: str = "kafka", faults: int = -1) -> Bucket:
-    return Bucket(
-        key=f"{name:0>12}",
+    file = f"findings/{name}-{faults}.json" if faults >= 0 else ""
+    return fakes.bucket(
+        f"{name:0>12}",
         protocol=protocol,
-        world="simulated",
-        property=LOST,
         name=f"{LOST}: {name}",
         expected=protocol != "kafka",
         count=count,
         sentence=f"Lost by <{name}>.",
         faults=faults,
-        schedule=f"findings/{name}-{faults}.json" if faults >= 0 else "",
-        replay=f"floodmark replay store/findings/{name}-{faults}.json" if faults >= 0 else "",
+        schedule=file,
+        replay=f"floodmark replay store/{file}" if file else "",
     )
 
 
-def nightly_run(number: int, **fields: object) -> NightlyRun:
-    made = NightlyRun(
-        number=number,
-        seed=number * 1_000_000,
-        state="finished",
-        budget_s=1200,
-        used_s=1190,
-        started=f"2026-01-{number:02d}T01:00:00+00:00",
-        cores=2,
-        machine="2 cores",
-        expected=EXPECTED,
-        canary=Canary(result="failed", bug="ack-before-isr"),
-        totals=Totals(schedules=5000, search_seconds=500.0, real_runs=3, determinism_runs=10),
-        cells=[VerdictCounts(protocol="kafka", world="simulated", runs=5000)],
-        kinds=("kill", "delay"),
-        coverage={"kill/leader/in-sync": 40, "kill/follower/leaderless": 2},
-    )
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+def nightly_run(number: int, **fields: Any) -> NightlyRun:
+    usual = {
+        "machine": "2 cores",
+        "expected": EXPECTED,
+        "canary": Canary(result="failed", bug="ack-before-isr"),
+        "totals": Totals(schedules=5000, search_seconds=500.0, real_runs=3, determinism_runs=10),
+        "cells": [VerdictCounts(protocol="kafka", world="simulated", runs=5000)],
+        "kinds": ("kill", "delay"),
+        "coverage": {"kill/leader/in-sync": 40, "kill/follower/leaderless": 2},
+    }
+    return fakes.nightly_run(number, **{**usual, **fields})
 
 
 def written(store: Path, *known: NightlyRun) -> str:
-    (store / "nightly").mkdir(parents=True, exist_ok=True)
     for one in known:
-        (store / "nightly" / f"{one.number:04d}.json").write_bytes(msgspec.json.encode(one))
+        fakes.write_nightly_run(store, one)
     return render_index(store)
 
 
-class _Text(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._hidden += tag == "style"
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag == "style"
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden and data.strip():
-            self.words.append(" ".join(data.split()))
-
-
 def text(page: str) -> str:
-    parser = _Text()
-    parser.feed(page)
-    return " ".join(parser.words)
+    """Return the visible words of a page, with single spaces."""
+    shown = re.sub(r"<style.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(shown).split())
 
 
-def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
+def test_an_empty_store_claims_nothing(tmp_path: Path) -> None:
     said = text(render_index(tmp_path))
     assert "This store has no nightly run yet." in said
     for claim in ("green", "held", "canary", "✓"):
         assert claim not in said.lower()
 
 
-def test_what_was_not_tried_is_named(tmp_path: Path) -> None:
-    unseen = {"kafka": Unseen(schedules=5000, states=900, unseen=0.421)}
-    said = text(written(tmp_path, nightly_run(1, unseen=unseen)))
-    assert "not seen yet kafka 42 % at most so probable" in said
+def test_faults_that_never_met_a_state_are_named(tmp_path: Path) -> None:
+    said = text(written(tmp_path, nightly_run(1)))
     assert "Never met (kind of fault, state of the partitions): delay, kill (an ISR short)." in said
-    assert "not seen yet" not in text(written(tmp_path, nightly_run(1)))
 
 
-def test_a_quiet_nightly_run_is_green_and_says_what_it_rests_on(tmp_path: Path) -> None:
+def test_a_green_nightly_run_shows_its_evidence(tmp_path: Path) -> None:
     said = text(written(tmp_path, nightly_run(1)))
     assert "green Nightly run 1 found no unexpected failure: 5,000 schedules searched" in said
     assert "None, in any nightly run." in said
@@ -164,7 +132,7 @@ def test_buckets_come_with_their_history(tmp_path: Path) -> None:
     assert "red Nightly run 3: 1 new bucket; x (and 1 more)." in said
 
 
-def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
+def test_a_bucket_not_met_again_stays_open_until_its_schedule_holds(tmp_path: Path) -> None:
     first, second = nightly_run(1, buckets=[bucket("cut", 3, faults=2)], red=["x"]), nightly_run(2)
     (left,) = index_model.still_open([first, second], lambda path: path == "findings/cut-2.json")
     assert left.shown.name == f"{LOST}: cut"
@@ -184,19 +152,19 @@ def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
             is_finding=True,
         )
     ]
-    assert not index_model.still_open([first, second], lambda path: True), "mended"
+    assert not index_model.still_open([first, second], lambda path: True), "fixed"
     said = text(written(tmp_path, first, second))
     assert "still open" not in said
     assert f"no longer fails kafka · {LOST}: cut" in said
 
 
-def test_runs_that_prove_nothing_say_why(tmp_path: Path) -> None:
+def test_real_runs_that_prove_nothing_show_the_reason(tmp_path: Path) -> None:
     idle = ["storm/kafka/kill/1: not-exercised: fault 0 (kill) was never reached."]
     said = text(written(tmp_path, nightly_run(1, proved_nothing=idle)))
     assert f"Real runs of the last nightly run that prove nothing {idle[0]}" in said
 
 
-def test_the_matrix_tells_expected_from_unexpected(tmp_path: Path) -> None:
+def test_the_matrix_distinguishes_expected_failures(tmp_path: Path) -> None:
     cells = [
         VerdictCounts(protocol="kafka", world="real", runs=4, broken={"liveness": 1}),
         VerdictCounts(protocol="quorum-naive", world="real", runs=4, broken={LOST: 3}),
@@ -244,34 +212,10 @@ def test_the_canary_ages(results: list[str], age: int) -> None:
     assert index_model.canary(known).age == age
 
 
-def test_a_nightly_run_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
+def test_a_nightly_run_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "nightly").mkdir()
     (tmp_path / "nightly" / "0002.json").write_text('{"number": 2')
     said = text(written(tmp_path, nightly_run(1), nightly_run(3, format=9)))
     assert "nightly/0002.json cannot be read" in said
     assert "nightly/0003.json has format 9, this page reads 1" in said
     assert "1 nightly run recorded" in said
-
-
-@pytest.mark.browser
-@pytest.mark.xdist_group("browser")
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (375, True)])
-def test_the_page_fits_and_loads_nothing(tmp_path: Path, width: int, dark: bool) -> None:
-    """In a browser without any network."""
-    many = [bucket(f"kind-{n}-with-a-rather-long-name-of-its-mechanism", n + 1) for n in range(4)]
-    known = [nightly_run(n, buckets=many, red=["one", "two"]) for n in range(1, 40)]
-    known[-1].open = [f"kafka: {many[0].name} (simulated, last met in nightly run 7)"]
-    text = written(tmp_path, *known)
-    assert not re.search(r"<script|https?://|@import|url\(", text)
-    file = tmp_path / "index.html"
-    file.write_text(text, encoding="utf-8")
-    with Browser(tmp_path / "profile") as browser:
-        page = browser.open(file, width=width, height=3000, dark=dark)
-        assert page.console == []
-        assert page.requests == [file.resolve().as_uri()]
-        assert page.run("document.documentElement.scrollWidth") <= width
-        wide = page.run(
-            "[...document.querySelectorAll('body *')].filter(x => !x.closest('.scroll, .skip, .sr')"
-            " && x.getBoundingClientRect().right > innerWidth + 1).map(x => x.outerHTML)"
-        )
-        assert wide == []

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.formats.history import Op, Read, RecordRun, Send, encode
 from harness.formats.process_exits import Exit
 from nemesis import faults as kinds
 from nemesis.formats import schedule as s
 from nemesis.formats.fault_log import FaultLine
 from reports import wording
 from reports.charts import acknowledgements, svg
-from reports.run_page import cluster, faults, log_grid, model, time_view
+from reports.run_page import cluster, faults, log_grid, model, operations, time_view
 from reports.run_page.files import Notes
 from reports.run_page.replicas import Head
 from tests.support import report_fixtures as made
+from tests.support.snapshot import Snapshot
 
 
 def ints(*values: int) -> svg.Ints:
@@ -57,7 +60,7 @@ class TestDrawing:
     def test_merge_of_nothing(self) -> None:
         assert svg.merge(ints(), ints(), 3)[0].tolist() == []
 
-    def test_pack_never_overlaps(self) -> None:
+    def test_packed_spans_never_overlap_in_a_lane(self) -> None:
         spans = [(0, 10), (2, 4), (4, 6), (10, 12), (3, 11)]
         lanes = svg.pack(spans, lambda span: span)
         assert lanes == [[(0, 10), (10, 12)], [(2, 4), (4, 6)], [(3, 11)]]
@@ -79,10 +82,10 @@ class TestWords:
             (9_000_000_000, "2 h 30 min"),
         ],
     )
-    def test_span(self, us: int, text: str) -> None:
+    def test_a_span_of_time_has_three_digits(self, us: int, text: str) -> None:
         assert wording.span(us) == text
 
-    def test_every_fault_has_a_sentence(self) -> None:
+    def test_every_fault_has_a_sentence(self, snapshot: Snapshot) -> None:
         after = s.After(event="truncated", match={"node": "n2"}, nth=2, delay_ms=50)
         every: list[s.Fault] = [
             kinds.Kill(on="minority", after=after),
@@ -136,68 +139,31 @@ class TestWords:
             kinds.Syscall(on="n1", at_ms=1, for_ms=5, action="lie"),
         ]
         texts = [f"{wording.intent(f)} {wording.asked(f)}" for f in every]
-        assert texts[0] == (
-            "Kill a minority after the second 'truncated' event with node = n2 + 50.0 ms, "
-            "until the final heal"
-        )
-        assert texts[4].startswith("Cut the leader of log-1 from the rest, one way at 0.001 s")
-        assert texts[9].startswith("Lose 7 % of messages from n1 to all brokers (fetch only)")
-        assert texts[10].startswith("Cut the power of the leader of log-0: a drawn part of")
-        assert texts[11].startswith("Cut the power of n1: 0 % of the unsynced bytes remain")
-        assert texts[12].startswith(
-            "Drop at most 2 fetch-response messages from n1 to n2 with hw at least 9 and diverging "
-            "given at 0.001 s"
-        )
-        assert texts[13].startswith(
-            "Stop n2 before the send of the turn with the first 'ack' event with partition = log-0"
-        )
-        assert texts[14].startswith("Undo 'late' after the second 'truncated' event")
-        assert texts[15].startswith("Shut down n1 in good order at 0.001 s, for 5.0 ms")
-        assert texts[16:] == [
-            "Restart n1 with protocol kip-279 at 0.001 s",
-            "Let the first replica of log-0 lead at 0.001 s",
-            "Let n2 lead log-0, and be its first replica at 0.001 s",
-            "Let any active replica of log-0 lead if nobody does at 0.001 s",
-            "Move log-0 to n2 and n1 at 0.001 s",
-            "Set min_isr to 1 at 0.001 s",
-            "Hold what passes between the leader and the rest at 0.001 s, until the final heal",
-            "Hold what n1 sends to n2 at 0.001 s, until the final heal",
-            "Slow connections between n1 and all brokers down to 5,000 bytes/s at 0.001 s, until "
-            "the final heal",
-            "Reset connections between n1 and the clients at 0.001 s, until the final heal",
-            "Let n2 lose its connections with n1 unnoticed at 0.001 s, until the final heal",
-            "Let syncs of the leader fail, though the disk has what they write at 0.001 s, until "
-            "the final heal",
-            "Let each sync of n1 take 500 ms longer at 0.001 s, until the final heal",
-            "Let the map of the store of n1 be full at 0.001 s, until the final heal",
-            "Let the disk of n1 confirm syncs that it does not do, and cut its power then at "
-            "0.001 s, until the final heal",
-            "Copy the disk of n1, and restore that copy later at 0.001 s, until the final heal",
-            "Kill n1 and tear the last write to its disk at 0.001 s, for 5.0 ms",
-            "Kill n1 and flip a bit in the chain of a stored batch at 0.001 s, for 5.0 ms",
-            "Kill v1 and flip a bit in the stored value 'vote/log-0' at 0.001 s, for 5.0 ms",
-            "Kill n1 and empty its disk at 0.001 s, for 5.0 ms",
-            "Let reads from the disk of n1 fail at 0.001 s, for 5.0 ms",
-            "Set the wall clock of n1 ahead by 0.9 s at 0.001 s, for 5.0 ms",
-            "Let the wall clock of n1 jump back by 0.9 s at 0.001 s",
-            "Let the clock of v1 run at 50 % at 0.001 s, for 5.0 ms",
-            "Let fsync and the like of n1 be confirmed and not done at 0.001 s, for 5.0 ms",
-        ]
+        snapshot(Path(__file__).with_name("fault_sentences.txt"), {"every kind of fault": texts})
         assert {fault.what for fault in every} == set(kinds.KINDS)
 
-    def test_a_sentence_begins_with_a_capital_unless_a_name_does(self) -> None:
-        assert wording.bare("unknown: the disk is full.") == "The disk is full."
-        assert wording.bare("invalid: n1 has it.") == "n1 has it."
-        assert wording.bare("unknown: history.jsonl ends.") == "history.jsonl ends."
-        assert wording.bare("unknown: logs/n1.jsonl is missing.") == "logs/n1.jsonl is missing."
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("unknown: the disk is full.", "The disk is full."),
+            ("invalid: n1 has it.", "n1 has it."),
+            ("unknown: history.jsonl ends.", "history.jsonl ends."),
+            ("unknown: logs/n1.jsonl is missing.", "logs/n1.jsonl is missing."),
+        ],
+    )
+    def test_a_sentence_begins_with_a_capital_or_a_name(self, text: str, sentence: str) -> None:
+        assert wording.bare(text) == sentence
 
-    def test_folder_of_a_replay_command(self) -> None:
-        assert (
-            wording.folder_of("floodmark run --schedule 'my store/a/b' --x", "a/b")
-            == "my store/a/b"
-        )
-        assert wording.folder_of("floodmark run 'unclosed", "a/b") == "store/a/b"
-        assert wording.folder_of("", "a/b") == "store/a/b"
+    @pytest.mark.parametrize(
+        ("command", "folder"),
+        [
+            ("floodmark run --schedule 'my store/a/b' --x", "my store/a/b"),
+            ("floodmark run 'unclosed", "store/a/b"),
+            ("", "store/a/b"),
+        ],
+    )
+    def test_a_replay_command_names_its_folder(self, command: str, folder: str) -> None:
+        assert wording.folder_of(command, "a/b") == folder
 
 
 def line(fault: int, action: Any, t_us: int, **fields: Any) -> FaultLine:
@@ -215,7 +181,7 @@ class TestFaults:
         (pause,) = faults.join(lines, (), {}, 99)
         assert (pause.end_us, pause.healed) == (40, True)
 
-    def test_what_nobody_undid_lasts_to_the_end(self) -> None:
+    def test_a_fault_without_heal_lasts_to_the_end(self) -> None:
         (cut,) = faults.join([line(0, "inject", 10, what="cut")], (), {}, 99)
         assert (cut.end_us, cut.healed) == (99, False)
         assert "never undone" in cut.times(0)
@@ -225,14 +191,14 @@ class TestFaults:
         (loss,) = faults.join(lines, (), {}, 9)
         assert (loss.status, loss.took_effect) == ("done", False)
 
-    def test_a_breakpoint_tells_who_came_to_it(self) -> None:
+    def test_a_breakpoint_counts_the_processes_that_came_to_it(self) -> None:
         lines = [line(0, "inject", 1, what="break", nodes=("n1", "n2")), line(0, "heal", 5)]
         (unmet,) = faults.join([*lines, line(0, "effect", 5, stopped=0)], (), {}, 9)
         assert (unmet.took_effect, unmet.effect()) == (False, "No process came to it.")
         (met,) = faults.join([*lines, line(0, "effect", 5, stopped=2)], (), {}, 9)
         assert (met.took_effect, met.effect()) == (True, "2 processes stopped there.")
 
-    def test_skipped_missed_and_waiting(self) -> None:
+    def test_faults_without_injection_are_skipped_missed_or_waiting(self) -> None:
         asked = (kinds.Kill(on="n1", at_ms=1), kinds.Kill(on="n1", at_ms=2), kinds.Ring(at_ms=3))
         lines = [line(0, "skipped", 5), line(1, "missed", 6, detail="no such event")]
         states = faults.join(lines, asked, {}, 9)
@@ -268,7 +234,7 @@ class TestCluster:
         assert [(up.start_us, up.end_us) for up in timeline.processes] == [(1, 50), (70, 100)]
         assert timeline.starts() == {"n1": [1, 70]}
 
-    def test_one_commit_told_by_several_voters_counts_once(self, tmp_path: Path) -> None:
+    def test_a_commit_in_the_traces_of_two_voters_counts_once(self, tmp_path: Path) -> None:
         head = {"event": "partition", "partition": "p", "leader": None, "leader_epoch": 1}
         lines = [
             {**head, "t_us": t, "node": node, "partition_epoch": e, "isr": isr}
@@ -285,7 +251,7 @@ class TestCluster:
             (("n1",), 9, 100),
         ]
 
-    def test_a_long_series_is_thinned_to_its_end(self, tmp_path: Path) -> None:
+    def test_a_long_series_is_downsampled_and_keeps_its_last_point(self, tmp_path: Path) -> None:
         lines = [
             {
                 "event": "hw",
@@ -308,17 +274,21 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> model.RunFolder:
 
 
 class TestGrid:
-    def test_shows_what_was_promised_and_what_is_held(self, broken: model.RunFolder) -> None:
-        (shown,) = log_grid.grids(broken)
-        rows = {row.label: row for row in shown.lines}
-        assert list(rows) == ["acked", "n1", "n2", "n3", "read", "final"]
-        at = broken.anomalies[0].offset - shown.offsets[0]
+    def test_marks_the_replica_that_holds_other_records(self, tmp_path: Path) -> None:
+        folder = model.read(made.diverged(tmp_path / "a"))
+        (shown,) = log_grid.grids(folder)
+        rows = {row.label: row.cells for row in shown.lines}
+        assert list(rows) == ["acked", "n1", "n2", "read", "final"]
+        at = folder.anomalies[0].offset - shown.offsets[0]
         assert at == model.GRID_BEFORE
-        assert "bad" in rows["acked"].cells[at].classes
-        assert "bad" in rows["n2"].cells[at].classes
-        assert "bad" not in rows["n1"].cells[at].classes
-        assert "bad" not in rows["final"].cells[at].classes
-        assert not any("bad" in row.cells[at - 1].classes for row in rows.values())
+        assert {name for name, cells in rows.items() if "bad" in cells[at].classes} == {
+            "acked",
+            "n2",
+            "final",
+        }
+        assert not any("bad" in cells[at - 1].classes for cells in rows.values())
+        assert [cells[at].text for cells in rows.values()] == ["1:10 2:0", "1:10", "2:0", "", "2:0"]
+        assert rows["n2"][at].title.endswith("; expected value 1:10")
         assert [x.node for x in shown.lineage if x.differs] == ["n2"]
 
     @pytest.mark.parametrize(
@@ -331,45 +301,64 @@ class TestGrid:
         ],
         ids=["epoch without a record", "shorter", "other start", "other epoch"],
     )
-    def test_who_differs_has_other_epochs_where_all_have_records(
+    def test_a_replica_differs_by_epochs_at_offsets_that_all_have(
         self, of_n2: tuple[tuple[int, int], ...], leo_of_n2: int, differing: list[str]
     ) -> None:
         others = [Head(n, "log-0", leo=9, hw=9, epochs=((1, 0), (2, 5))) for n in ("n1", "n3")]
         heads = [*others, Head("n2", "log-0", leo=leo_of_n2, hw=7, epochs=of_n2)]
         assert [one.node for one in log_grid.lineage(heads) if one.differs] == differing
 
-    def test_a_lost_tail_is_seen(self, tmp_path: Path) -> None:
-        folder = made.storm(tmp_path / "a" / "b", rate=2)
+    def test_a_lost_tail_is_marked_at_its_first_offset(self, tmp_path: Path) -> None:
+        folder = made.storm(tmp_path / "a" / "b")
         for node in made.BROKERS:
             file = folder / "logs" / f"{node}.jsonl"
             lines = [json.loads(x) for x in file.read_text().splitlines()]
-            ends = [x["offset"] + 5 for x in lines if x["partition"] == "log-0" and x["count"]]
-            kept = max(ends) - 10
+            kept = max(x["offset"] for x in lines if x["partition"] == "log-0" and x["count"])
             for x in lines:
                 if x["partition"] == "log-0" and not x["count"]:
                     x.update(leo=kept, hw=kept)
             made.write_lines(
                 file, [x for x in lines if x["partition"] != "log-0" or x["offset"] < kept]
             )
-        found = {"property": "p", "name": "tail-lost", "partition": "log-0", "offset": kept}
-        results = json.loads((folder / "results.json").read_text())
-        (folder / "results.json").write_text(json.dumps({**results, "anomalies": [found]}))
+        found = {"property": made.LOST, "name": "tail-lost", "partition": "log-0", "offset": kept}
+        made.edit(folder / "results.json", anomalies=[found])
         (shown,) = log_grid.grids(model.read(folder))
         rows = {row.label: row for row in shown.lines}
         at = kept - shown.offsets[0]
         assert [rows["acked"].cells[at + i].classes for i in (-1, 0)] == ["acked", "acked bad"]
         assert rows["n1"].cells[at].classes == "lacks"
 
-    def test_long_values_lose_their_common_digits(self) -> None:
-        assert log_grid._short(123_456_789_012, "1234567") == "89012"
-        assert log_grid._short(123_456_789_012, "") == "…89012"
-        assert log_grid._short(-3, "") == "?"
+    @pytest.mark.parametrize(
+        ("values", "texts"),
+        [
+            ((123_456_789_012, 123_456_789_013), ["012", "013"]),
+            ((123_456_789_012, 999_999_999_999_013), ["…89012", "…99013"]),
+            ((-3, 7), ["?", "7"]),
+        ],
+    )
+    def test_long_values_lose_their_common_digits(
+        self, tmp_path: Path, values: tuple[int, int], texts: list[str]
+    ) -> None:
+        folder = made.diverged(tmp_path / "a")
+        logs = [{"node": "n1", "partition": "log-0", "offset": 0, "count": 0, "leo": 2, "hw": 2}]
+        logs += [
+            {"node": "n1", "partition": "log-0", "offset": i, "count": 1, "epoch": 1}
+            | {"records": [[i, value, 1, 1]]}
+            for i, value in enumerate(values)
+        ]
+        made.write_lines(folder / "logs" / "n1.jsonl", logs)
+        (folder / "history.jsonl").write_bytes(b"")
+        found = {"property": made.LOST, "name": "lost", "partition": "log-0", "offset": 0}
+        made.edit(folder / "results.json", anomalies=[found])
+        (shown,) = log_grid.grids(model.read(folder))
+        row = next(row for row in shown.lines if row.label == "n1")
+        assert [cell.text for cell in row.cells[:2]] == texts
 
     def test_a_corrupt_count_does_not_hang(self, tmp_path: Path) -> None:
-        folder = made.storm(tmp_path / "a" / "b", rate=1)
+        folder = made.diverged(tmp_path / "a")
         file = folder / "logs" / "n1.jsonl"
-        text = file.read_text().replace('"count":5', '"count":5000000000000', 1)
-        file.write_text(text.replace(",5,0]]", ",5000000000000,0]]", 1))
+        text = re.sub(r'"count":[1-9]\d*', '"count":5000000000000', file.read_text())
+        file.write_text(re.sub(r",\d+,1\]\]", ",5000000000000,1]]", text))
         assert log_grid.grids(model.read(folder))
 
 
@@ -385,7 +374,7 @@ class TestTime:
     def test_late_failed_operations_are_drawn_however_many_came_before(
         self, tmp_path: Path
     ) -> None:
-        folder = made.many(tmp_path / "a" / "b", 20_000, clients=4)
+        folder = made.many(tmp_path / "a" / "b", 8_000, clients=4)
         extra = {
             "op": 99_999,
             "process": 1,
@@ -394,15 +383,35 @@ class TestTime:
             "sends": [{"partition": "log-0", "value": 9_999_999}],
         }
         with (folder / "history.jsonl").open("a") as file:
-            file.write(json.dumps({**extra, "t_us": made.us(32), "type": "invoke"}) + "\n")
-            done = {"t_us": made.us(32.5), "type": "info", "error": "the very last"}
+            file.write(json.dumps({**extra, "t_us": made.us(11), "type": "invoke"}) + "\n")
+            done = {"t_us": made.us(11.5), "type": "info", "error": "the very last"}
             file.write(json.dumps({**extra, **done}) + "\n")
         (whole,) = time_view.views(model.read(folder))
-        operations = next(x for x in whole.panels if x.title == "Operations by client")
-        assert any("the very last" in row.body for row in operations.rows)
+        by_client = next(x for x in whole.panels if x.title == "Operations by client")
+        assert any("the very last" in row.body for row in by_client.rows)
 
-    def test_gaps_by_partition_and_together(self, broken: model.RunFolder) -> None:
+    def test_gaps_without_acknowledgement_by_partition_and_together(
+        self, broken: model.RunFolder
+    ) -> None:
         found = acknowledgements.gaps(broken)
-        assert set(found) == {"", "log-0", "log-1", "log-2", "log-3"}
+        assert set(found) == {"", "log-0", "log-1"}
         assert all(found[""].length_us <= gap.length_us for gap in found.values())
-        assert 2_500_000 < found["log-0"].length_us < 3_500_000
+        assert found["log-0"].length_us > found[""].length_us > 1_500_000
+
+
+def test_a_transaction_that_only_read_is_no_write(tmp_path: Path) -> None:
+    """Read alone it is a poll; with one send it is a write, whatever else it read."""
+    read = Read(partition="p", records=(RecordRun(offset=0, value=7, count=2),))
+    send = Send(partition="p", value=9, offset=2)
+    lines = [
+        Op(op=0, t_us=1, process=1, client="c", type="invoke", f="txn"),
+        Op(op=0, t_us=2, process=1, client="c", type="ok", f="txn", reads=(read,)),
+        Op(op=1, t_us=3, process=1, client="c", type="invoke", f="txn", sends=(send,)),
+        Op(op=1, t_us=4, process=1, client="c", type="ok", f="txn", sends=(send,), reads=(read,)),
+    ]
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b"".join(map(encode, lines)))
+    found = operations.read(path, (), Notes())
+    assert found.acked.tolist() == [False, True]
+    assert [found.kinds[kind] for kind in found.kind] == ["poll", "txn"]
+    assert found.count.tolist() == [2, 1]

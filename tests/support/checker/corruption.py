@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from harness.formats.history import Read, RecordRun, Send
@@ -298,7 +299,9 @@ def a_record_is_read_before_it_is_sent(world: World, rng: random.Random) -> bool
 def a_consumer_goes_back(world: World, rng: random.Random) -> bool:
     """The same process gets again what it had."""
     did, n = reads(world, final=True)[-1]
-    again = Did("poll", did.process, did.end + 1, did.end + 2, reads=[did.reads[n]], final=True)
+    # It does not say that it was asked to begin there.
+    read = msgspec.structs.replace(did.reads[n], start=-1)
+    again = Did("poll", did.process, did.end + 1, did.end + 2, reads=[read], final=True)
     world.did.append(again)
     return True
 
@@ -320,7 +323,7 @@ def a_consumer_skips(world: World, rng: random.Random) -> bool:
     for n, (offset, value, epoch) in enumerate((every[at], every[at + 2])):
         read = Read(
             partition=partition,
-            start=offset,
+            start=-1 if n else offset,
             hw=len(every),
             records=(RecordRun(offset, value, 1, epoch),),
         )

@@ -6,7 +6,8 @@ from collections import Counter
 
 import msgspec
 
-from checker.formats.anomalies import FROM_ABSENCE
+from checker.formats.anomalies import FROM_ABSENCE, KINDS, Knows
+from harness.formats.history import Op
 from harness.formats.run_info import Promise
 from tests.support.checker.definitions import Definitions, Logs
 from tests.support.checker.done import joined
@@ -20,6 +21,8 @@ from tests.support.checker.life_definitions import Leadership, LifeDefinitions
 from tests.support.checker.log_definitions import LogDefinitions
 from tests.support.checker.story import NODES, Story
 
+_CLAUSES = ("lost", "vanished", "unseen")
+
 
 def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
     """Every anomaly with its count ("liveness unknown" among them), and how many are allowed for
@@ -29,11 +32,16 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
         logs={partition: logs_of(s, partition) for partition in s.partitions},
         staleness_us=s.run["promise"].get("staleness_ms", -1) * 1000,
         final_reads_due=final_reads_due(s),
+        complete_reads=bool(s.run.get("complete_reads", False)),
+        flaws=flaws(s),
+        by_time=True,
+        starts_known=frozenset(p for p in s.partitions if starts_known(s, p)),
         finished=s.run["state"] == "finished",
         whole=whole(s),
         established=established(s),
         promise=msgspec.convert(s.run["promise"], Promise),
         external=bool(s.run.get("source")),
+        jepsen=s.run.get("source") in ("edn", "jepsen"),
     )
     found = clients.counts()
     # Of divergence they know only what reads show.
@@ -49,20 +57,58 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
     if not clients.whole:
         life = Counter({name: n for name, n in life.items() if name not in FROM_ABSENCE})
     found.update(life)
+    for name in [name for name in found if name in KINDS and name not in _CLAUSES]:
+        if withheld(clients, s, name):
+            del found[name]
+            found[f"{KINDS[name].property} unknown"] += 1
     found.update({f"{name} unknown": 1 for name in unknown_properties(s)})
     return +found, clients.excused()
+
+
+def withheld(clients: Definitions, s: Story, name: str) -> bool:
+    """Whether the history says too little for an anomaly of this name."""
+    knows = KINDS[name].knows
+    return (
+        (Knows.TIMES in knows and not clients.clocks_sound())
+        or (Knows.PROCESSES in knows and not clients.processes_sound())
+        or (Knows.LOG_START in knows and any(map(clients.start_open, s.partitions)))
+    )
+
+
+def flaws(s: Story) -> frozenset[str]:
+    """Whether the clock of a process goes back, and whether one does two things at a time."""
+    found = set()
+    lines = s.lines()
+    last: dict[int, Op] = {}
+    begun: dict[int, int] = {}
+    for line in lines:
+        if line.process in last and line.t_us < last[line.process].t_us:
+            found.add("times")
+        last[line.process] = line
+        if line.type == "invoke":
+            begun[line.process] = line.op
+        elif begun.get(line.process, line.op) != line.op:
+            found.add("processes")
+    return frozenset(found)
 
 
 def final_reads_due(s: Story) -> bool:
     """Whether final reads went on until they had everything or got no further."""
     phases = s.run["phases"]
-    over = 0 < phases.get("final_us", 0) < phases.get("end_us", 0)
-    return over or bool(s.run.get("complete_reads", False))
+    return 0 < phases.get("final_us", 0) < phases.get("end_us", 0)
+
+
+def starts_known(s: Story, partition: str) -> bool:
+    """Whether the logs, or the traces, of all replicas say where the log begins."""
+    members = set(s.run["partitions"][partition])
+    traced = "trace" in s.run["capabilities"] and members <= s.traces.keys()
+    return bool(members) and (finished(s, partition) >= members or traced)
 
 
 def whole(s: Story) -> bool:
     """Whether what is not in the history did not happen; of an empty one nobody believes that."""
-    return bool(s.history) and s.run.get("history_whole", True) and not cut(s)
+    sound = bool(s.history) and s.run.get("history_whole", True) and not flaws(s)
+    return sound and not cut(s)
 
 
 def cut(s: Story) -> bool:
@@ -102,7 +148,7 @@ def logs_of(s: Story, partition: str) -> Logs:
             for node, hw in heads.items()
         ),
         of_replicas=tuple(frozenset(v for n, (_, v) in places if n == node) for node in members),
-        finished=finished(s, partition) >= set(members),
+        finished=bool(members) and finished(s, partition) >= set(members),
         listed="records" not in missing(s, partition),
         deleted_below=deleted_below(s, partition),
     )

@@ -65,6 +65,7 @@ class Definitions:
     logs: dict[str, Logs] = field(default_factory=dict)
     staleness_us: int = -1
     final_reads_due: bool = False
+    complete_reads: bool = False
     finished: bool = True
     """Whether the run went through all its phases, so that no final read is cut off."""
     whole: bool = True
@@ -72,7 +73,14 @@ class Definitions:
     established: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """HW events (time, HW) of a partition, where the traces of all its replicas are whole."""
     promise: Promise = field(default_factory=Promise)
+    starts_known: frozenset[str] = frozenset()
+    """Partitions of which the logs, or the traces of all replicas, say where the log begins."""
+    flaws: frozenset[str] = frozenset()
+    """What cannot be relied on: "times", "processes"."""
+    by_time: bool = False
+    """Whether the numbers of operations do not follow each other in time."""
     external: bool = False
+    jepsen: bool = False
 
     def __post_init__(self) -> None:
         touched = {s.partition for op in self.ops for s in op.sends}
@@ -105,6 +113,24 @@ class Definitions:
             found["realtime-order"] += one.realtime() - one.realtime(strong_only=True)
         return +Counter({name: found[name] for name in EXCUSED})
 
+    def start_open(self, partition: str) -> bool:
+        """Whether records may have been deleted, and nothing says where the log began."""
+        if self.promise.compaction:
+            return True
+        return self.promise.retention and partition not in self.starts_known
+
+    def clocks_sound(self) -> bool:
+        """Whether the clock of no process goes back."""
+        return "times" not in self.flaws
+
+    def processes_sound(self) -> bool:
+        """Whether every process does one thing after another."""
+        return "processes" not in self.flaws
+
+    def in_turn(self) -> list[Done]:
+        """The operations in order of time."""
+        return sorted(self.ops, key=lambda op: op.t0) if self.by_time else self.ops
+
     def committed(self, op: Done) -> bool:
         if op.outcome != "info":
             return op.outcome == "ok"
@@ -136,13 +162,14 @@ class Definitions:
         ww, wr = self._ww(), self._wr()
         bound = [op for op in self.ops if any(op.number in edge for edge in ww | wr)]
         process, time = set(), set()
+        turn = {op: place for place, op in enumerate(self.in_turn())}
         for a, b in itertools.permutations(bound, 2):
-            between = any(a.number < c.number < b.number and c.process == a.process for c in bound)
-            if a.process == b.process and a.number < b.number and not between:
+            between = any(turn[a] < turn[c] < turn[b] and c.process == a.process for c in bound)
+            if a.process == b.process and turn[a] < turn[b] and not between:
                 process.add((a.number, b.number))
             if a.outcome != "info" and a.t1 is not None and a.t1 < b.t0:
                 time.add((a.number, b.number))
-        told: set[int] = set()
+        told: list[set[int]] = []
         for name, *kinds in (
             ("g1c", wr),
             ("g1c-process", wr, process),
@@ -157,8 +184,9 @@ class Definitions:
             # Of ww and wr together only wr must be there: ww alone has been told before.
             musts = kinds[1:] if kinds[:2] == [ww, wr] else kinds
             for cycle in _strong_components({op.number for op in bound}, set().union(*kinds)):
-                if not cycle & told and all(any({a, b} <= cycle for a, b in m) for m in musts):
-                    told |= cycle
+                within = any(cycle <= other for other in told)
+                if not within and all(any({a, b} <= cycle for a, b in m) for m in musts):
+                    told.append(cycle)
                     found[name] += 1
         return found
 
@@ -214,6 +242,8 @@ class OnePartition:
         for offset, value in sorted(self.placed):
             if value >= 0:
                 self.at[value].append(offset)
+        self.origins: dict[int, int] = {}
+        """Where the reader of each read stood at first, since when it only went on."""
         self.read = {v for op in self.ok for _, v in op.polled(partition) if v >= 0}
         self.sent = {v for op in self.ops for v in op.values(partition)}
 
@@ -241,7 +271,10 @@ class OnePartition:
                         yield op, send, value, send.offset + k if send.offset >= 0 else -1
 
     def absent(self, value: int) -> bool:
-        if self.logs.deleted_below > min(self.at.get(value, ()), default=-1):
+        if self.all.promise.compaction or (
+            self.logs.deleted_below
+            and self.logs.deleted_below > min(self.at.get(value, ()), default=-1)
+        ):
             return False
         return self.logs.complete and all(value != v for _, v in self.logs.records)
 
@@ -273,24 +306,104 @@ class OnePartition:
             return "lost"
         if self.deleted(value):
             return ""
-        unseen = self.reads_over() and op.outcome == "ok" and self.all.whole
+        unseen = self.reads_over() and self.all.whole and self.asked_after(op, value)
         return "unseen" if unseen else ""
 
     def reads_over(self) -> bool:
         """Whether what no final read returned would not have been returned later either."""
-        return self.all.final_reads_due or (self.all.finished and any(self.finals()))
+        if self.all.complete_reads:
+            return True
+        if self.all.final_reads_due:
+            return any(op.final and op.f in ("poll", "txn") for op in self.ops)
+        return self.all.finished and any(self.finals())
+
+    def stands(self) -> Iterator[tuple[Done, Read, int]]:
+        """Every ok read of the partition, in the order of its process, with where it stood; -1 if
+        that is not known."""
+        position: dict[int, int] = {}
+        origin: dict[int, int] = {}
+        self.origins = {}
+        for op in self.all.in_turn():
+            moved = op.f in ("assign", "subscribe") and op.outcome != "fail"
+            if op.f == "crash" or (moved and self.partition not in op.partitions):
+                position.pop(op.process, None)
+            if op.outcome != "ok":
+                continue
+            for read in op.reads:
+                if read.partition != self.partition:
+                    continue
+                stood = position.get(op.process, -1)
+                if self.partition in op.rebalanced:
+                    stood = -1
+                if stood < 0 or read.start not in (-1, stood):
+                    origin[op.process] = read.start
+                stood = read.start if read.start >= 0 else stood
+                self.origins[id(read)] = origin[op.process]
+                yield op, read, stood
+                if places(read):
+                    position[op.process] = places(read)[-1][0] + 1
+                elif read.start >= 0:
+                    position[op.process] = read.start
+
+    def gaps(self) -> Iterator[tuple[Done, int, int]]:
+        """Offsets from .. to that a read passed over before a record that it returned."""
+        for op, read, stood in self.stands():
+            for offset, _ in places(read):
+                if 0 <= stood < offset:
+                    yield op, stood, offset
+                stood = offset + 1 if self.partition not in op.rebalanced else -1
 
     def passed(self, offset: int) -> bool:
-        """Whether a process that began at or below an offset read on beyond it."""
-        begun: dict[int, int] = {}
-        ended: dict[int, int] = {}
-        for op in self.ok:
-            for read in op.reads:
-                for o, _ in places(read) if read.partition == self.partition else ():
-                    low = min(begun.get(op.process, o), o, read.start)
-                    begun[op.process] = low
-                    ended[op.process] = max(ended.get(op.process, o), o)
-        return any(begun[process] <= offset <= ended[process] for process in begun)
+        """Whether an ok read returned another value there, or passed over it."""
+        if any(o == offset for op in self.ok for o, _ in op.polled(self.partition)):
+            return True
+        if self.all.start_open(self.partition) or not self.all.processes_sound():
+            return False
+        if offset < self.logs.deleted_below:
+            return False
+        return any(low <= offset < high for _, low, high in self.gaps())
+
+    def committed_us(self, op: Done, *, here: bool = False) -> float:
+        """When an operation certainly had taken effect."""
+        if op.outcome == "ok" and not here:
+            return op.t1 or 0
+        return min(
+            (
+                other.t1 or 0
+                for other in self.ok
+                for partition in ([self.partition] if here else self.all.partitions)
+                if any(v in op.values(partition) for _, v in other.polled(partition))
+            ),
+            default=math.inf,
+        )
+
+    def asked_after(self, op: Done, value: int) -> bool:
+        """Whether a read was to return the value, had it been there."""
+        if self.all.start_open(self.partition) or not self.all.clocks_sound():
+            return False
+        at = max(self.at[value], default=0)
+        if self.all.external:
+            return any(
+                (0 <= stood <= at if self.at[value] else self.origins[id(read)] == 0 <= stood)
+                and reader.t0 >= self.committed_us(op)
+                for reader, read, stood in self.stands()
+                if (not read.records and reader.final)
+                or 0 <= ended(read) <= (places(read)[-1][0] + 1 if read.records else stood)
+            )
+        finals = [
+            (reader, read)
+            for reader in self.ops
+            if reader.final
+            for read in reader.reads
+            if read.partition == self.partition
+        ]
+        if not finals or at < min(max(read.start, 0) for _, read in finals):
+            return False
+        here = self.committed_us(op, here=True) if op.outcome == "info" else math.inf
+        return (
+            max(reader.t0 for reader, _ in finals) >= self.committed_us(op)
+            or max(reader.t1 if reader.t1 is not None else -1 for reader, _ in finals) >= here
+        )
 
     def not_shown(self) -> Iterator[int]:
         """Values that are required, and of which nothing shows that they are there at the end."""
@@ -300,7 +413,7 @@ class OnePartition:
         committed = {v for _, v in self.logs.committed}
         for op, send, value, offset in self.required():
             was_read = value in self.read
-            if not was_read and (op.outcome != "ok" or self.fate(op, value, offset)):
+            if not was_read and self.fate(op, value, offset):
                 continue
             promise = self.all.promise
             owed = promise.committed_stays if was_read else promise.durable_acks
@@ -318,26 +431,42 @@ class OnePartition:
                 yield from (r for r in op.reads if r.partition == self.partition)
 
     def vanished(self) -> set[int]:
-        """Read by an ok read and in no log; or by no final read, and either passed over by those or
-        behind the end that they state."""
-        finals = list(self.finals())
-        again = {v for r in finals for _, v in places(r)}
-        end = max((o + 1 for r in finals for o, _ in places(r)), default=0)
-        start = min((max(r.start, 0) for r in finals), default=0)
-        start = max(start, self.logs.deleted_below)
-        # An answer without records that states no HW ends where it was asked to begin.
-        ends = [max(r.start, 0) if r.hw < 0 and not r.records else r.hw for r in finals]
-        stated = max(ends, default=-1)
-        logged = {v for _, v in self.logs.records}
+        """Read by an ok read and in no log; or by no final read, though one that was invoked later
+        passed over its place, or states an end at or below that."""
+        again = {v for r in self.finals() for _, v in places(r)}
         gone = set()
         for value in self.read & self.sent:
-            first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
-            beyond = stated >= 0 and first >= stated >= end and value not in logged
-            beyond = beyond and self.reads_over()
-            denied = value not in again and (start <= first < end or beyond)
+            denied = value not in again and self.denied(value)
             if self.absent(value) or (self.all.whole and denied):
                 gone.add(value)
         return gone
+
+    def denied(self, value: int) -> bool:
+        if not self.all.clocks_sound() or not self.all.processes_sound():
+            return False
+        first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
+        read_us = min(
+            op.t1 or 0 for op in self.ok if any(v == value for _, v in op.polled(self.partition))
+        )
+        later = [
+            (read, max(stood, 0))
+            for op, read, stood in self.stands()
+            if op.final and op.t0 >= read_us
+        ]
+        if first >= self.logs.deleted_below:
+            for read, stood in later:
+                for offset, _ in places(read):
+                    low = offset if self.all.start_open(self.partition) else min(stood, offset)
+                    if low <= first <= offset:
+                        return True
+                    stood = offset + 1
+        finals = [read for op, read, _ in self.stands() if op.final]
+        end = max((ended(read) for read in finals), default=-1)
+        reached = max((o + 1 for r in finals for o, _ in places(r)), default=0)
+        if end < reached or end < 0 or not self.reads_over() or first < end:
+            return False
+        logged = {v for _, v in self.logs.records}
+        return value not in logged and any(0 <= ended(read) <= first for read, _ in later)
 
     def contents(self) -> Counter[str]:
         """What stands where it should not."""
@@ -362,7 +491,8 @@ class OnePartition:
         elsewhere = {v for op in self.ops for s in op.sends for v in values(s)}
         for value in (was_read | logged) - self.sent:
             if value >= 0:
-                found["misrouted" if value in elsewhere else "phantom"] += 1
+                misrouted = value in elsewhere and not self.all.jepsen
+                found["misrouted" if misrouted else "phantom"] += 1
         return found
 
     def doubled(self, value: int) -> bool:
@@ -410,7 +540,7 @@ class OnePartition:
         found: Counter[str] = Counter()
         position: dict[int, int] = {}
         subscribed: dict[int, bool] = {}
-        for op in self.ops:
+        for op in self.all.in_turn():
             if op.f == "crash" or (op.f in ("assign", "subscribe") and op.outcome != "fail"):
                 subscribed[op.process] = op.f == "subscribe"
             if op.f == "crash":
@@ -419,19 +549,36 @@ class OnePartition:
                 if self.partition not in op.partitions:
                     position.pop(op.process, None)
                 continue
-            offsets = [offset for offset, _ in op.polled(self.partition)]
-            if self.partition not in op.rebalanced and not subscribed_only:
-                for a, b in itertools.pairwise(offsets):
-                    found["int-poll-skip"] += dense[b] - dense[a] > 1
-                    found["int-nonmonotonic-poll"] += dense[b] - dense[a] < 1
+            reads = [r for r in op.reads if r.partition == self.partition and r.records]
             judged = subscribed.get(op.process, False) or not subscribed_only
-            if offsets and op.process in position and judged:
-                delta = dense[offsets[0]] - dense[position[op.process]]
-                found["poll-skip"] += delta > 1
-                found["nonmonotonic-poll"] += delta < 1
-            if offsets and op.outcome == "ok":
-                position[op.process] = offsets[-1]
+            before = position.get(op.process)
+            inside = False
+            for read in reads:
+                stood = read.start if read.start >= 0 else None
+                for offset, _ in places(read):
+                    if before is not None:
+                        delta = dense[offset] - self.index_before(
+                            offsets_known, before, stood, offset
+                        )
+                        if inside and self.partition not in op.rebalanced and not subscribed_only:
+                            found["int-poll-skip"] += delta > 1
+                            found["int-nonmonotonic-poll"] += delta < 1
+                        elif not inside and judged:
+                            found["poll-skip"] += delta > 1
+                            found["nonmonotonic-poll"] += delta < 1
+                    before, stood, inside = offset, None, True
+            if reads and op.outcome == "ok":
+                position[op.process] = places(reads[-1])[-1][0]
         return found
+
+    def index_before(
+        self, known: Sequence[int], before: int, stood: int | None, offset: int
+    ) -> int:
+        """The dense index of the last record before where a read stood: behind the record
+        `before`, or where it was asked to begin, or where retention left the log beginning."""
+        stood = before + 1 if stood is None else stood
+        stood = max(stood, min(self.logs.deleted_below, offset))
+        return sum(o < stood for o in known) - 1
 
     def holes(self) -> int:
         """Distinct stretches of offsets that reads passed over, in offsets."""
@@ -470,7 +617,7 @@ class OnePartition:
         """Operations whose first send lands at or before the last one of the operation before."""
         found = 0
         last: dict[int, Send] = {}
-        for op in self.ops:
+        for op in self.all.in_turn():
             sent = [s for s in op.sent(self.partition) if self.base(s) >= 0]
             if op.outcome == "fail" or not sent:
                 continue
@@ -533,8 +680,8 @@ class OnePartition:
     def watermarks(self) -> Counter[str]:
         found: Counter[str] = Counter()
         before: dict[int, int] = {}
-        for op in self.ok:
-            for read in op.reads:
+        for op in self.all.in_turn():
+            for read in op.reads if op.outcome == "ok" else ():
                 if read.partition != self.partition:
                     continue
                 limit = self._limit(op, read)
@@ -556,11 +703,18 @@ class OnePartition:
     def _stale(self, op: Done, read: Read) -> bool:
         if self.all.staleness_us < 0:
             return False
-        end = read.hw if read.hw >= 0 or places(read) else read.start
+        end = ended(read)
         return end >= 0 and any(
             t < op.t0 - self.all.staleness_us and offset >= end and acks == -1
             for t, offset, acks in self.known_at()
         )
+
+
+def ended(read: Read) -> int:
+    """The end of the log that an answer states, or -1."""
+    if read.hw >= 0 or not read.at_end:
+        return read.hw
+    return places(read)[-1][0] + 1 if read.records else read.start
 
 
 def define(history: Sequence[Op], **about: object) -> tuple[Counter[str], Counter[str]]:

@@ -77,7 +77,7 @@ def joined(history: Iterable[Op]) -> list[Done]:
                 ended.reads if ended else (),
                 begun.partitions,
                 ended.rebalanced if ended else (),
-                begun.final,
+                begun.final or (ended is not None and ended.final),
                 begun.step,
             )
         )

@@ -152,7 +152,10 @@ def tell(steps: list[Step], **run: object) -> Story:
     """The steps as a story. The n-th send of it has the values 10 n, 10 n + 1, ..."""
     s = Story(*PARTITIONS, capabilities=[], **run)
     sent = 0
+    free: dict[int, int] = {}
     for step in steps:
+        begin = max(step.begin, free.get(step.process, 0))
+        free[step.process] = begin + step.length
         made, acked = [], []
         for where, count, offset, acks in step.sends:
             common = {
@@ -184,8 +187,8 @@ def tell(steps: list[Step], **run: object) -> Story:
             acked=acked,
             reads=reads,
             process=step.process,
-            begin=step.begin,
-            end=step.begin + step.length,
+            begin=begin,
+            end=begin + step.length,
             final=step.final,
             **({"rebalanced": named} if step.f == "txn" else {"partitions": named}),
         )

@@ -54,12 +54,14 @@ class LifeDefinitions:
         found: Counter[str] = Counter()
         for partition in self.story.partitions:
             found.update(self.progress(partition))
-            found["final-reads-stuck"] += self.stuck(partition)
+            stuck = self.stuck(partition)
+            found["final-reads-stuck"] += stuck and self.asked()
+            found["liveness unknown"] += stuck and not self.asked()
             found["not-converged"] += self.apart(partition)
         found["unexplained-exit"] = sum(not e["expected"] for e in self.story.exits)
         scripted = self.scripted()
         if not scripted:
-            acked = [op for op in self.ops if op.f == "send" and op.outcome == "ok"]
+            acked = [op for op in self.ops if op.sends and op.outcome == "ok"]
             found["few-acks"] = int(len(acked) < 10)
             found["clients-stopped"] = self.silent()
         faults = self.story.schedule.get("faults", ())
@@ -101,6 +103,10 @@ class LifeDefinitions:
         )
         acked = any(op.outcome == "ok" for op in self.sent(partition))
         return 0 < final_us < end_us and acked and not answered
+
+    def asked(self) -> bool:
+        """Whether a final read was invoked."""
+        return any(op.final and op.f in ("poll", "txn") for op in self.ops)
 
     def apart(self, partition: str) -> int:
         """How many replicas end before the longest, once they owe one log."""

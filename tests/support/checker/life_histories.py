@@ -152,8 +152,8 @@ def tell(life: Life) -> Story:
             begin=sent.begin,
             end=sent.begin + sent.length,
         )
-    for where, outcome in life.finals:
-        s.poll(partition=where, final=True, outcome=outcome, begin=45, end=46)  # type: ignore[arg-type]
+    for n, (where, outcome) in enumerate(life.finals):
+        s.poll(partition=where, final=True, outcome=outcome, process=90 + n, begin=45, end=46)  # type: ignore[arg-type]
     for node, end in zip(NODES, life.ends, strict=True):
         if end is not None:
             s.log(node, *[(1_000 + n, 1) for n in range(end)], hw=0)

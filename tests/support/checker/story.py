@@ -51,6 +51,8 @@ class Story:
         self.extra: dict[str, bytes] = {}
         self.unfinished: set[str] = set()
         """Nodes whose dump lacks its last line."""
+        self.as_told = False
+        """Whether lines stand in the order in which they were told, and not in that of time."""
         self.run: dict[str, Any] = {
             "format": 2,
             "run": "story",
@@ -145,6 +147,14 @@ class Story:
             **when,  # type: ignore[arg-type]
         )
 
+    def each(
+        self, first: int, count: int, *, at: int, every: int | None = None, **how: Any
+    ) -> None:
+        """Sends of one record each, of rising values at rising offsets, `every` so many ms."""
+        for n in range(count):
+            when = {} if every is None else {"begin": n * every, "end": n * every + 1}
+            self.send(first + n, at=at + n, **how, **when)
+
     def poll(
         self,
         *records: tuple[int, ...],
@@ -155,29 +165,41 @@ class Story:
         final: bool = False,
         outcome: OpType = "ok",
         node: str = "n1",
+        rebalanced: tuple[str, ...] = (),
+        at_end: bool = False,
         **when: float | None,
     ) -> int:
         """A poll that returned runs of records: (offset, value[, count[, epoch]])."""
         runs = tuple(RecordRun(*record) for record in records)
-        read = Read(partition=partition, start=start, records=runs, hw=hw, node=node)
-        return self.op("poll", outcome, reads=[read], process=process, final=final, **when)  # type: ignore[arg-type]
+        read = Read(partition=partition, start=start, records=runs, hw=hw, node=node, at_end=at_end)
+        return self.op(
+            "poll",
+            outcome,
+            reads=[read],
+            process=process,
+            final=final,
+            rebalanced=rebalanced,
+            **when,  # type: ignore[arg-type]
+        )
 
     def txn(
         self,
         *sends: tuple[int, int] | tuple[int, int, str],
-        reads: Sequence[tuple[int, ...] | tuple[str, tuple[int, ...]]] = (),
+        reads: Sequence[tuple[Any, ...]] = (),
         process: int = 1,
         outcome: OpType = "ok",
         **how: Any,
     ) -> int:
-        """A transaction: sends (value, offset[, partition]); reads: runs, or (partition, run)."""
+        """A transaction: sends (value, offset[, partition]); reads: runs, or (partition, *run)."""
         sent, known, polled = [], [], []
         for value, at, *where in sends:
             sent.append(Send(partition=where[0] if where else P, value=value))
             known.append(msgspec.structs.replace(sent[-1], offset=at))
         for each in reads:
-            partition, run = each if isinstance(each[0], str) else (P, each)
-            polled.append(Read(partition=partition, records=(RecordRun(*run),)))  # type: ignore[misc]
+            partition, *run = each if isinstance(each[0], str) else (P, *each)
+            if run and isinstance(run[0], tuple):
+                run = run[0]
+            polled.append(Read(partition=partition, records=(RecordRun(*run),)))
         return self.op(
             "txn", outcome, sends=sent, acked=known, reads=polled, process=process, **how
         )
@@ -239,7 +261,7 @@ class Story:
         made = {"t_us": int(t_us), "node": node, "incarnation": 1, "event": event}
         if partition is not None:
             made["partition"] = partition
-        self.traces[node].append({**made, **fields})
+        self.traces.setdefault(node, []).append({**made, **fields})
 
     def hw(
         self, node: str, *batches: Batch, hw: int | None = None, epoch: int = 0, **how: Any
@@ -280,6 +302,67 @@ class Story:
         self.poll((0, first, sends), start=0, process=start + 1_000, partition=partition)
         return [(first + i, 1) for i in range(sends)]
 
+    # -- what the run says of itself ------------------------------------------------------------
+
+    def promise(self, **fields: Any) -> None:
+        """The promise says this besides."""
+        self.run["promise"] = self.run["promise"] | fields
+
+    def promise_only(self, **fields: Any) -> None:
+        """The promise says this and nothing else."""
+        self.run["promise"] = fields
+
+    def about(self, **fields: Any) -> None:
+        """Fields of run.json."""
+        self.run.update({k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
+
+    def replicas(self, *nodes: str, partition: str = P) -> None:
+        """The replicas of a partition."""
+        self.run["partitions"][partition] = list(nodes)
+
+    def forget(self, *nodes: str) -> None:
+        """The dumps of these nodes are empty."""
+        for node in nodes:
+            self.logs[node].clear()
+
+    def drop(self, node: str, *numbers: int) -> None:
+        """Lines are missing in a dump; its head is line 0."""
+        for number in sorted(numbers, reverse=True):
+            del self.logs[node][number]
+
+    def edit(self, of: str, *numbers: int, **fields: Any) -> None:
+        """Lines of the dump of a node have other fields; by default all of its lines."""
+        lines = self.logs[of]
+        if "records" in fields:
+            fields["records"] = tuple(RecordRun(*run) for run in fields["records"])
+        for number in numbers or range(len(lines)):
+            lines[number] = msgspec.structs.replace(lines[number], **fields)
+
+    def edit_all(self, *numbers: int, **fields: Any) -> None:
+        """The same lines of all dumps have other fields."""
+        for node in NODES:
+            self.edit(node, *numbers, **fields)
+
+    def lose(self, *ops: int, end: bool = False) -> None:
+        """The history lacks operations, or only their completions."""
+        self.history = [
+            line for line in self.history if line.op not in ops or (end and line.type == "invoke")
+        ]
+
+    def exit(self, node: str, *, code: int, expected: bool, ms: float = 200, **more: Any) -> None:
+        """A line of exits.jsonl."""
+        t_us = int((STORM_MS + ms) * 1000)
+        self.exits.append({"node": node, "t_us": t_us, "code": code, "expected": expected, **more})
+
+    def scheduled(self, *faults: str, drawn: bool = False) -> None:
+        """The schedule has these kinds of faults."""
+        self.schedule |= {"drawn": drawn, "faults": [{"what": what} for what in faults]}
+
+    def script(self, *operations: tuple[str, str]) -> None:
+        """Clients do single operations only: what, and how each must end."""
+        steps = [{"what": what, "must": must} for what, must in operations]
+        self.schedule["workload"] = {"clients": 0, "consumers": 0, "operations": steps}
+
     # -- the verdict -----------------------------------------------------------------------------
 
     def write(self, folder: Path) -> Path:
@@ -287,7 +370,7 @@ class Story:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "run.json").write_text(json.dumps(self.run))
         (folder / "schedule.json").write_text(json.dumps(self.schedule))
-        (folder / "history.jsonl").write_bytes(b"".join(encode(op) for op in self._lines()))
+        (folder / "history.jsonl").write_bytes(b"".join(encode(op) for op in self.lines()))
         for name, lines in (("faults", self.faults), ("exits", self.exits)):
             (folder / f"{name}.jsonl").write_bytes(_lines(lines))
         for where in ("trace", "logs"):
@@ -303,9 +386,9 @@ class Story:
             (folder / name).write_bytes(data)
         return folder
 
-    def _lines(self) -> list[Op]:
+    def lines(self) -> list[Op]:
         """The history in the order of time; of one time, in the order told."""
-        return sorted(self.history, key=lambda op: op.t_us)
+        return self.history if self.as_told else sorted(self.history, key=lambda op: op.t_us)
 
     def check(self, folder: Path) -> RunResult:
         """Write the run folder and judge it in process."""

@@ -46,7 +46,7 @@ def package(tmp_path: Path, *names: str, sha256: str = "") -> Archive:
     return Archive("server", "1.2.3", sha256 or digest, "package/libs")
 
 
-def test_it_is_fetched_once(tmp_path: Path) -> None:
+def test_a_package_is_fetched_once(tmp_path: Path) -> None:
     archive = package(tmp_path, "package/libs/a.jar", "package/install.sh")
     assert folder_of(archive) is None
     folder = obtain(archive)

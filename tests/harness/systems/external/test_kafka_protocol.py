@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.systems import registry
-from harness.systems.adapter import Node
 from harness.systems.external.kafka_protocol import read_log, release_in
 from harness.systems.external.processes import ExternalProcesses, Launch
 from harness.systems.kafka import Kafka
-from harness.systems.kafka_kraft import KafkaKraft
 from node.formats.errors import UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support.waiting import until
@@ -97,36 +94,7 @@ def test_a_release_is_known_by_its_jar(tmp_path: Path) -> None:
     assert release_in(tmp_path) == "0.9.0.1"
 
 
-def test_a_node_of_kraft_is_formatted_once_and_then_started(tmp_path: Path) -> None:
-    home = tmp_path / "release"
-    (home / "libs").mkdir(parents=True)
-    (home / "libs" / "kafka_2.13-4.0.0.jar").touch()
-    system = registry.find("kafka_kraft", {"home": str(home)})
-    assert system.version() == "4.0.0"
-    adapter = KafkaKraft(system.settings)
-    nodes = []
-    for name, port in (("n1", 1), ("n2", 2), ("n3", 3)):
-        (tmp_path / name).mkdir()
-        ports = {"client": 1000 + port, "peer": 2000 + port}
-        dialed = {role: number + 5000 for role, number in ports.items()}
-        nodes.append(Node(name=name, folder=tmp_path / name, listens=ports, dialed=dialed))
-    shell, _, script = adapter.command(nodes[0], nodes[1:])
-    assert (shell, script.count("StorageTool"), script.count("exec ")) == ("sh", 1, 1)
-    lines = (tmp_path / "n1" / "server.properties").read_text().splitlines()
-    told = dict(line.split("=", 1) for line in lines)
-    assert told["listeners"] == "PLAINTEXT://127.0.0.1:1001,CONTROLLER://127.0.0.1:2001"
-    assert told["advertised.listeners"] == "PLAINTEXT://127.0.0.1:6001"
-    assert told["controller.quorum.voters"].split(",")[2] == "3@127.0.0.1:7003"
-    (tmp_path / "n1" / "logs").mkdir()
-    (tmp_path / "n1" / "logs" / "meta.properties").touch()
-    assert "StorageTool" not in " ".join(adapter.command(nodes[0], nodes[1:]))
-
-
-def test_a_release_that_nobody_named_is_one_sentence() -> None:
-    with pytest.raises(UsageError, match="--set home=DIR with the folder of a release"):
-        registry.find("kafka_kraft").version()
-
-
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("script", "expected"),
     [

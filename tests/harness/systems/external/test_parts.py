@@ -53,6 +53,19 @@ def started(tmp_path: Path, command: list[str], **ports: int) -> ExternalProcess
     return made
 
 
+def world_of(nodes: ExternalProcesses, disks: Any, tmp_path: Path) -> ExternalWorld:
+    """Return a world of one node, without links and clocks."""
+    return ExternalWorld(
+        nodes={"n1": Node("n1", tmp_path / "n1", {}, {})},
+        processes=nodes,
+        disks=disks,
+        links=None,
+        operate=lambda operation: None,
+        tracers=Tracers(tmp_path),
+        clocks=None,
+    )
+
+
 def said(tmp_path: Path, text: str) -> Callable[[], bool]:
     return lambda: text in (tmp_path / "n1.txt").read_text()
 
@@ -62,6 +75,7 @@ def ends(tmp_path: Path) -> list[tuple[str, int, bool]]:
     return [(e["by"], e["code"], e["expected"]) for e in map(json.loads, lines)]
 
 
+@pytest.mark.integration
 def test_a_kill_reaches_all_that_a_node_started(tmp_path: Path) -> None:
     nodes = started(tmp_path, ["sh", "-c", TREE])
     mark = f"{guardian.MARK}={nodes.mark}"
@@ -75,6 +89,7 @@ def test_a_kill_reaches_all_that_a_node_started(tmp_path: Path) -> None:
     assert ends(tmp_path) == [("kill", -signal.SIGKILL, True)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("script", "by", "expected"),
     [
@@ -94,6 +109,7 @@ def test_who_ended_a_node(tmp_path: Path, script: str, by: str, expected: bool) 
     assert nodes.last_lines("n1") == "last words"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("files", "excused"), [("*.log", True), ("*.absent", False)])
 def test_only_damage_that_was_done_excuses_a_node(
     tmp_path: Path, files: str, excused: bool
@@ -102,15 +118,7 @@ def test_only_damage_that_was_done_excuses_a_node(
     until(nodes.reap, "the end of n1")
     (tmp_path / "n1").mkdir()
     (tmp_path / "n1" / "a.log").write_text("x")
-    world = ExternalWorld(
-        nodes={"n1": Node("n1", tmp_path / "n1", {}, {})},
-        processes=nodes,
-        disks=UnsyncedFiles(()),
-        links=None,
-        operate=lambda operation: None,
-        tracers=Tracers(tmp_path),
-        clocks=None,
-    )
+    world = world_of(nodes, UnsyncedFiles(()), tmp_path)
     with contextlib.suppress(FloodmarkError):
         world.damage_disk("n1", DiskDamage("flip", files=files))
     world.start("n1")
@@ -142,6 +150,7 @@ def test_damage_excuses_to_the_end() -> None:
     assert [number for number in range(1, 6) if excuses.covers("n1", number)] == [3, 4, 5]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("what", "excused"), [("error", [True, False]), ("lying", [True, True]), ("slow", 2 * [False])]
 )
@@ -150,15 +159,7 @@ def test_a_node_is_excused_while_its_disk_fails(
 ) -> None:
     disks = UserDisks({"n1": tmp_path / "n1"}, tmp_path, Schedule(faults=()))
     nodes = started(tmp_path, ["sh", "-c", "exit 3"])
-    world = ExternalWorld(
-        nodes={"n1": Node("n1", tmp_path / "n1", {}, {})},
-        processes=nodes,
-        disks=disks,
-        links=None,
-        operate=lambda operation: None,
-        tracers=Tracers(tmp_path),
-        clocks=None,
-    )
+    world = world_of(nodes, disks, tmp_path)
     # No disk was started: it only remembers what is to be wrong with it.
     number = world.add_disk_fault("n1", DiskFails(what))
     until(nodes.reap, "the end of n1")
@@ -177,6 +178,7 @@ def shell(script: str) -> list[str]:
 ENDLESS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("turn", [1, -1])
 @pytest.mark.parametrize(
     ("script", "by", "code"),
@@ -199,6 +201,7 @@ def test_a_node_ends_when_any_of_its_processes_does(
     assert [(who, how) for who, how, _ in ends(tmp_path)] == [(by, code)]
 
 
+@pytest.mark.integration
 def test_all_processes_of_a_node_are_paused_and_stopped(tmp_path: Path) -> None:
     slow = "trap 'sleep 0.3; echo done; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     nodes = started(tmp_path, several.command_line([shell(ENDLESS), shell(slow)]))
@@ -219,6 +222,7 @@ def _stopped(nodes: ExternalProcesses) -> list[int]:
     return [pid for pid, state in states.items() if state.split()[0] == "T"]
 
 
+@pytest.mark.integration
 def test_a_program_that_is_missing_ends_a_node_of_several(tmp_path: Path) -> None:
     nodes = started(tmp_path, several.command_line([["no-such-program"], ["sleep", "1000"]]))
     until(nodes.reap)
@@ -227,6 +231,7 @@ def test_a_program_that_is_missing_ends_a_node_of_several(tmp_path: Path) -> Non
     assert "no-such-program: cannot be executed" in nodes.last_lines("n1")
 
 
+@pytest.mark.integration
 def test_a_node_that_does_not_stop_is_killed_and_a_finding(tmp_path: Path) -> None:
     nodes = started(tmp_path, ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"])
     until(said(tmp_path, "up"))
@@ -236,6 +241,7 @@ def test_a_node_that_does_not_stop_is_killed_and_a_finding(tmp_path: Path) -> No
     assert ends(tmp_path) == [("itself", -signal.SIGKILL, False)]
 
 
+@pytest.mark.integration
 def test_a_taken_port_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "PORT_TIMEOUT_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -254,14 +260,20 @@ sys.stdin.read()
 """
 
 
-def test_nothing_outlives_a_harness_that_is_killed(tmp_path: Path) -> None:
-    harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS, str(tmp_path)],
+def harness_of(code: str, tmp_path: Path) -> subprocess.Popen[str]:
+    """Start a process that starts nodes in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+@pytest.mark.integration
+def test_nothing_outlives_a_harness_that_is_killed(tmp_path: Path) -> None:
+    harness = harness_of(HARNESS, tmp_path)
     assert harness.stdout is not None
     mark = f"{guardian.MARK}={harness.stdout.readline().strip()}"
     until(lambda: len(guardian.marked(mark)) >= 3)
@@ -274,6 +286,7 @@ NAMELESS = "env -i sleep 1000 & echo up $$; "
 """A child whose environment says nothing, as of a server that writes its title over it."""
 
 
+@pytest.mark.integration
 def test_what_a_node_leaves_behind_when_it_ends_is_killed(tmp_path: Path) -> None:
     nodes = started(tmp_path, ["sh", "-c", f"{NAMELESS} exit 3"])
     until(said(tmp_path, "up"))
@@ -284,14 +297,9 @@ def test_what_a_node_leaves_behind_when_it_ends_is_killed(tmp_path: Path) -> Non
     assert ends(tmp_path) == [("itself", 3, False)]
 
 
+@pytest.mark.integration
 def test_children_without_a_mark_do_not_outlive_a_killed_harness(tmp_path: Path) -> None:
-    harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS.replace("TREE]", f"'{NAMELESS} wait']"), str(tmp_path)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    harness = harness_of(HARNESS.replace("TREE]", f"'{NAMELESS} wait']"), tmp_path)
     until(lambda: (tmp_path / "n1.txt").exists() and said(tmp_path, "up")())
     session = int((tmp_path / "n1.txt").read_text().split()[1])
     assert len(guardian.in_sessions({session})) == 2

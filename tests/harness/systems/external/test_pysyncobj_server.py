@@ -20,6 +20,8 @@ from node.formats.json_input import Unreadable
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.integration
+
 ADAPTER = PySyncObj({"files": "memory", "compact": "5000"})
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from harness.runs import storm
 from harness.runs.run_folder import RunDir
 from harness.systems import registry
 from harness.systems.external import cluster, logs
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support import trial_adapters
-from tests.support.disk_rig import needs_a_disk, why_impossible
+from tests.support.disk_rig import why_impossible
+from tests.support.patience import brief, patient, played
+from tests.support.running_harness import lines
 
 FILE = Path(trial_adapters.__file__)
 TRIAL = f"{trial_adapters.__name__}:Trial"
@@ -26,8 +27,8 @@ SHORT = "--partitions 1 --replication-factor 1 --time-limit 1 --faults none"
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
-        monkeypatch.setattr(storm, name, 0.0)
+    for patch in (brief, patient, played):
+        patch(monkeypatch)
 
 
 class Ran:
@@ -57,13 +58,14 @@ def schedule_of(what: str, **more: object) -> str:
     whole = {
         "floodmark_schedule": 1,
         "cluster": {"partitions": 1, "replication_factor": 1, "min_isr": 1},
-        "workload": {"batch": 1, "rate": 20, "seed": 1, "duration_ms": 4000},
+        "workload": {"batch": 1, "rate": 20, "seed": 1, "duration_ms": 100_000},
         "faults": [fault],
     }
     Path("schedule.json").write_text(json.dumps(whole))
     return "schedule.json"
 
 
+@pytest.mark.integration
 def test_a_file_with_an_adapter_is_stormed(capsys: pytest.CaptureFixture[str]) -> None:
     place = f"{FILE}:Trial"
     schedule = schedule_of("kill")
@@ -82,13 +84,14 @@ def test_a_file_with_an_adapter_is_stormed(capsys: pytest.CaptureFixture[str]) -
     assert ran.info["promise"]["disks_kept"]
     assert f"--system-file {place} --set speed=slow --schedule" in ran.info["replay"]
     # One node has the log; it was killed and came back. The others have none.
-    kept = [json.loads(line) for line in (ran.folder / "logs/n1.jsonl").open()]
+    kept = lines(ran.folder / "logs/n1.jsonl")
     assert sum(line["count"] for line in kept) >= trial_adapters.ENOUGH
     assert (ran.folder / "logs/n2.jsonl").read_text().count("\n") == 1
-    exits = [json.loads(line) for line in (ran.folder / "exits.jsonl").open()]
+    exits = lines(ran.folder / "exits.jsonl")
     assert [one["by"] for one in exits] == ["kill", "stop", "stop", "stop"]
 
 
+@pytest.mark.integration
 def test_voters_start_first_and_stop_last_and_faults_reach_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -96,7 +99,7 @@ def test_voters_start_first_and_stop_last_and_faults_reach_them(
     ran = run(capsys, "--system", system, "--schedule", schedule)
     assert (ran.result["verdict"], ran.code) == ("valid", 0), ran.result["sentence"]
     assert ran.info["voters"] == ["v1"]
-    exits = [json.loads(line) for line in (ran.folder / "exits.jsonl").open()]
+    exits = lines(ran.folder / "exits.jsonl")
     ended = [(one["node"], one["by"]) for one in exits]
     assert ended == [("v1", "kill"), *((f"n{i}", "stop") for i in (1, 2, 3)), ("v1", "stop")]
     # It has neither clients nor a log, and nobody asks it who leads.
@@ -104,6 +107,7 @@ def test_voters_start_first_and_stop_last_and_faults_reach_them(
     assert ran.info["problems"] == []
 
 
+@pytest.mark.integration
 def test_nodes_know_voters_and_what_is_kept_open_is_closed(tmp_path: Path) -> None:
     system = registry.find(TRIAL.replace("Trial", "WithVoter"))
     spec = system.complete(Cluster(partitions=1, replication_factor=1, min_isr=1))
@@ -121,6 +125,7 @@ def test_nodes_know_voters_and_what_is_kept_open_is_closed(tmp_path: Path) -> No
     assert not (data / "n1/open").exists()
 
 
+@pytest.mark.integration
 def test_a_power_cut_takes_what_was_appended_and_says_what_it_assumes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -134,27 +139,29 @@ def test_a_power_cut_takes_what_was_appended_and_says_what_it_assumes(
     assert (ran.info["system"]["links"], ran.info["system"]["disk"]) == ("none", "declared")
     # Where there can be a disk in user space, that would be the usual one.
     assert ("--disk declared" in ran.info["replay"]) == (why_impossible() == "")
-    lines = [json.loads(line) for line in (ran.folder / "faults.jsonl").open()]
-    cut = next(line for line in lines if line["what"] == "power-cut")
+    faults = lines(ran.folder / "faults.jsonl")
+    cut = next(line for line in faults if line["what"] == "power-cut")
     assert "n1 kept 0 of " in cut["detail"]
     assert "(assumed: what was appended to *.log since the storm began" in cut["detail"]
 
 
-@needs_a_disk
+@pytest.mark.integration
+@pytest.mark.needs("fuse")
 def test_a_disk_in_user_space_loses_what_was_not_synced(capsys: pytest.CaptureFixture[str]) -> None:
     ran = run(capsys, "--system", TRIAL, "--schedule", schedule_of("power-cut", keep_percent=0))
     assert (ran.result["verdict"], ran.code) == ("invalid", 1), ran.result["sentence"]
     assert "gone everywhere" in ran.result["sentence"]
     assert ran.info["system"]["disk"] == "user-space"
     assert "--disk" not in ran.info["replay"]
-    lines = [json.loads(line) for line in (ran.folder / "faults.jsonl").open()]
-    cut = next(line for line in lines if line["what"] == "power-cut")
+    faults = lines(ran.folder / "faults.jsonl")
+    cut = next(line for line in faults if line["what"] == "power-cut")
     assert cut["detail"].startswith("n1 kept 0 of ")
     assert cut["detail"].endswith(" unsynced bytes")
     assert sorted(path.name for path in (ran.folder / "data").iterdir()) == ["n1", "n2", "n3"]
 
 
-@needs_a_disk
+@pytest.mark.integration
+@pytest.mark.needs("fuse")
 @pytest.mark.parametrize(("system", "verdict"), [("Trial", "valid"), ("SurvivesDamage", "invalid")])
 def test_what_damage_costs_is_allowed_where_the_promise_does_not_cover_it(
     capsys: pytest.CaptureFixture[str], system: str, verdict: str
@@ -170,12 +177,13 @@ def test_what_damage_costs_is_allowed_where_the_promise_does_not_cover_it(
     assert allowed == {beyond if verdict == "valid" else ""}
 
 
-@needs_a_disk
+@pytest.mark.integration
+@pytest.mark.needs("fuse")
 def test_a_node_that_cannot_write_is_not_blamed(capsys: pytest.CaptureFixture[str]) -> None:
     ran = run(capsys, "--system", TRIAL, "--schedule", schedule_of("disk-full"))
     assert ran.result["verdict"] == "valid", ran.result["sentence"]
-    lines = [json.loads(line) for line in (ran.folder / "faults.jsonl").open()]
-    effect = next(line for line in lines if line["action"] == "effect")
+    faults = lines(ran.folder / "faults.jsonl")
+    effect = next(line for line in faults if line["action"] == "effect")
     assert effect["writes"] > 0
 
 
@@ -238,6 +246,7 @@ def test_what_a_system_does_not_have_is_one_sentence(
     assert not ran.info
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
@@ -258,21 +267,28 @@ def test_a_cluster_that_does_not_come_up_leaves_its_folder(
     assert sentence in ran.info["problems"][0]["sentence"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
-    ("broken", "sentence"),
+    ("broken", "recovers", "sentence"),
     [
-        ("connect", "connect of the adapter last raised KeyError: 'connect is broken'"),
-        ("send", "send of the adapter last raised KeyError: 'send is broken'"),
-        ("offset", "send returned -7, which is no offset"),
-        ("read", "read of the adapter last raised KeyError: 'read is broken'"),
-        ("dump", "the log of log-0 on n1 could not be read: KeyError: 'dump is broken'"),
-        ("dump hangs", "dump took more than 1 s for n1"),
-        ("dump denies", "no node has a log of log-0: dump returned None for each"),
+        ("connect", False, "connect of the adapter last raised KeyError: 'connect is broken'"),
+        ("send", False, "send of the adapter last raised KeyError: 'send is broken'"),
+        ("offset", False, "send returned -7, which is no offset"),
+        ("read", False, "read of the adapter last raised KeyError: 'read is broken'"),
+        ("dump", True, "the log of log-0 on n1 could not be read: KeyError: 'dump is broken'"),
+        ("dump hangs", True, "dump took more than 1 s for n1"),
+        ("dump denies", True, "no node has a log of log-0: dump returned None for each"),
     ],
 )
 def test_an_adapter_that_raises_makes_the_run_unknown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broken: str, sentence: str
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+    recovers: bool,
+    sentence: str,
 ) -> None:
+    if not recovers:
+        patient(monkeypatch, recovery_ms=500)
     if broken == "dump hangs":
         monkeypatch.setattr(logs, "NODE_TIMEOUT_S", 1.0)
     ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", *SHORT.split())
@@ -280,6 +296,7 @@ def test_an_adapter_that_raises_makes_the_run_unknown(
     assert sentence in " ".join(each["sentence"] for each in ran.info["problems"])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "broken",
     [
@@ -293,10 +310,8 @@ def test_no_verdict_depends_on_the_probe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     monkeypatch.setattr(cluster, "IN_SYNC_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(trial_adapters.Trial, "failover_ms", 100)
-    monkeypatch.setattr("harness.systems.external.system.LEAST_RECOVERY_MS", 500)
-    # In so short a recovery a fifth of the time is soon waited.
-    monkeypatch.setattr("harness.runs.processor_wait.MOST_SHARE", 1.0)
+    # Of replicas whose probe says nothing it cannot be told whether they are in sync again.
+    monkeypatch.setattr(cluster.ExternalCluster, "tells_in_sync", False)
     ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", *SHORT.split())
     assert (ran.result["verdict"], ran.code) == ("valid", 0), ran.result["sentence"]
     assert ran.info["partitions"] == {"log-0": ["n1"]}, "as the dump says"

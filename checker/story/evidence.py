@@ -1,0 +1,236 @@
+"""The evidence that a story rests on, from a run folder or from a run in memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from checker.evidence.run_meta import RunMeta
+from checker.ingest.lines import Problems, readable_lines
+from checker.ingest.read_head import read_meta
+from harness.formats.history import LogRun, Op
+from harness.formats.process_exits import Exit
+from harness.formats.run_info import Promise
+from nemesis.faults import KINDS
+from nemesis.faults.kind import FaultKind
+from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
+from node.formats import trace
+from node.formats.event_text import Event, parse
+
+DAMAGES: Final = frozenset(
+    {"bit-flip", "torn-write", "old-copy", "disk-emptied", "lying-fsync", "read-error"}
+)
+MOST_HISTORY_BYTES: Final = 1 << 30
+"""Of a longer history no operations are read: the traces tell enough."""
+
+
+@dataclass(frozen=True)
+class ActiveFault:
+    """A fault that was injected: when, on which nodes, and until when (`ended` says whether it
+    ended by itself or by the heal; else until the run ended)."""
+
+    number: int
+    what: str
+    nodes: tuple[str, ...]
+    from_us: int
+    until_us: int
+    ended: bool
+    on: str = ""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has a beginning and an end."""
+        return self.until_us > self.from_us
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An acknowledged send: its first value, the offset it was given and when."""
+
+    t_us: int
+    invoked_us: int
+    op: int
+    client: str
+    value: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True)
+class RecordsRead:
+    """Records that a client read: as a run of offsets and values that rise together."""
+
+    t_us: int
+    op: int
+    client: str
+    node: str
+    offset: int
+    value: int
+    count: int
+    final: bool
+
+
+@dataclass(frozen=True)
+class PartitionEvidence:
+    """What is known of one partition of a run."""
+
+    partition: str
+    events: tuple[Event, ...] = ()
+    faults: tuple[ActiveFault, ...] = ()
+    exits: tuple[Exit, ...] = ()
+    sent: tuple[Sent, ...] = ()
+    seen: tuple[RecordsRead, ...] = ()
+    logs: Mapping[str, tuple[LogRun, ...]] = field(default_factory=dict)
+    promise: Promise = field(default_factory=Promise)
+    heal_us: int = 0
+    end_us: int = 0
+
+    @property
+    def damaged(self) -> dict[str, int]:
+        """The nodes whose disks a fault damaged, and since when."""
+        found: dict[str, int] = {}
+        for f in self.faults:
+            for node in f.nodes if f.what in DAMAGES else ():
+                found.setdefault(node, f.from_us)
+        return found
+
+
+def of(
+    partition: str,
+    *,
+    events: Iterable[Mapping[str, Any]],
+    faults: Iterable[FaultLine],
+    exits: Iterable[Exit],
+    ops: Iterable[Op],
+    logs: Mapping[str, Iterable[LogRun]],
+    promise: Promise,
+    heal_us: int = 0,
+    end_us: int = 0,
+) -> PartitionEvidence:
+    """The evidence of a partition from lines in memory. Events of other partitions, and lines that
+    are no events, are left out."""
+    kept = []
+    for line in events:
+        if line.get("partition", partition) == partition:
+            with contextlib.suppress(msgspec.ValidationError):
+                kept.append(parse(line))
+    kept.sort(key=lambda e: e.t_us)
+    ended = tuple(exits)
+    sent, seen = _operations(partition, ops)
+    last = max([end_us, *(e.t_us for e in kept[-1:]), *(s.t_us for s in sent[-1:])], default=0)
+    return PartitionEvidence(
+        partition=partition,
+        events=tuple(kept),
+        faults=tuple(active(faults, kept, last)),
+        exits=ended,
+        sent=sent,
+        seen=seen,
+        logs={
+            node: tuple(run for run in runs if run.partition == partition and run.count)
+            for node, runs in logs.items()
+        },
+        promise=promise,
+        heal_us=heal_us,
+        end_us=last,
+    )
+
+
+def read(folder: Path, partition: str) -> PartitionEvidence:
+    """The evidence of a partition from a run folder; lines that cannot be read are left out."""
+    meta = read_meta(folder, Problems())
+    history = folder / "history.jsonl"
+    with_history = history.exists() and history.stat().st_size <= MOST_HISTORY_BYTES
+    needle = (partition.encode(),)
+    return of(
+        partition,
+        events=() if meta.is_undeclared("trace") else _trace(folder, partition),
+        faults=readable_lines(folder / "faults.jsonl", FaultLine),
+        exits=readable_lines(folder / "exits.jsonl", Exit),
+        ops=readable_lines(history, Op, needle) if with_history else (),
+        logs={} if meta.is_undeclared("logs") else _logs(folder, needle),
+        promise=meta.promise,
+        heal_us=meta.phases.heal_us,
+        end_us=_end(meta),
+    )
+
+
+def _end(meta: RunMeta) -> int:
+    """When the storm's clients and brokers were about to be stopped."""
+    return meta.phases.final_us or meta.phases.end_us
+
+
+def _trace(folder: Path, partition: str) -> Iterator[dict[str, Any]]:
+    needles = (partition.encode(), b'"started"', b'"broker"')
+    for file in sorted((folder / "trace").glob("*.jsonl")):
+        yield from readable_lines(file, dict[str, Any], needles)
+
+
+def _logs(folder: Path, needles: tuple[bytes, ...]) -> dict[str, list[LogRun]]:
+    return {
+        file.stem: list(readable_lines(file, LogRun, needles))
+        for file in sorted((folder / "logs").glob("*.jsonl"))
+    }
+
+
+def _operations(
+    partition: str, ops: Iterable[Op]
+) -> tuple[tuple[Sent, ...], tuple[RecordsRead, ...]]:
+    """The acknowledged sends and the reads of a partition, by time."""
+    invoked: dict[int, int] = {}
+    sent, seen = [], []
+    for op in ops:
+        if op.type == "invoke":
+            invoked[op.op] = op.t_us
+            continue
+        for s in op.sends if op.type == "ok" else ():
+            if s.partition == partition and s.offset >= 0:
+                begun = invoked.get(op.op, op.t_us)
+                sent.append(Sent(op.t_us, begun, op.op, op.client, s.value, s.offset, s.count))
+        for read in op.reads:
+            if read.partition == partition:
+                seen += [
+                    RecordsRead(
+                        *(op.t_us, op.op, op.client, read.node),
+                        *(run.offset, run.value, run.count, op.final),
+                    )
+                    for run in read.records
+                ]
+    return tuple(sorted(sent, key=lambda s: s.t_us)), tuple(sorted(seen, key=lambda s: s.t_us))
+
+
+def active(
+    lines: Iterable[FaultLine], events: Iterable[Event], last_us: int
+) -> Iterator[ActiveFault]:
+    """The faults that were injected, with their ends, in the order in which they began."""
+    ends: dict[int, int] = {}
+    all_us = last_us
+    begun = []
+    for line in lines:
+        if line.action == "heal" and line.fault == FINAL_HEAL:
+            all_us = min(all_us, line.t_us) if all_us else line.t_us
+        elif line.action == "heal":
+            ends.setdefault(line.fault, line.t_us)
+        elif line.action == "inject":
+            begun.append(line)
+    starts = [e for e in events if e.event == trace.STARTED]
+    for line in sorted(begun, key=lambda line: line.t_us):
+        until = ends.get(line.fault, max(all_us, line.t_us))
+        back = [e.t_us for e in starts if e.node in line.nodes and line.t_us < e.t_us <= until]
+        kind = KINDS.get(line.what, FaultKind)
+        if kind.ends_process and back and len({*back}) >= len(line.nodes):
+            until = max(back)
+        lasting = line.fault in ends or kind.lasts
+        yield ActiveFault(
+            number=line.fault,
+            what=line.what,
+            nodes=line.nodes,
+            from_us=line.t_us,
+            until_us=until if lasting else line.t_us,
+            ended=line.fault in ends or until < last_us,
+            on=line.on,
+        )

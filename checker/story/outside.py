@@ -1,0 +1,359 @@
+"""What clients, exits and the logs at the end say, for systems with and without traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from checker.checks.findings import listing
+from checker.formats.anomalies import LIVENESS
+from checker.formats.story import Span, Story, StoryStep
+from checker.formats.verdict import Anomaly
+from checker.story.evidence import ActiveFault, PartitionEvidence, RecordsRead, Sent
+from checker.story.fault_steps import fault_name, fault_step
+from checker.story.record import RecordLife
+from checker.story.replica_logs import ReplicaLogs
+from checker.story.rules import BrokenRule
+from checker.story.spans import spans
+from harness.formats.history import show_value
+from nemesis.faults import KINDS
+from nemesis.faults.kind import FaultKind
+from node.formats import trace
+from node.formats.event_text import EXIT, Event
+
+MOST_READ: Final = 300_000
+"""Records of reads that are compared one by one."""
+READ: Final = "read"
+_CLOSE_US: Final = 5_000
+"""Client and broker look at one clock at slightly different moments."""
+
+
+def broken_by_clients(known: PartitionEvidence) -> list[BrokenRule]:
+    """The rules whose breaking clients, exits or logs show."""
+    found = [*_crashes(known), *_appended_twice(known), *_wrong_duplicates(known)]
+    found += _after_failed_sync(known)
+    if sum(s.count for s in known.seen) <= MOST_READ:
+        found += [*_reads_above(known), *_reads_changed(known)]
+    return found
+
+
+def _crashes(known: PartitionEvidence) -> Iterator[BrokenRule]:
+    for x in known.exits:
+        if not x.expected:
+            event = Event(EXIT, t_us=x.t_us, node=x.node, reason=f"code {x.code}")
+            yield BrokenRule(event, "process-lives", "")
+
+
+def _reads_above(known: PartitionEvidence) -> Iterator[BrokenRule]:
+    """Reads beyond what any leader had called committed by then."""
+    if not known.promise.committed_stays:
+        return
+    moves = [e for e in known.events if e.event == trace.HW and e.role == "leader"]
+    if not moves:
+        return
+    at, hw = 0, 0
+    for seen in known.seen:
+        while at < len(moves) and moves[at].t_us <= seen.t_us:
+            hw = max(hw, moves[at].hw)
+            at += 1
+        end = seen.offset + seen.count
+        if end > hw and not seen.final:
+            event = Event(READ, t_us=seen.t_us, node=seen.client)
+            why = f": {_read(seen, end - 1)}, although {hw} is committed"
+            yield BrokenRule(event, "read-above-hw", why, max(hw, seen.offset), end)
+
+
+def _reads_changed(known: PartitionEvidence) -> Iterator[BrokenRule]:
+    """Reads of another value than the one that was read there first."""
+    if not known.promise.committed_stays:
+        return
+    first: dict[int, int] = {}
+    for seen in known.seen:
+        for k in range(seen.count):
+            offset, value = seen.offset + k, seen.value + k if seen.value >= 0 else seen.value
+            if first.setdefault(offset, value) == value:
+                continue
+            event = Event(READ, t_us=seen.t_us, node=seen.client)
+            rule = "damage-unnoticed" if value < 0 or seen.node in known.damaged else "read-changed"
+            was = show_value(first[offset])
+            why = f": {_read(seen, offset)}, where value {was} was read before"
+            yield BrokenRule(event, rule, why, offset, offset + 1)
+
+
+def _appended_twice(known: PartitionEvidence) -> Iterator[BrokenRule]:
+    """Leaders' appends of values that the same log has at a lower offset."""
+    if not known.promise.idempotent:
+        return
+    again: dict[int, int] = {}
+    for runs in known.logs.values():
+        place: dict[int, int] = {}
+        for run in runs:
+            for r in run.records:
+                for k in range(r.count):
+                    before = place.setdefault(r.value + k, r.offset + k)
+                    if before != r.offset + k:
+                        again[r.offset + k] = before
+    appends = [e for e in known.events if e.event == trace.APPEND and e.role == "leader"]
+    for e in appends:
+        twice = [o for o in sorted(again) if e.base_offset <= o < e.leo]
+        if twice:
+            why = f", with what stands at offset {again[twice[0]]} already"
+            yield BrokenRule(e, "appended-twice", why)
+
+
+def _after_failed_sync(known: PartitionEvidence) -> Iterator[BrokenRule]:
+    """High watermarks of leaders over records that they wrote while their disk could not sync."""
+    if known.promise.flush != "sync":
+        return
+    for f in known.faults:
+        if f.what != "fsync-error":
+            continue
+        inside = [e for e in known.events if e.node in f.nodes and f.from_us < e.t_us <= f.until_us]
+        wrote = [e for e in inside if e.event == trace.APPEND and e.role == "leader"]
+        moves = [e for e in inside if e.event == trace.HW and e.role == "leader"]
+        for e in moves:
+            own = [w for w in wrote if w.base_offset < e.hw <= w.leo and w.node == e.node]
+            if own:
+                why = ", although its disk could not sync them"
+                yield BrokenRule(e, "synced-after-error", why, own[0].base_offset, own[0].leo)
+
+
+def _wrong_duplicates(known: PartitionEvidence) -> Iterator[BrokenRule]:
+    """Duplicates that leaders knew by an offset where the log has another record."""
+    held = {
+        r.offset + k: r.value + k
+        for runs in known.logs.values()
+        for run in runs
+        for r in run.records
+        for k in range(r.count)
+    }
+    for e in known.events:
+        if e.event != trace.DUPLICATE:
+            continue
+        from_us = e.t_us - _CLOSE_US
+        answered = (s for s in known.sent if s.offset == e.base_offset and s.t_us >= from_us)
+        s = next((s for s in answered if held.get(s.offset, s.value) != s.value), None)
+        if s is not None:
+            why = f", although value {show_value(held[s.offset])} stands there"
+            yield BrokenRule(e, "duplicate-not-in-log", why, e.base_offset, e.leo)
+
+
+def _read(seen: RecordsRead, offset: int) -> str:
+    value = seen.value + offset - seen.offset if seen.value >= 0 else seen.value
+    shown = f"value {show_value(value)}" if value >= 0 else "a damaged record"
+    whence = f" from {seen.node}" if seen.node else ""
+    return f"{seen.client} reads {shown} at offset {offset}{whence}"
+
+
+def last_reads(
+    known: PartitionEvidence, finding: Anomaly, life: RecordLife | None
+) -> list[tuple[StoryStep, bool]]:
+    """The first read of the record, and the first of another record in its place."""
+    if life is None or life.acknowledged is None:
+        return []
+    at = life.offset
+    own = next(
+        (s.value + at - s.offset for s in known.sent if s.offset <= at < s.offset + s.count), -1
+    )
+    return [(step, False) for step in _reads_at(known, at, own)] if own >= 0 else []
+
+
+def _reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]:
+    shown: set[bool] = set()
+    for seen in known.seen:
+        if not seen.offset <= at < seen.offset + seen.count:
+            continue
+        is_own = seen.value + at - seen.offset == own
+        if is_own in shown:
+            continue
+        shown.add(is_own)
+        text = f"{_read(seen, at)}{'' if is_own else ': another record'}."
+        yield StoryStep(t_us=seen.t_us, text=text, kind=READ, node=seen.node)
+
+
+def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[StoryStep, bool]]:
+    """Steps of a finding that is about no record: the last acknowledgement, and how it ended."""
+    made: list[StoryStep] = []
+    before = [s for s in known.sent if s.t_us <= finding.t_us]
+    if finding.property == LIVENESS and before:
+        made.append(_sent(before[-1], before[-1].offset, ": the last one"))
+    if finding.name == "no-progress" and finding.t_us >= 0 and known.sent:
+        text = "No send is acknowledged from here to the end of the run."
+        made.append(StoryStep(t_us=max(finding.t_us, known.sent[-1].t_us), text=text, kind="log"))
+    if finding.name == "not-converged":
+        logs = ReplicaLogs()
+        for e in known.events:
+            if e.event == trace.APPEND:
+                logs.append(e)
+            else:
+                logs.observe(e)
+        ends = ", ".join(f"{n} at {log.leo}" for n, log in sorted(logs.logs.items()))
+        text = f"The logs end with {ends}."
+        made.append(StoryStep(t_us=finding.t_us, text=text, kind="log", rule="not-converged"))
+    return [(step, False) for step in made]
+
+
+def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:
+    value = show_value(s.value + offset - s.offset)
+    text = f"{s.client}'s send of value {value} is acknowledged at offset {offset}{more}."
+    return StoryStep(t_us=s.t_us, text=text, kind="send", node=s.client)
+
+
+def build(known: PartitionEvidence, finding: Anomaly) -> Story:
+    """Build the story of a finding of a system that leaves no traces."""
+    own = _own(known, finding)
+    at = finding.offset
+    steps = [*_crashed(known), *_named(known)]
+    if own is not None:
+        value = own.value + at - own.offset
+        leader = _leader_at(known, own.t_us)
+        steps.append(_sent(own, at, f" while {leader} leads" if leader else ""))
+        again = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
+        if again:
+            other = _sent(again[0], at, ": the offset is given again")
+            steps.append(_broken(other, "overwritten"))
+        steps += [_marked(s) for s in _reads_at(known, at, value)]
+        steps += _held_at_end(known, at, value)
+    else:
+        steps += [step for step, _ in without_record(known, finding)]
+    steps.sort(key=lambda s: s.t_us)
+    if own is not None:
+        steps = [s for s in steps if s.t_us >= own.t_us - 1_000_000]
+    return _with_cause(known, finding, own, steps)
+
+
+def _with_cause(
+    known: PartitionEvidence, finding: Anomaly, own: Sent | None, steps: list[StoryStep]
+) -> Story:
+    first_us = own.t_us if own is not None else min((s.t_us for s in steps), default=0)
+    gone = next((s for s in steps if s.breaks), None)
+    last_us = gone.t_us if gone is not None else max((s.t_us for s in steps), default=0)
+    last_us = last_us or max(finding.t_us, known.heal_us)
+    active = [f for f in known.faults if f.from_us <= last_us and f.until_us >= first_us]
+    active = active or [f for f in known.faults if f.from_us <= last_us]
+    cause = _cause(active, own is not None)
+    faults = {f.number: fault_step(f) for f in active}
+    ends = [
+        StoryStep(
+            t_us=f.until_us, text=f"Fault ends: {fault_name(f, role=False)}.", kind="fault-end"
+        )
+        for f in active
+        if f.lasts and f.ended and f.until_us <= last_us
+    ]
+    told = sorted([*steps, *faults.values(), *ends], key=lambda s: (s.t_us, s.kind != "fault"))
+    crashed = next((s for s in told if s.rule), None)
+    marked = crashed or (faults[cause.number] if cause is not None else None)
+    window = (told[0].t_us, told[-1].t_us) if told else (0, 0)
+    return Story(
+        about=finding.name,
+        property=finding.property,
+        partition=finding.partition,
+        offset=finding.offset if own is not None else -1,
+        value=own.value + finding.offset - own.offset if own is not None else -1,
+        client=own.client if own is not None else "",
+        acknowledged_us=own.t_us if own is not None else -1,
+        cause=next((i for i, s in enumerate(told) if s is marked), -1),
+        loss=next((i for i, s in enumerate(told) if s is gone), -1),
+        loss_us=gone.t_us if gone is not None else finding.t_us,
+        traced=False,
+        steps=tuple(told),
+        spans=(*_life(own, gone, window), *spans(known, None, window)),
+    )
+
+
+def _life(own: Sent | None, gone: StoryStep | None, window: tuple[int, int]) -> list[Span]:
+    """How long the record was there, as far as clients could see: a row of its own."""
+    if own is None:
+        return []
+    until = gone.t_us if gone is not None else window[1]
+    made = [Span(lane="holds", who="record", from_us=own.t_us, until_us=max(until, own.t_us))]
+    if gone is not None and gone.breaks != "gone":
+        made.append(Span(lane="other", who="record", from_us=until, until_us=max(until, window[1])))
+    return made
+
+
+def _cause(active: list[ActiveFault], lost: bool) -> ActiveFault | None:
+    """The fault that did it: of a loss one that took what a disk had not synced, else the last that
+    began."""
+    if lost:
+        disks = [f for f in active if KINDS.get(f.what, FaultKind).loss]
+        leaders = [f for f in active if f.on.startswith("leader")]
+        if disks or leaders:
+            return (disks or leaders)[-1]
+    return active[-1] if active else None
+
+
+def _covers(s: Sent, offset: int) -> bool:
+    return s.offset <= offset < s.offset + s.count
+
+
+def _own(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
+    """The acknowledged send of the record: that of the finding's witness, else the first there."""
+    if finding.offset < 0:
+        return None
+    here = [s for s in known.sent if _covers(s, finding.offset)]
+    ops = {w.op for w in finding.witnesses}
+    values = {w.value for w in finding.witnesses if w.offset == finding.offset}
+    named = [s for s in here if s.op in ops or s.value + finding.offset - s.offset in values]
+    return next(iter([*named, *here]), None)
+
+
+def _broken(step: StoryStep, breaks: str) -> StoryStep:
+    return StoryStep(t_us=step.t_us, text=step.text, kind=step.kind, node=step.node, breaks=breaks)
+
+
+def _marked(step: StoryStep) -> StoryStep:
+    """A read of another record shows that the record is gone."""
+    return _broken(step, "read-other") if step.text.endswith("another record.") else step
+
+
+def _crashed(known: PartitionEvidence) -> Iterator[StoryStep]:
+    for x in known.exits:
+        if not x.expected:
+            text = f"{x.node} exits by itself with code {x.code}."
+            yield StoryStep(t_us=x.t_us, text=text, kind=EXIT, node=x.node, rule="process-lives")
+
+
+def _named(known: PartitionEvidence) -> Iterator[StoryStep]:
+    """Changes of the leader, as the nodes name it when they are asked."""
+    before = ""
+    for e in known.events:
+        if e.event == trace.PARTITION and e.leader and e.leader != before:
+            before = e.leader
+            yield StoryStep(
+                t_us=e.t_us, text=f"{e.leader} leads.", kind=trace.PARTITION, node=e.leader
+            )
+
+
+def _leader_at(known: PartitionEvidence, t_us: int) -> str:
+    named = [e.leader for e in known.events if e.event == trace.PARTITION and e.t_us <= t_us]
+    return (named[-1] or "") if named else ""
+
+
+def _held_at_end(known: PartitionEvidence, at: int, value: int) -> list[StoryStep]:
+    """What stands at the offset on each node in the end."""
+    own: list[str] = []
+    other: list[str] = []
+    none: list[str] = []
+    for node, runs in sorted(known.logs.items()):
+        found = {
+            r.value + at - r.offset
+            for run in runs
+            for r in run.records
+            if r.offset <= at < r.offset + r.count
+        }
+        (none if not found else own if value in found else other).append(node)
+    parts = [
+        f"{listing(nodes)} {verb if len(nodes) == 1 else plural} {what}"
+        for nodes, verb, plural, what in (
+            (own, "holds", "hold", "the record"),
+            (other, "holds", "hold", "another record there"),
+            (none, "has", "have", "nothing there"),
+        )
+        if nodes
+    ]
+    if not parts:
+        return []
+    text = f"In the end {'; '.join(parts)}."
+    gone = "" if own else "gone"
+    return [StoryStep(t_us=known.end_us, text=text, kind="log", breaks=gone)]

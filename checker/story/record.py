@@ -1,0 +1,236 @@
+"""The life of one record: who appended, copied, committed, acknowledged and lost it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from checker.checks.findings import listing
+from checker.story.replica_logs import LogBatch, ReplicaLogs
+from node.formats import trace
+from node.formats.event_text import Event
+
+CAME_BACK_WITHOUT: Final = "came-back-without"
+"""A leader lost a record that was not on disk, and leads on in its epoch."""
+
+
+class RecordMoment(NamedTuple):
+    """What an event meant for the record: `more` continues the sentence of the event, `breaks` is
+    as in `checker.formats.story.StoryStep`, `minor` marks what a short story leaves out."""
+
+    event: Event
+    more: str = ""
+    breaks: str = ""
+    minor: bool = False
+
+
+class HeldSpan(NamedTuple):
+    """`node` had a batch at the offset from `from_us` to `until_us`; `own`: with the record."""
+
+    node: str
+    own: bool
+    from_us: int
+    until_us: int
+
+
+def counts(ack: Event, acks: int) -> bool:
+    """Whether an acknowledgement is one of those that a run with `acks` promises to keep."""
+    return ack.acks is None or acks != -1 or ack.acks == -1
+
+
+def record_at(events: Iterable[Event], offset: int, acks: int = -1) -> LogBatch | None:
+    """The batch with the record at `offset` that a story is about: the first that was acknowledged,
+    else the first that a leader called committed, else the first that a leader appended."""
+    logs = ReplicaLogs()
+    committed: LogBatch | None = None
+    appended: LogBatch | None = None
+    for e in events:
+        if e.event == trace.APPEND:
+            logs.append(e)
+            if appended is None and e.role == "leader":
+                appended = logs.logs[e.node].at(offset)
+        elif e.event in (trace.TRUNCATED, trace.ROLE, trace.DELETED):
+            logs.observe(e)
+        elif e.event == trace.ACK and e.base_offset <= offset < e.leo and counts(e, acks):
+            found = logs.logs[e.node].at(offset)
+            if found is not None:
+                return found
+        elif e.event == trace.HW and e.role == "leader" and e.hw > offset and committed is None:
+            committed = logs.logs[e.node].at(offset)
+    return committed or appended
+
+
+@dataclass
+class RecordLife:
+    """Follows `record`, which stands at `offset`, event by event.
+
+    A step breaks something once the record must be kept: it is acknowledged or, if a client has
+    read it by `read_us`, committed.
+    """
+
+    offset: int
+    record: LogBatch
+    read_us: int | None = None
+    acks: int = -1
+    moments: list[RecordMoment] = field(default_factory=list)
+    held: list[HeldSpan] = field(default_factory=list)
+    acknowledged: Event | None = None
+    first_us: int = -1
+    _logs: ReplicaLogs = field(default_factory=ReplicaLogs)
+    _since: dict[str, tuple[LogBatch, int]] = field(default_factory=dict)
+    _committed: set[str] = field(default_factory=set)
+    _required: bool = False
+    _newest: tuple[int, str] = (-1, "")
+    _decided: tuple[str | None, tuple[str, ...]] = ("", ())
+
+    def follow(self, events: Sequence[Event]) -> None:
+        """Take all events, in order of time."""
+        for e in events:
+            self._observe(e)
+        last_us = events[-1].t_us if events else 0
+        for node in list(self._since):
+            self._hold(node, last_us)
+
+    def _observe(self, e: Event) -> None:
+        if self.read_us is not None and e.t_us > self.read_us and self.holders:
+            self._required = True  # read before a leader called it committed
+        match e.event:
+            case trace.STARTED if e.incarnation > 1 and self.first_us >= 0:
+                self._say(e)
+            case trace.APPEND:
+                self._append(e)
+            case trace.ACK if e.base_offset <= self.offset < e.leo:
+                self._ack(e)
+            case trace.HW:
+                self._hw(e)
+            case trace.TRUNCATED:
+                self._truncated(e)
+            case trace.DELETED:
+                self._logs.observe(e)
+                self._settle(e)
+            case trace.ROLE:
+                self._role(e)
+            case trace.PARTITION:
+                self._elected(e)
+
+    @property
+    def holders(self) -> list[str]:
+        """The nodes that hold the record."""
+        return sorted(n for n, (batch, _) in self._since.items() if batch == self.record)
+
+    def _say(self, e: Event, more: str = "", *, breaks: str = "", minor: bool = False) -> None:
+        self.moments.append(RecordMoment(e, more, breaks, minor))
+
+    def _settle(self, e: Event) -> tuple[LogBatch | None, LogBatch | None]:
+        """What the node had at the offset before the event, and what it has after it."""
+        now = self._logs.logs[e.node].at(self.offset)
+        before = self._since[e.node][0] if e.node in self._since else None
+        if now != before:
+            self._hold(e.node, e.t_us)
+            self._committed.discard(e.node)
+            if now is not None:
+                self._since[e.node] = (now, e.t_us)
+        return before, now
+
+    def _hold(self, node: str, until_us: int) -> None:
+        if node in self._since:
+            batch, from_us = self._since.pop(node)
+            self.held.append(HeldSpan(node, batch == self.record, from_us, until_us))
+
+    def _append(self, e: Event) -> None:
+        self._logs.append(e)
+        before, now = self._settle(e)
+        if now is None or now == before or not e.base_offset <= self.offset < e.leo:
+            return
+        own = now == self.record
+        if own and self.first_us < 0:
+            self.first_us = e.t_us
+        if self.first_us < 0:
+            return
+        more, breaks = "", ""
+        if e.role == "leader":
+            newest, leader = self._newest
+            if not own and self._required:
+                more, breaks = (
+                    ": another record, in place of the one that must be kept",
+                    "overwritten",
+                )
+            elif not own:
+                more = ": another record"
+            if newest > e.leader_epoch:
+                more += f", although {leader} already leads epoch {newest}"
+        elif not own:
+            more = f": another record, of epoch {now.epoch}, at offset {self.offset}"
+        self._say(e, more, breaks=breaks)
+
+    def _ack(self, e: Event) -> None:
+        if self._logs.logs[e.node].at(self.offset) != self.record:
+            if self.first_us >= 0:
+                self._say(e, f": another record at offset {self.offset}")
+            return
+        if counts(e, self.acks):
+            self.acknowledged = self.acknowledged or e
+            self._required = True
+        self._say(e)
+
+    def _hw(self, e: Event) -> None:
+        passed = e.hw > self.offset
+        if self._logs.logs[e.node].at(self.offset) != self.record:
+            return
+        if passed == (e.node in self._committed):
+            return
+        (self._committed.add if passed else self._committed.discard)(e.node)
+        more = ""
+        if not passed:
+            more = f": offset {self.offset} is above it again"
+        elif e.role == "leader":
+            if self.read_us is not None:
+                self._required = True
+            more = f": offset {self.offset} is committed"
+        self._say(e, more, minor=passed and e.role != "leader")
+
+    def _truncated(self, e: Event) -> None:
+        self._logs.observe(e)
+        before, now = self._settle(e)
+        if before is None or before == now or self.first_us < 0:
+            return
+        if before != self.record:
+            self._say(e, f". Another record is removed from offset {self.offset} of {e.node}")
+            return
+        left = self.holders
+        rest = f"still on {listing(left)}" if left else "on no replica"
+        self._say(
+            e,
+            f". The record is removed from {e.node} and is {rest}",
+            breaks=f"cut:{e.reason}" if self._required else "",
+        )
+
+    def _role(self, e: Event) -> None:
+        was_committed = e.node in self._committed
+        self._logs.observe(e)
+        before, now = self._settle(e)
+        short = before == self.record and now != self.record
+        if e.role != "leader":
+            if short:
+                self._say(e, ": the record is no longer in its log")
+            elif was_committed and e.hw <= self.offset and now == self.record:
+                self._committed.discard(e.node)
+                self._say(e, f": offset {self.offset} is above its high watermark", minor=True)
+            return
+        again = self._newest == (e.leader_epoch, e.node)
+        self._newest = max(self._newest, (e.leader_epoch, e.node))
+        if self.first_us < 0 or not (self.holders or short):
+            return
+        lacks = now != self.record
+        wrong = CAME_BACK_WITHOUT if short and again else "elected-without"
+        self._say(
+            e,
+            f", {'without' if lacks else 'with'} the record",
+            breaks=wrong if lacks and self._required else "",
+        )
+
+    def _elected(self, e: Event) -> None:
+        before, self._decided = self._decided, (e.leader, e.isr)
+        if self.first_us >= 0 and before != self._decided:
+            self._say(e, minor=before[0] == e.leader)

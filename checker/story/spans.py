@@ -1,0 +1,93 @@
+"""The cause strip's spans: faults, leaders, processes that are down, and who holds the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from checker.checks.findings import listing
+from checker.formats.story import Span
+from checker.story.evidence import PartitionEvidence
+from checker.story.record import RecordLife
+from node.formats import trace
+
+MOST_SPANS: Final = 200
+
+
+def spans(known: PartitionEvidence, life: RecordLife | None, window: tuple[int, int]) -> list[Span]:
+    """The spans that reach into the window, cut to it."""
+    low, high = window
+    margin = max(1_000, (high - low) // 20)
+    low, high = max(0, low - margin), high + margin
+    found = [*_faults(known), *led(known, high), *_down(known, high)]
+    if life is not None:
+        found += [
+            Span(
+                lane="holds" if h.own else "other",
+                who=h.node,
+                from_us=h.from_us,
+                # The last state is kept until the end of the strip.
+                until_us=h.until_us if h.until_us < known.events[-1].t_us else high,
+            )
+            for h in life.held
+        ]
+    cut = []
+    for span in found:
+        start, end = max(low, span.from_us), min(high, span.until_us)
+        if start <= end:
+            cut.append(
+                Span(
+                    lane=span.lane,
+                    who=span.who,
+                    from_us=start,
+                    until_us=end,
+                    what=span.what,
+                    epoch=span.epoch,
+                )
+            )
+    return cut[:MOST_SPANS]
+
+
+def _faults(known: PartitionEvidence) -> Iterator[Span]:
+    for f in known.faults:
+        who = listing(list(f.nodes)) or f.on
+        yield Span(lane="fault", who=who, from_us=f.from_us, until_us=f.until_us, what=f.what)
+
+
+def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
+    """Who led by its own belief; without traces, whom the nodes named the leader."""
+    open_: dict[str, tuple[int, int]] = {}
+    roles = any(e.event == trace.ROLE for e in known.events)
+    # A process ends after everything that it said at that moment.
+    moments = [(x.t_us, 1, x.node, -1, False) for x in known.exits]
+    named = ""
+    for e in known.events:
+        if e.event == trace.ROLE:
+            moments.append((e.t_us, 0, e.node, e.leader_epoch, e.role == "leader"))
+        elif e.event == trace.PARTITION and not roles and (e.leader or "") != named:
+            moments.append((e.t_us, 0, named, -1, False))
+            named = e.leader or ""
+            moments.append((e.t_us, 0, named, e.leader_epoch, bool(named)))
+    for t_us, _, node, epoch, leads in sorted(moments, key=lambda m: m[:2]):
+        if node in open_ and (not leads or open_[node][1] != epoch):
+            start, was = open_.pop(node)
+            yield Span(lane="led", who=node, from_us=start, until_us=t_us, epoch=was)
+        if leads:
+            open_.setdefault(node, (t_us, epoch))
+    for node, (start, epoch) in sorted(open_.items()):
+        yield Span(lane="led", who=node, from_us=start, until_us=last_us, epoch=epoch)
+
+
+def _down(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
+    """When a node had no process."""
+    starts: dict[str, list[int]] = {}
+    for e in known.events:
+        if e.event == trace.STARTED:
+            starts.setdefault(e.node, []).append(e.t_us)
+    for x in known.exits:
+        undone = (f.until_us for f in known.faults if x.node in f.nodes and f.until_us > x.t_us)
+        again = next((t for t in starts.get(x.node, ()) if t > x.t_us), None)
+        if again is None:
+            again = last_us if starts else min(undone, default=last_us)
+        if starts or x.by != "stop":
+            yield Span(lane="down", who=x.node, from_us=x.t_us, until_us=max(again, x.t_us))

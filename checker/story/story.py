@@ -1,0 +1,261 @@
+"""Builds the story of a finding: of what happened to its record, why, and which faults were active.
+
+One builder for every system. Where brokers leave traces, the story follows the record through the
+logs of the replicas, and the first step that breaks a rule is the cause. Without traces it rests on
+clients, faults, exits and the logs at the end, and the cause is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from checker.formats.anomalies import AGREEMENT, LOST_WRITES
+from checker.formats.story import FILE, Story, StoryStep
+from checker.formats.verdict import Anomaly, RunResult, Verdict
+from checker.story import evidence as evidences
+from checker.story import outside
+from checker.story.evidence import PartitionEvidence
+from checker.story.fault_steps import fault_name, fault_step
+from checker.story.record import RecordLife, RecordMoment, record_at
+from checker.story.rules import BrokenRule, RuleReader
+from checker.story.spans import spans
+from node.formats import trace
+from node.formats.event_text import Event, action
+
+MOST_STEPS: Final = 26
+AFTERWARDS: Final = 3
+"""Steps kept after the last one that broke something."""
+LOSING: Final = ("elected-without", "came-back-without", "overwritten")
+
+
+def write_story(folder: Path, result: RunResult) -> Path | None:
+    """Write `story.json` of a judged run; None when no finding broke the run or there is nothing to
+    say. Raises OSError if it cannot be written."""
+    finding = subject(result)
+    target = folder / FILE
+    if finding is None:
+        return None
+    made = build(evidences.read(folder, finding.partition), finding)
+    if not made.steps:
+        return None
+    target.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    return target
+
+
+def subject(result: RunResult) -> Anomaly | None:
+    """The finding that a story is about: the first that broke the run and names an offset, else the
+    first of a partition, else the first; they come in order of weight."""
+    broke = [found for found in result.anomalies if found.verdict is Verdict.INVALID]
+    with_offset = (found for found in broke if found.partition and found.offset >= 0)
+    in_partition = (found for found in broke if found.partition)
+    return next(with_offset, None) or next(in_partition, None) or next(iter(broke), None)
+
+
+def build(known: PartitionEvidence, finding: Anomaly) -> Story:
+    """Build the story of a finding from what is known of its partition."""
+    if not any(e.event == trace.ROLE for e in known.events):
+        return outside.build(known, finding)
+    life = life_of(known.events, finding.offset, read_of(finding), known.promise.acks)
+    told = _told(known, finding, life)
+    kept, left_out = _shortened(told.steps)
+    cause = next((i for i, s in enumerate(kept) if s is told.cause), -1)
+    loss = next((i for i, s in enumerate(kept) if s is told.loss), -1)
+    record = life.record if life is not None else None
+    value, client = _value(known, finding, life)
+    acknowledged = life.acknowledged if life is not None else None
+    window = (kept[0].t_us, kept[-1].t_us) if kept else (0, 0)
+    return Story(
+        about=finding.name,
+        property=finding.property,
+        partition=finding.partition,
+        offset=finding.offset if record is not None else -1,
+        value=value,
+        epoch=record.epoch if record is not None else -1,
+        client=client,
+        acknowledged_us=acknowledged.t_us if acknowledged is not None else -1,
+        cause=cause,
+        loss=loss,
+        loss_us=kept[loss].t_us if loss >= 0 else finding.t_us,
+        steps=tuple(kept),
+        spans=tuple(spans(known, life, window)),
+        left_out=left_out,
+    )
+
+
+def life_of(
+    events: Sequence[Event], offset: int, read_us: int | None = None, acks: int = -1
+) -> RecordLife | None:
+    """The life of the record at `offset`; None where no replica is known to have had one."""
+    record = record_at(events, offset, acks) if offset >= 0 else None
+    if record is None:
+        return None
+    life = RecordLife(offset, record, read_us, acks)
+    life.follow(events)
+    return life
+
+
+def read_of(finding: Anomaly) -> int | None:
+    """When a client had read the record that vanished; None for other findings."""
+    if finding.name != "vanished":
+        return None
+    times = [w.t_us for w in finding.witnesses if w.offset == finding.offset and w.t_us >= 0]
+    return min(times, default=None)
+
+
+RULES_OF: Final = {
+    "hw-beyond-log": ("hw-beyond-log",),
+    "early-deletion": ("deleted-early",),
+    "log-hole": ("cut-inside-batch",),
+    "fenced-in-isr": ("fenced-in-isr",),
+    "leader-outside-isr": ("clean-election",),
+    "two-leaders": ("one-vote-per-term", "one-leader-per-epoch"),
+    "two-controllers": ("one-vote-per-term", "one-leader-per-epoch"),
+    "read-beyond-hw": ("read-above-hw",),
+    "duplicate": ("appended-twice",),
+    "unexplained-exit": ("process-lives",),
+    # Invariants of the simulated world, whose checker names them before the files are judged.
+    "high-watermark-within-log": ("hw-beyond-log",),
+    "deletes-committed": ("deleted-early",),
+    "clean-election": ("clean-election",),
+    "one-vote-per-term": ("one-vote-per-term",),
+    "one-leader-per-epoch": ("one-vote-per-term", "one-leader-per-epoch"),
+    "read-below-hw": ("read-above-hw",),
+    "process-lives": ("process-lives",),
+}
+"""The rules that a finding names by itself: where one of them is broken, it is the cause."""
+
+
+class _Told(NamedTuple):
+    """All steps by time, and which of them are the cause and the loss."""
+
+    steps: list[tuple[StoryStep, bool]]
+    cause: StoryStep | None
+    loss: StoryStep | None
+
+
+def _told(known: PartitionEvidence, finding: Anomaly, life: RecordLife | None) -> _Told:
+    moments = life.moments if life is not None else []
+    broken = list(RuleReader(known.promise, known.damaged).read(known.events))
+    cause = _cause(broken, finding, life)
+    by_clients = sorted(outside.broken_by_clients(known), key=lambda b: b.event.t_us)
+    by_client = _cause(by_clients, finding, life)
+    of_clients = finding.property not in (LOST_WRITES, AGREEMENT)
+    if cause is None or (by_client is not None and of_clients):
+        cause = by_client or cause
+    if finding.name == "not-converged":
+        cause = None
+    of_event = {id(m.event): m for m in moments}
+    if cause is not None and id(cause.event) not in of_event:
+        moments = sorted([*moments, RecordMoment(cause.event)], key=lambda m: m.event.t_us)
+    steps: list[tuple[StoryStep, bool]] = []
+    by_cause: StoryStep | None = None
+    for m in moments:
+        rule = cause if cause is not None and cause.event is m.event else None
+        step = step_of(m, rule)
+        by_cause = step if rule is not None else by_cause
+        steps.append((step, m.minor and rule is None))
+    losing = next((s for s, _ in steps if s.breaks in LOSING), None)
+    losing = losing or next((s for s, _ in reversed(steps) if s.breaks), None)
+    steps = [*_ended(steps), *outside.last_reads(known, finding, life)]
+    if not moments or finding.name == "not-converged":
+        steps += outside.without_record(known, finding)
+        by_cause = by_cause or next((s for s, _ in steps if s.rule), None)
+    return _Told(_with_faults(steps, known), by_cause, losing)
+
+
+def _cause(
+    broken: Iterable[BrokenRule], finding: Anomaly, life: RecordLife | None
+) -> BrokenRule | None:
+    """The first step that breaks a rule and that the record, if there is one, depends on."""
+    found = list(broken)
+    named = [b for b in found if b.rule in RULES_OF.get(finding.name, ())]
+    if named:
+        return named[0]
+    if life is None:
+        return next((b for b in found), None)
+    at = life.offset
+    return next((b for b in found if b.low <= at < b.high), None)
+
+
+def step_of(m: RecordMoment, rule: BrokenRule | None = None) -> StoryStep:
+    """The sentence of a moment, with the rule that it breaks."""
+    e = m.event
+    by = "The controller" if e.event == trace.PARTITION else e.node
+    why = rule.why if rule is not None else ""
+    more = "" if why.startswith(": ") else m.more
+    text = why[2:] if not action(e) else f"{by} {action(e)}{why}{more}"
+    return StoryStep(
+        t_us=e.t_us,
+        text=f"{text}.",
+        kind=e.event,
+        node=e.node,
+        breaks=m.breaks,
+        rule=rule.rule if rule is not None else "",
+    )
+
+
+def _ended(steps: list[tuple[StoryStep, bool]]) -> list[tuple[StoryStep, bool]]:
+    """The steps up to a few after the last that broke something."""
+    last = max((i for i, (s, _) in enumerate(steps) if s.breaks or s.rule), default=len(steps))
+    return steps[: last + 1 + AFTERWARDS]
+
+
+def _with_faults(
+    steps: list[tuple[StoryStep, bool]], known: PartitionEvidence
+) -> list[tuple[StoryStep, bool]]:
+    """The steps with the faults that were active between the first and the last of them. A fault
+    that ended is said to end only where it is said to begin."""
+    if not steps:
+        return []
+    first, last = min(s.t_us for s, _ in steps), max(s.t_us for s, _ in steps)
+    made = list(steps)
+    for fault in known.faults:
+        if fault.from_us > last or max(fault.until_us, fault.from_us) < first:
+            continue
+        made.append((fault_step(fault), False))
+        if fault.lasts and fault.ended and fault.until_us <= last:
+            text = f"Fault ends: {fault_name(fault, role=False)}."
+            made.append((StoryStep(t_us=fault.until_us, text=text, kind="fault-end"), True))
+    return sorted(made, key=lambda pair: (pair[0].t_us, pair[0].kind != "fault"))
+
+
+def _shortened(steps: list[tuple[StoryStep, bool]]) -> tuple[list[StoryStep], int]:
+    """At most MOST_STEPS: minor ones go first, then those farthest from what broke."""
+    kept = [step for step, minor in steps if not minor or step.kind == "fault-end"]
+    if len(kept) <= MOST_STEPS:
+        return kept, len(steps) - len(kept)
+    broke = [i for i, s in enumerate(kept) if s.breaks or s.rule] or [len(kept) - 1]
+
+    def weight(i: int) -> tuple[bool, bool, int]:
+        step = kept[i]
+        plain = not (step.breaks or step.rule or i == 0)
+        return (plain, step.kind == "fault-end", min(abs(i - b) for b in broke))
+
+    chosen = sorted(sorted(range(len(kept)), key=weight)[:MOST_STEPS])
+    short = [kept[i] for i in chosen]
+    begun = [s.text.removeprefix("Fault: ").rstrip(".") for s in short if s.kind == "fault"]
+    short = [
+        s
+        for s in short
+        if s.kind != "fault-end"
+        or any(b.startswith(s.text.removeprefix("Fault ends: ").rstrip(".")) for b in begun)
+    ]
+    return short, len(steps) - len(short)
+
+
+def _value(known: PartitionEvidence, finding: Anomaly, life: RecordLife | None) -> tuple[int, str]:
+    """The value of the record and the client that sent it; -1 and "" where nobody knows."""
+    if life is None:
+        return -1, ""
+    at = life.offset
+    here = [s for s in known.sent if s.offset <= at < s.offset + s.count]
+    if life.acknowledged is not None:
+        acked = life.acknowledged
+        here = [s for s in here if s.client == acked.client and s.t_us >= acked.t_us] or here
+    if not here:
+        return -1, ""
+    return here[0].value + at - here[0].offset, here[0].client

@@ -1,0 +1,65 @@
+"""The public interface of floodmark: the types that an adapter or a test needs, and the command.
+
+    from floodmark import Adapter, LogSlice, Node, Record, Refused, Roles, Setting
+
+An adapter (`docs/your-own-system.md`) is a subclass of `Adapter`. `python -m floodmark` and the
+command `floodmark` are the same. Nothing is imported before it is used, so the command starts soon.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    from harness.formats.run_info import Promise
+    from harness.systems.adapter import (
+        SERVER,
+        Adapter,
+        LogSlice,
+        Node,
+        Record,
+        Refused,
+        Roles,
+        Setting,
+    )
+
+__all__ = [
+    "SERVER",
+    "Adapter",
+    "LogSlice",
+    "Node",
+    "Promise",
+    "Record",
+    "Refused",
+    "Roles",
+    "Setting",
+    "__version__",
+    "main",
+]
+__version__: Final = "0.2.0"
+_STOPPED: Final = 2
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public type when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module 'floodmark' has no attribute '{name}'")
+    return getattr(import_module("harness.systems.adapter"), name)
+
+
+def main() -> NoReturn:
+    """Run the command `floodmark` with the words of this process, and exit with its code."""
+    try:
+        from harness.cli.main import main as command
+    except KeyboardInterrupt:
+        # The command installs its own handlers, once it is imported.
+        sys.stderr.write("floodmark: stopped.\n")
+        raise SystemExit(_STOPPED) from None
+    command()
+    raise AssertionError("the command exits")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The first minute with floodmark: a search that loses a write, its page, the repaired protocol.
+
+Kafka before KIP-101 (0.11) truncated a follower to its own high watermark and could lose an
+acknowledged write; KIP-101 repaired that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from harness.formats.finding import SCHEDULE
+from harness.runs.interrupts import Interrupts
+from harness.runs.page_builder import page_of_finding
+from harness.runs.program import command_line
+from harness.runs.progress import Progress
+from harness.runs.replay import ReplayRequest, replay
+from harness.search.campaign import Budget, Campaign
+from harness.search.engines import Subject
+from harness.search.simulated_search import Print, search_simulated
+from node.formats.errors import FloodmarkError
+
+FAULTY: Final = "high-watermark"
+REPAIRED: Final = "kip-101"
+BUDGET_S: Final = 120.0
+"""Far more than the search takes: 3 schedules, some 10 s of one core."""
+
+
+def demo(
+    store: Path, cores: int, interrupts: Interrupts, progress: Progress, output: Print
+) -> bool:
+    """Search the faulty protocol until a write is lost, build the page, and run the same schedule
+    under the repaired protocol. Return whether the first lost the write and the second kept it.
+
+    Raises FloodmarkError if the search found nothing within `BUDGET_S`.
+    """
+    output(f"1. A search for a schedule that breaks {FAULTY} (Kafka before KIP-101), without hints")
+    wanted = Campaign(
+        subject=Subject(FAULTY),
+        cores=cores,
+        budget=Budget(seconds=BUDGET_S, until_failure=True, reserve=0.3),
+    )
+    wanted.check()
+    _, finds = search_simulated(wanted, None, store, interrupts, progress, output)
+    if not finds.folders:
+        raise FloodmarkError(
+            f"the search found nothing within {BUDGET_S:g} s; a longer one: "
+            f"{command_line('search', '--protocol', FAULTY, '--until-failure')}"
+        )
+    folder = next(iter(finds.folders.values()))
+    output("\n2. The page of the smallest schedule: how the write was lost")
+    progress.phase("building the page")
+    page = page_of_finding(folder, output)
+    output(f"  {page}")
+    output(f"\n3. The same faults under {REPAIRED}")
+    progress.phase(f"running {REPAIRED}")
+    request = ReplayRequest(file=folder / SCHEDULE, protocol=REPAIRED, quiet=True)
+    (outcome,) = replay(request)
+    keeps = outcome.verdict != "invalid"
+    output(f"  {REPAIRED} keeps the record." if keeps else f"  {outcome.sentence}")
+    output(f"\nNext: {command_line('run')} breaks a cluster of real processes.")
+    return keeps

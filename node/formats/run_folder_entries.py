@@ -1,0 +1,105 @@
+"""Whether a run folder holds only what a run leaves behind: files and folders of its own.
+
+A run folder may come from anybody. A link in it leads out of it, and whoever writes results there
+writes elsewhere; a FIFO or a device in the place of a file makes a reader wait for ever; a file of
+ten gigabytes may have no more than a hole in it. So nothing is read or written in a folder that has
+such an entry.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_FILES: Final = frozenset(
+    {
+        *("run.json", "seal.json", "schedule.json", "history.jsonl", "faults.jsonl"),
+        *("exits.jsonl", "messages.jsonl", "results.json", "checked.json", "story.json"),
+        *("report.html", "history.edn", "history.json"),
+    }
+)
+_FOLDERS: Final = frozenset({"trace", "logs", "tables"})
+_TEXTS: Final = (".json", ".jsonl", ".edn")
+_MOST_ENTRIES: Final = 100_000
+_DEPTH: Final = 3
+
+
+def foreign_entry(folder: Path) -> str:
+    """Say which entry of a run folder is no file or folder of its own, and why, without a full
+    stop; "" if there is none. The folder itself may be a link. Nothing in it is opened but regular
+    files, and nothing of them is read."""
+    for count, (entry, inside) in enumerate(_entries(folder)):
+        name = f"{inside}{entry.name}"
+        if count == _MOST_ENTRIES:
+            return f"it has more than {_MOST_ENTRIES:,} entries"
+        if why := _why_foreign(entry, is_folder=not inside and entry.name in _FOLDERS):
+            return f"{_shown(name)} {why}"
+    return ""
+
+
+def hole_in(path: Path) -> str:
+    """Say that a part of a file was never written; "" if all of it was. A file of text has no such
+    part, and may claim to be of any size with one."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        size = os.fstat(descriptor).st_size
+        hole = os.lseek(descriptor, 0, os.SEEK_HOLE) if size else size
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return f"has a hole at byte {hole:,} of {size:,}: it was not written whole" * (hole < size)
+
+
+def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """The entries that a checker or a page reads or replaces, each with the folder that it is in;
+    what is in a link is not listed."""
+    waiting: list[tuple[Path, str]] = [(folder, "")]
+    while waiting:
+        place, inside = waiting.pop()
+        try:
+            found = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in found:
+            if (
+                not inside
+                and entry.name not in _FILES | _FOLDERS
+                and not entry.name.startswith(".")
+            ):
+                continue
+            yield entry, inside
+            if entry.is_dir(follow_symlinks=False) and inside.count("/") < _DEPTH:
+                waiting.append((place / entry.name, f"{inside}{entry.name}/"))
+
+
+def _why_foreign(entry: os.DirEntry[str], *, is_folder: bool) -> str:
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError:
+        return "has a name that is no text"
+    try:
+        mode = entry.stat(follow_symlinks=False).st_mode
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror}"
+    if stat.S_ISLNK(mode):
+        return "is a link"
+    if is_folder:
+        return "" if stat.S_ISDIR(mode) else "is no folder"
+    if stat.S_ISDIR(mode):
+        return "is a folder" if entry.name in _FILES else ""
+    if not stat.S_ISREG(mode):
+        return "is no file, but a device, a socket or a FIFO"
+    return hole_in(Path(entry.path)) if entry.name.endswith(_TEXTS) else ""
+
+
+def _shown(name: str) -> str:
+    """A name as it can be printed."""
+    text = name.encode("utf-8", "backslashreplace").decode()
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -1,0 +1,103 @@
+"""The cause strip: faults, leaders, the life of the record on each replica, and the loss, on one
+axis of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from checker.formats.story import Span
+from reports.charts import svg
+from reports.charts.svg import TrackRow
+from reports.run_page import faults
+from reports.run_page.model import RunFolder
+
+ROW: Final = 22
+MOST_LANES: Final = 5
+MOST_NODES: Final = 9
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The strip, ready for the template: `marks` are (kind, place, label) of cause and loss."""
+
+    axis: svg.Axis
+    rows: tuple[TrackRow, ...]
+    marks: tuple[tuple[str, Markup, str], ...]
+    title: str
+    has_record: bool
+
+
+def strip(folder: RunFolder) -> Strip | None:
+    """The strip of the story; None where there is none, or nothing to draw."""
+    story = folder.story
+    if story is None or not story.steps:
+        return None
+    times = [s.t_us for s in story.steps] + [
+        t for x in story.spans for t in (x.from_us, x.until_us)
+    ]
+    low, high = min(s.t_us for s in story.steps), max(s.t_us for s in story.steps)
+    pad = max(1_000, (high - low) // 20)
+    axis = svg.Axis(max(min(times), low - pad), min(max(times), high + pad) or 1, folder.zero_us)
+    rows = [*_fault_rows(story.spans, axis), *_node_rows(story.spans, axis)]
+    if not rows:
+        return None
+    marks = []
+    cause = folder.cause
+    if cause is not None:
+        marks.append(("cause", axis.place(cause.t_us), "cause"))
+    if 0 <= story.loss < len(story.steps) and story.loss != story.cause:
+        marks.append(("loss", axis.place(story.steps[story.loss].t_us), "loss"))
+    about = f"offset {story.offset:,} of {story.partition}" if story.offset >= 0 else "the failure"
+    held = any(s.lane in ("holds", "other") for s in story.spans)
+    return Strip(axis, tuple(rows), tuple(marks), about, held)
+
+
+def _fault_rows(spans: Iterable[Span], axis: svg.Axis) -> Iterator[TrackRow]:
+    shown = [s for s in spans if s.lane == "fault"]
+    lanes = svg.pack(shown, lambda s: (s.from_us, s.until_us), axis.length_us // 6)
+    for i, lane in enumerate(lanes[:MOST_LANES]):
+        body = Markup("").join(_fault(s, axis) for s in lane)
+        yield TrackRow("" if i else "faults", body, ROW, "lane")
+
+
+def _fault(s: Span, axis: svg.Axis) -> Markup:
+    kind = f"fault f-{s.what}" + ("" if s.until_us > s.from_us else " instant")
+    text = f"{s.what} {s.who}"
+    return Markup(
+        f'<span class="{escape(kind)}" title="{escape(text)}" '
+        f'style="{axis.place(s.from_us, s.until_us)};top:3px">'
+        f"<b>{faults.letter(s.what)}</b> {escape(text)}</span>"
+    )
+
+
+def _node_rows(spans: Iterable[Span], axis: svg.Axis) -> Iterator[TrackRow]:
+    """One row a node: above who led and who was down, below whether it had the record."""
+    by_node: dict[str, list[Span]] = {}
+    for s in spans:
+        if s.lane != "fault":
+            by_node.setdefault(s.who, []).append(s)
+    for node in sorted(by_node)[:MOST_NODES]:
+        body = Markup("").join(_bar(s, axis) for s in by_node[node])
+        yield TrackRow(node, body, ROW + 16, "lane life")
+
+
+_TEXT: Final = {"holds": "has the record", "other": "another record", "down": "down"}
+
+
+def _bar(s: Span, axis: svg.Axis) -> Markup:
+    text = f"leads e{s.epoch}" if s.epoch >= 0 else "leads"
+    text = _TEXT.get(s.lane, text)
+    times = f"{axis.label(s.from_us)} to {axis.label(s.until_us)}"
+    top = 3 if s.lane in ("led", "down") else 21
+    title = f"{s.who} {text}: {times}"
+    # A text that would be cut is left to the tooltip and the legend.
+    fits = axis.fraction(s.until_us) - axis.fraction(s.from_us) > 0.008 * len(text)
+    shown = escape(text) if fits else ""
+    return Markup(
+        f'<span class="span {s.lane}" title="{escape(title)}" '
+        f'style="{axis.place(s.from_us, s.until_us)};top:{top}px">{shown}</span>'
+    )

@@ -1,0 +1,215 @@
+"""The first screen: a headline, four lines that say whose loss, why, by which fault and how to
+repeat it, and the cause strip."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from checker.formats.anomalies import LOST_WRITES
+from checker.formats.story import RULES, StoryStep
+from checker.formats.verdict import Anomaly, Verdict
+from harness.formats.history import show_value
+from node.core.bugs import KNOWN_BUGS
+from reports import wording
+from reports.run_page import head
+from reports.run_page.model import RunFolder
+
+MOST_WORDS: Final = 14
+_WHAT: Final = {
+    "lost": "acknowledged record lost",
+    "tail-lost": "acknowledged record lost",
+    "unseen": "acknowledged record never read",
+    "vanished": "read record lost",
+    "duplicate": "record appended twice",
+    "divergence": "range of offsets differs between replicas",
+    "divergent-tail": "log end differs between replicas",
+    "replicas-differ": "range of offsets differs between replicas",
+    "inconsistent-offsets": "offset read with two values",
+    "read-beyond-hw": "record read above the high watermark",
+    "stale-read": "stale read",
+    "fenced-in-isr": "fenced broker in an ISR",
+    "leader-outside-isr": "leader elected from outside the ISR",
+    "unexplained-exit": "process ended by itself",
+}
+"""What a finding is about, for the headline: a noun that an s may follow, or a clause."""
+_PLURAL: Final = {
+    "acknowledged record lost": "acknowledged records lost",
+    "acknowledged record never read": "acknowledged records never read",
+    "read record lost": "read records lost",
+    "record appended twice": "records appended twice",
+    "range of offsets differs between replicas": "ranges of offsets differ between replicas",
+    "log end differs between replicas": "log ends differ between replicas",
+    "offset read with two values": "offsets read with two values",
+    "record read above the high watermark": "records read above the high watermark",
+    "leader elected from outside the ISR": "leaders elected from outside the ISR",
+    "fenced broker in an ISR": "fenced brokers in ISRs",
+    "process ended by itself": "processes ended by themselves",
+}
+
+
+_STUCK: Final = {
+    "no-progress": "stopped acknowledging",
+    "not-converged": "has replicas that did not converge",
+    "final-reads-stuck": "could not be read to its end",
+}
+"""What a partition does not do any longer: how often is of no interest."""
+
+
+class HeadLine(NamedTuple):
+    """One of the lines under the headline; `rule` is the rule that the cause breaks, `code` is a
+    command."""
+
+    name: str
+    text: str
+    rule: str = ""
+    code: str = ""
+
+
+def headline(folder: RunFolder) -> str:
+    """What the run showed, in at most 14 words."""
+    found = _about(folder)
+    if folder.verdict is not Verdict.INVALID or found is None:
+        return _of_verdict(folder)
+    t_us = _moment(folder, found)
+    when = f", {folder.seconds(t_us):.2f} s" if t_us >= 0 else ""
+    if found.name in _STUCK:
+        return f"{found.partition or 'The cluster'} {_STUCK[found.name]}{when}"
+    number = _lost(folder, found)
+    one = _WHAT.get(found.name, f"time {found.name}")
+    what = one if number == 1 else _PLURAL.get(one, f"times {found.name}")
+    where = f"{'; first' if number > 1 else ''} in {found.partition}" if found.partition else ""
+    at = f" at offset {found.offset:,}" if found.offset >= 0 and where else ""
+    said = f"{number:,} {what}{where}{at}{when}"
+    return said if len(said.split()) <= MOST_WORDS else f"{number:,} {what}{when}"
+
+
+def _about(folder: RunFolder) -> Anomaly | None:
+    """The finding that the story is about, else the first that broke the run."""
+    broke = [a for a in folder.anomalies if a.verdict is Verdict.INVALID]
+    story = folder.story
+    same = (a for a in broke if story and (a.name, a.partition) == (story.about, story.partition))
+    return next(same, None) or next(iter(broke), None)
+
+
+def _lost(folder: RunFolder, found: Anomaly) -> int:
+    """How many records or places the findings of its property count together."""
+    if found.property != LOST_WRITES:
+        return found.count
+    lost = ("lost", "tail-lost")
+    alike = [a for a in folder.anomalies if a.verdict is Verdict.INVALID and a.name in lost]
+    return sum(a.count for a in alike) if found.name in lost else found.count
+
+
+def _moment(folder: RunFolder, found: Anomaly) -> int:
+    """When it happened: the loss of the story, else the time of the finding."""
+    if folder.story is not None and folder.story.loss_us >= 0:
+        return folder.story.loss_us
+    return found.t_us
+
+
+def _of_verdict(folder: RunFolder) -> str:
+    """The headline of a run that broke nothing."""
+    measures = folder.result.measures if folder.result is not None else {}
+    kept = measures.get("acked_records")
+    took = sum(f.took_effect for f in folder.faults)
+    if folder.result is None:
+        return f"No verdict: {folder.info.state or 'the run'} and not judged"
+    records = wording.count(kept, "acknowledged record") if isinstance(kept, int) else "All records"
+    faults = wording.count(took, "fault")
+    match folder.verdict:
+        case Verdict.VALID:
+            return f"{records} kept through {faults}"
+        case Verdict.NOT_EXERCISED:
+            return f"Nothing broken, but too little was done: {records}, {faults}"
+        case Verdict.UNKNOWN:
+            return f"Not judged to the end: {wording.count(len(folder.problems), 'problem')}"
+    return f"{records}, {faults}"
+
+
+def lines(folder: RunFolder) -> list[HeadLine]:
+    """The lines under the headline; of a failure whose it is, why, by which fault, and again."""
+    made: list[HeadLine] = []
+    if folder.verdict is Verdict.INVALID:
+        made = [*_whose(folder), *_cause(folder), *_needed(folder)]
+    else:
+        made = [HeadLine("Verdict", head.sentence(folder)), *_silent_bugs(folder)]
+    command = next(iter(head.commands(folder)), None)
+    if command is not None:
+        made.append(HeadLine("Repeat", command.does, code=command.line))
+    return made
+
+
+def _whose(folder: RunFolder) -> list[HeadLine]:
+    """Whose record it is, or what the finding says if it is about no record."""
+    story, found = folder.story, _about(folder)
+    if story is None or story.offset < 0 or story.value < 0:
+        text = wording.bare(found.message) if found is not None else head.sentence(folder)
+        return [HeadLine("What", text)]
+    acked = ""
+    if story.acknowledged_us >= 0:
+        acked = f", acknowledged at {folder.seconds(story.acknowledged_us):.3f} s"
+        when = story.acknowledged_us
+        acker = next((s for s in story.steps if s.t_us == when and s.kind == "ack"), None)
+        acked += f" by {acker.node}" if acker is not None else ""
+    epoch = f" of epoch {story.epoch}" if story.epoch >= 0 else ""
+    value = show_value(story.value)
+    sender = f", sent by {story.client}" if story.client else ""
+    return [
+        HeadLine(
+            "Record",
+            f"Value {value}{sender}: offset {story.offset:,}{epoch} in {story.partition}{acked}.",
+        )
+    ]
+
+
+def _cause(folder: RunFolder) -> list[HeadLine]:
+    step = folder.cause
+    if step is None:
+        return [HeadLine("Cause", _without_cause(folder))]
+    when = f"{folder.seconds(step.t_us):.3f} s: "
+    return [HeadLine("Cause", f"{when}{step.text}", rule=RULES.get(step.rule, step.rule))]
+
+
+def _without_cause(folder: RunFolder) -> str:
+    """What to say if no step of the evidence is known to be the cause."""
+    broke = next((s for s in folder.steps if s.breaks), None)
+    if broke is not None:
+        return f"{folder.seconds(broke.t_us):.3f} s: {broke.text}"
+    return "No step of the evidence is known to break a rule."
+
+
+def _needed(folder: RunFolder) -> list[HeadLine]:
+    """The fault that was needed, where a search has tried, else the faults that were active."""
+    if folder.provenance is not None:
+        tried = [c for c in folder.provenance.explained.counterfactuals if c.kind == "fault"]
+        needed = [c.without.partition("(")[2].rstrip(")") for c in tried if not c.fails]
+        if needed:
+            each = "one of them" if len(needed) > 1 else "it"
+            said = f"{'; '.join(needed[:6])}. Without {each} nothing fails."
+            return [HeadLine("Fault", said)]
+    shown = [s for s in folder.steps if s.kind == "fault"]
+    if not shown:
+        return [HeadLine("Fault", "None was active: the clients alone show it.")]
+    names = [f"{_fault(s)} ({folder.seconds(s.t_us):.3f} s)" for s in shown[:5]]
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return [HeadLine("Fault", f"Active: {wording.listing(names)}{more}.")]
+
+
+def _fault(step: StoryStep) -> str:
+    return step.text.removeprefix("Fault: ").rstrip(".")
+
+
+def _silent_bugs(folder: RunFolder) -> list[HeadLine]:
+    """A bug that was on and did not show, with the command that finds it."""
+    cluster = folder.schedule.cluster if folder.schedule is not None else None
+    bugs = folder.info.bugs or (cluster.bugs if cluster is not None else ())
+    codes = {b.name: b.code for b in KNOWN_BUGS}
+    return [
+        HeadLine(
+            "Bug",
+            f"{bug} was on and did not show in this run. This command searches for it:",
+            code=f"{folder.program} bugs find --only {codes.get(bug, bug)}",
+        )
+        for bug in bugs
+        if folder.verdict in (Verdict.VALID, Verdict.NOT_EXERCISED)
+    ]

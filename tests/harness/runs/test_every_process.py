@@ -1,0 +1,81 @@
+"""Every process of a run is killed and stopped, its store fails, and each kind of fault is alone.
+
+The laboratory does so thousands of times (`tests/lab/kill_campaign.py`, `tests/lab/each_fault.py`).
+Of the integration tests each case takes some 8 s of processor time, and there are at most nine.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from node.core import protocol
+from tests.lab import each_fault
+from tests.lab.each_fault import BUSY, EXERCISED, NOT_EXERCISED, Storm
+from tests.lab.kill_campaign import FINE, NAMED, NEVER, Case, run_case, run_number
+
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+
+
+@pytest.mark.integration
+@pytest.mark.needs("fuse")
+@pytest.mark.parametrize("number", [KILL, STOP], ids=str)
+def test_the_process_of_a_disk_is_named(number: signal.Signals) -> None:
+    case = Case("disk", "storm", 0.2, "good", number, role="disk-n1")
+    assert run_case(case)[1] == NAMED
+
+
+@pytest.mark.integration
+@pytest.mark.needs("pysyncobj")
+def test_a_run_can_do_without_its_guardian() -> None:
+    case = Case("proxy", "storm", 0.3, "good", KILL, role="guardian.py")
+    assert run_case(case)[1] in (NAMED, FINE)
+
+
+@pytest.mark.integration
+def test_a_node_that_is_suspended_while_it_stops_has_not_hung() -> None:
+    case = Case("plain", "stopping the cluster", 0.0, "good", STOP, role="n1")
+    assert run_case(case)[1] in (NAMED, FINE, NEVER)
+
+
+@pytest.mark.integration
+@pytest.mark.needs("mount")
+@pytest.mark.parametrize("store", ["full", "briefly full", "gone"])
+def test_a_store_that_fails_in_the_storm_is_named(store: str) -> None:
+    """The template, which is killed too, is no longer needed then."""
+    case = Case("plain", "storm", 0.2, store, KILL, role="template")
+    assert run_case(case)[1] == NAMED
+
+
+@pytest.mark.integration
+@pytest.mark.needs("fuse")
+@pytest.mark.parametrize("name", ["kafka", "quorum"])
+def test_brokers_whose_disk_cannot_be_read_end_as_expected(name: str) -> None:
+    """Their store is mapped into memory: they end by SIGBUS."""
+    result, sentence = each_fault.run(Storm("real", "read-error", name, 7101))
+    assert result in (EXERCISED, BUSY), sentence
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(10))
+def test_any_process_in_any_phase(number: int) -> None:
+    what, result = run_number(number)
+    assert result in (NAMED, FINE, NEVER), what
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", each_fault.drawn_kinds())
+def test_a_kind_of_fault_alone_in_the_simulated_world(kind: str) -> None:
+    for name in protocol.REGISTRY:
+        result, sentence = each_fault.run(Storm("simulated", kind, name, 7100))
+        assert result in (EXERCISED, NOT_EXERCISED, "impossible"), f"{name}: {sentence}"
+
+
+@pytest.mark.nightly
+@pytest.mark.needs("fuse")
+@pytest.mark.parametrize("kind", [kind for kind in each_fault.drawn_kinds() if "read" in kind])
+@pytest.mark.parametrize("name", protocol.REGISTRY)
+def test_a_disk_that_cannot_be_read_under_every_protocol(name: str, kind: str) -> None:
+    result, sentence = each_fault.run(Storm("real", kind, name, 7100))
+    assert result in (EXERCISED, NOT_EXERCISED, BUSY), sentence

@@ -1,0 +1,52 @@
+"""`floodmark demo` and `floodmark shrink`, in the simulated world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.cli import main
+from harness.formats.finding import SCHEDULE
+from nemesis.formats import schedule as schedules
+
+
+def floodmark(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main.main(words)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.integration
+def test_the_demo_loses_a_write_shows_how_and_the_repaired_protocol_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert floodmark("demo", "--store", str(tmp_path), "--quiet", "--cores", "1") == 0
+    said = capsys.readouterr().out
+    (page,) = tmp_path.glob("findings/*/simulated/report.html")
+    assert str(page) in said
+    assert "kip-101 keeps the record." in said
+    assert "no-lost-acknowledged-write" in said
+
+
+@pytest.mark.integration
+def test_a_failed_run_is_shrunk_in_the_simulated_world(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    floodmark("replay", "kip-101-scenario-1", "--keep", str(kept), "--quiet")
+    (run,) = kept.iterdir()
+    larger = schedules.load(run)
+    assert floodmark("shrink", str(run), "--store", str(tmp_path), "--quiet") == 0
+    (smallest,) = tmp_path.glob(f"findings/*/{SCHEDULE}")
+    assert len(schedules.load(smallest).faults) <= len(larger.faults)
+    assert floodmark("replay", str(smallest.parent), "--quiet") == 0
+
+
+def test_only_a_failed_run_is_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert floodmark("shrink", str(tmp_path)) == 64
+    assert "not a judged run" in capsys.readouterr().err
+    result = {"run": "a", "verdict": "valid", "sentence": "valid."}
+    (tmp_path / "results.json").write_bytes(msgspec.json.encode(result))
+    assert floodmark("shrink", str(tmp_path)) == 64
+    assert "only a failed run can be shrunk" in capsys.readouterr().err

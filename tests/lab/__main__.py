@@ -1,0 +1,47 @@
+"""The laboratory: measurements and campaigns that judge floodmark itself.
+
+    python -m tests.lab engines     how soon blind search finds the known bugs
+    python -m tests.lab judges      our checks beside the outside judge, on drawn schedules
+    python -m tests.lab occurrences which situations drawn schedules come into
+    python -m tests.lab disk-kills  what a killed harness leaves of disks in user space
+    python -m tests.lab damage      verdicts on damaged copies of runs
+
+`python -m tests.lab NAME --help` lists the options of one. Three more have commands of their own:
+`tests.lab.mutate` changes lines of the sources, `tests.lab.kill_campaign` kills parts of runs,
+`tests.lab.each_fault` runs storms of each kind of fault alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from typing import Final
+
+from node.formats.errors import FloodmarkError
+
+EXPERIMENTS: Final = ("engines", "judges", "occurrences", "disk-kills", "damage")
+
+
+def main(words: list[str]) -> int:
+    """Run one experiment; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab")
+    parser.add_argument("name", choices=EXPERIMENTS)
+    name = parser.parse_args(words[:1]).name
+    # Imported late: one of them needs the sources, the others use compiled code.
+    experiment = import_module(f"tests.lab.{name.replace('-', '_')}")
+    options = argparse.ArgumentParser(
+        prog=f"python -m tests.lab {name}",
+        description=experiment.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    experiment.add_options(options)
+    given = options.parse_args(words[1:])
+    try:
+        return experiment.run(given)
+    except FloodmarkError as error:
+        options.error(str(error))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

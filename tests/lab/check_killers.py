@@ -1,0 +1,315 @@
+"""The tests that mutants of the checks must not survive, as functions that run in a moment.
+
+Goldens and random histories are read once; only judging them is repeated. Stories are those of
+`checks/stories/*.txt`, and test functions that need nothing of pytest but a folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from checker.checks import cycles
+from checker.checks.findings import Findings
+from checker.checks.registry import Check, Scope, checks
+from checker.checks.unknown_values import joined_origins, origins
+from checker.engine import judge
+from checker.engine.local import sends_of
+from checker.evidence.group import Group, groups_of
+from checker.evidence.run_meta import RunMeta
+from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
+from checker.formats.verdict import Anomaly
+from checker.ingest.ingest import ingest, sources
+from checker.ingest.lines import Problems
+from checker.ingest.read_head import read_meta
+from checker.output.assemble import Collected, assemble
+from tests.support.checker import histories, life_histories, log_histories
+from tests.support.checker.agreed import EXERCISE
+from tests.support.checker.corruption import CORRUPTIONS
+from tests.support.checker.defined import everything
+from tests.support.checker.definitions import EXCUSED
+from tests.support.checker.goldens import GOLDENS
+from tests.support.checker.histories import around
+from tests.support.checker.model import Model
+from tests.support.checker.story import Story
+from tests.support.checker.story_text import FOLDER, Told, stories
+from tests.support.paths import ROOT
+
+# Which stories know of which file; all of them know of every other file.
+STORIES = {
+    "checker/checks/agreement.py": ("agreement", "evidence"),
+    "checker/checks/exercise.py": ("liveness",),
+    "checker/checks/liveness.py": ("liveness",),
+    "checker/checks/logs.py": ("logs", "retention"),
+    "checker/checks/lost.py": ("lost", "contents", "retention"),
+    "checker/checks/metadata.py": ("logs",),
+    "checker/checks/offsets.py": ("offsets",),
+    "checker/checks/polls.py": ("order", "contents", "read_downsampling"),
+    "checker/checks/reads.py": ("reads", "read_downsampling"),
+    "checker/checks/retention.py": ("retention",),
+    "checker/checks/sends.py": ("order", "contents"),
+    "checker/checks/transactions.py": ("external_history", "transactions"),
+    "checker/checks/values.py": ("offsets",),
+    "checker/checks/cycles.py": ("external_history", "transactions"),
+    "checker/checks/components.py": ("components",),
+    "checker/checks/unknown_values.py": ("offsets",),
+    "checker/output/policy.py": ("verdict", "lost", "reads"),
+    "checker/evidence/contents.py": (
+        "agreement",
+        "lost",
+        "offsets",
+        "order",
+        "reads",
+        "external_history",
+        "contents",
+        "read_downsampling",
+        "retention",
+    ),
+}
+UNKNOWN = " unknown"
+DRAWN = {"steps": 120, "transactions": 120, "logs": 250, "lives": 400, "leadership": 150}
+CORRUPTED = 60
+
+
+class Killer(NamedTuple):
+    """One test by name; it raises if the checks are wrong."""
+
+    name: str
+    run: Callable[[], object]
+
+
+@dataclass
+class Known:
+    """One history with all that is known of it, and what it has by hand or by definition."""
+
+    name: str
+    about: RunMeta
+    facts: list[pa.RecordBatch]
+    due: Counter[str]
+    groups: list[Group]
+    excused: Counter[str] | None = None
+    """How many are allowed for reasons of their own; None for what is told by hand."""
+
+    def counted(self, anomalies: Iterable[Anomaly]) -> Counter[str]:
+        """Anomalies by name; lack of exercise only where it is told by hand or by definition."""
+        counts: Counter[str] = Counter()
+        for anomaly in anomalies:
+            if anomaly.name not in EXERCISE or self.excused is not None or self.name in EXERCISE:
+                counts[anomaly.name] += anomaly.count
+        return counts
+
+
+def _known(
+    story: Story, name: str, due: dict[str, int], excused: Counter[str] | None = None
+) -> Known:
+    with tempfile.TemporaryDirectory() as folder:
+        story.write(Path(folder))
+        about = read_meta(Path(folder), Problems())
+        facts = [
+            batch for source in sources(0, Path(folder)) for batch in ingest(source, None).facts
+        ]
+    return Known(name, about, facts, Counter(due), groups_of(facts), excused)
+
+
+def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for anomaly in anomalies:
+        if anomaly.allowed and anomaly.name in EXCUSED:
+            counts[anomaly.name] += anomaly.count
+    return counts
+
+
+def _whole(known: Known) -> None:
+    """Everything the checker says of a history."""
+    collected = Collected(known.about)
+    for group in known.groups:
+        collected.add(judge.judge_group(group))
+    values = collected.unknown_values()
+    found = joined_origins(origins(values, sends) for sends in sends_of(known.facts))
+    result = assemble(collected, found, {})
+    due = {name: n for name, n in known.due.items() if not name.endswith(UNKNOWN)}
+    assert known.counted(result.anomalies) == due, known.name
+    assert known.excused is None or _excused(result.anomalies) == known.excused
+    assert not any("failed" in problem for problem in result.problems)
+
+
+def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool) -> None:
+    """What some checks say of a history, of the anomalies that are theirs; `strange` if it is
+    they who hand on values that nobody sent."""
+    found = []
+    for group in known.groups:
+        mine = [k.judge(group) for k in checks if _judges(k, group)]
+        found += [f if group.history_whole else judge._without_absence(f) for f in mine]
+    anomalies = [a for f in found for a in f.anomalies]
+    by_partition = list(zip("abcdefgh", found, strict=False))
+    cyclic = cycles.judge(Findings(known.about, by_partition))
+    counts = known.counted([*anomalies, *cyclic])
+    due = {n: c for n, c in known.due.items() if n in names and not n.endswith(UNKNOWN)}
+    assert counts == due
+    assert all(f.examined >= 0 for f in found)
+    if known.excused is not None:
+        assert _excused(anomalies) == {n: c for n, c in known.excused.items() if n in names}
+        for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
+            told = sum(bool(f.unknown) for f in found if f.property == name.removesuffix(UNKNOWN))
+            assert not known.about.history_whole or told == known.due[name]
+    unknown = sum(f.unknown_value_count for f in found)
+    assert not strange or unknown == known.due["phantom"] + known.due["misrouted"]
+
+
+def _judges(check: Check, group: Group) -> bool:
+    return check in checks(Scope.PARTITION if group.partition else Scope.RUN)
+
+
+def _drawn(strategy: SearchStrategy[Story], count: int) -> list[Story]:
+    """Stories that Hypothesis draws, always the same."""
+    found: list[Story] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def draw(story: Story) -> None:
+        found.append(story)
+
+    draw()
+    return found
+
+
+def _random() -> Iterator[tuple[str, Story]]:
+    """Histories at random, and those of a correct log corrupted in each of the known ways."""
+    strategies = {
+        "steps": st.builds(histories.surrounded, histories.wild(transactions=False), around),
+        "transactions": st.builds(histories.surrounded, histories.wild(transactions=True), around),
+        "logs": log_histories.runs.map(lambda run: log_histories.tell(*run)),
+        "lives": life_histories.lives.map(life_histories.tell),
+        "leadership": life_histories.changes.map(life_histories.led),
+    }
+    for name, strategy in strategies.items():
+        yield from ((f"{name} {n}", s) for n, s in enumerate(_drawn(strategy, DRAWN[name])))
+    for seed in range(CORRUPTED):
+        name = sorted(CORRUPTIONS)[seed % len(CORRUPTIONS)]
+        world = Model(random.Random(seed), 30, transactions=bool(seed % 2)).world
+        if CORRUPTIONS[name].corrupt(world, random.Random(seed)):
+            yield f"{name} {seed}", world.tell()
+
+
+def _stories(names: Sequence[str]) -> Iterator[Killer]:
+    """The stories of files, and test functions with the values that they are parametrized with."""
+    for name in names:
+        if (FOLDER / f"{name}.txt").exists():
+            yield from (Killer(str(told), partial(_told, told)) for told in stories(name))
+        for file in (ROOT / "tests/checker").glob(f"*/test_{name}.py"):
+            found = importlib.import_module(f"tests.checker.{file.parent.name}.{file.stem}")
+            for test, function in vars(found).items():
+                drawn = hasattr(function, "hypothesis")
+                if test.startswith("test_") and inspect.isfunction(function) and not drawn:
+                    yield from _calls(f"{name}: {test}", function)
+
+
+def _told(told: Told) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        told.check(Path(folder))
+
+
+def _calls(name: str, function: Any) -> Iterator[Killer]:
+    marks = [m for m in getattr(function, "pytestmark", []) if m.name == "parametrize"]
+    wanted = set(inspect.signature(function).parameters)
+    cases: list[dict[str, Any]] = [{}]
+    for mark in marks:
+        names, values = mark.args[:2]
+        names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        cases = [
+            {**case, **dict(zip(names, value if len(names) > 1 else [value], strict=True))}
+            for case in cases
+            for value in values
+        ]
+    for case in cases:
+        if wanted - set(case) - {"tmp_path"}:
+            continue
+
+        def run(case: dict[str, Any] = case) -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                function(**case, **({"tmp_path": Path(folder)} if "tmp_path" in wanted else {}))
+
+        yield Killer(name, run)
+
+
+class Killers:
+    """All killers: those made by hand, and the slower ones that are drawn, when they are needed.
+
+    Histories are read once.
+    """
+
+    def __init__(self) -> None:
+        self.goldens = [
+            _known(golden.story(bad), name, golden.bad if bad else golden.good)
+            for name, golden in GOLDENS.items()
+            for bad in (True, False)
+        ]
+        self._by_hand: dict[str, list[Killer]] = {}
+        self._at_random: dict[str, list[Killer]] = {}
+
+    @cached_property
+    def drawn(self) -> list[Known]:
+        """Random histories with what their definitions say; this takes a minute."""
+        return [_known(s, name, *everything(s)) for name, s in _random()]
+
+    def by_hand(self, file: str) -> list[Killer]:
+        """The goldens and stories that are to notice mutants of a file."""
+        if file not in self._by_hand:
+            self._by_hand[file] = [*self._of(file, self.goldens), *_stories(STORIES[file])]
+        return self._by_hand[file]
+
+    def at_random(self, file: str) -> list[Killer]:
+        """The random histories that are to notice mutants of a file."""
+        if file not in self._at_random:
+            self._at_random[file] = self._of(file, self.drawn)
+        return self._at_random[file]
+
+    def _of(self, file: str, known: list[Known]) -> list[Killer]:
+        module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        own = [
+            check
+            for scope in (Scope.PARTITION, Scope.RUN)
+            for check in checks(scope)
+            if check.judge.__module__ == module.__name__
+        ]
+        if not own:
+            return [Killer(each.name, partial(_whole, each)) for each in known]
+        # Alone, a check leaves the evidence of a history as it is: that is made only once.
+        names = self._names(own)
+        strange = file.endswith("values.py")
+        return [Killer(k.name, partial(_alone, k, own, names, strange)) for k in known]
+
+    def _names(self, checks: Sequence[Check]) -> set[str]:
+        """The anomalies that these checks can tell: each has its golden."""
+        names = {
+            a.name
+            for each in self.goldens
+            for g in each.groups
+            for k in checks
+            if _judges(k, g)
+            for a in k.judge(g).anomalies
+        }
+        if any(k.judge.__module__.endswith("transactions") for k in checks):
+            names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
+        properties = {check.property for check in checks}
+        return names | {name + UNKNOWN for name in properties & {LIVENESS, LOST_WRITES}}

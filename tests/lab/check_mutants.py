@@ -1,0 +1,456 @@
+"""Breaks the checks on purpose, one small change at a time: each must be noticed by a test.
+
+    python -m tests.lab.check_mutants [--table docs/mutants.md] [--state FILE] [FILE ...]
+
+A mutant is one change to one function of the checker: a comparison that takes its border the other
+way, half of a condition dropped, a negation or a whole step left out, another outcome, the other
+end of a range. It is put in place of the running function, without importing anything again, and
+the tests of the checks are run until one fails: goldens, stories, and a fixed set of random
+histories with what the slow definitions say of them. What only words a finding is left alone.
+`--state` remembers what was found of unchanged functions, so that a second run is short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import hashlib
+import importlib
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
+
+from tests.lab.check_killers import STORIES, Killer, Killers
+from tests.support.paths import ROOT
+
+TARGETS = (
+    *(f for f in STORIES if f.startswith("checker/checks/")),
+    "checker/evidence/contents.py",
+    "checker/output/policy.py",
+)
+LONGEST_S = 20
+
+# Functions and variables that only choose words and witnesses.
+WORDING = (
+    "_report",
+    "_told",
+    "_instead",
+    "_triage",
+    "_words",
+    "_seen_at",
+    "_record",
+    "_source",
+    "_witness",
+    "_agreed_below",
+    "_short_cycle",
+    "_read",
+    "read_row",
+    "holders",
+    "_seen",
+    "name",
+    "_anomaly",
+    "_joined",
+    "_tails_words",
+)
+WORDS = {
+    "message",
+    "messages",
+    "witnesses",
+    "witness",
+    "case",
+    "words",
+    "opening",
+    "came",
+    "ends",
+    "source",
+    "text",
+    "sides",
+    "parties",
+    "order",
+    "nodes",
+    "seen",
+    "sent",
+    "place",
+    "where",
+    "agreed",
+    "when",
+    "same",
+    "first",
+    "at",
+    "at_offset",
+    "waited",
+    "which",
+    "now",
+    "then",
+    "has",
+    "should",
+    "examined",
+}
+
+BORDER = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+OTHER_NAME = {
+    "OK": "INFO",
+    "INFO": "FAIL",
+    "FAIL": "OK",
+    "READ_OK": "READ_OTHER",
+    "READ_FINAL": "READ_OK",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "min": "max",
+    "max": "min",
+    "first": "last",
+    "last": "first",
+    "all": "any",
+    "any": "all",
+    "t0": "t1",
+    "t1": "t0",
+}
+OTHER_TEXT = {"left": "right", "right": "left"}
+
+
+class Mutant(NamedTuple):
+    """One change: where, what, and a module of nothing but the function with it.
+
+    `was` and `now` are the function's text without and with the change.
+    """
+
+    file: str
+    function: str
+    line: int
+    change: str
+    tree: ast.Module
+    was: str
+    now: str
+
+
+class _Mutator(ast.NodeTransformer):
+    """Makes the n-th change it comes by; `count` is how many there were."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted, self.count = wanted, 0
+        self.made = ("", 0)
+
+    def _now(self, node: ast.AST, change: str) -> bool:
+        self.count += 1
+        if self.count - 1 == self.wanted:
+            self.made = (change, getattr(node, "lineno", 0))
+            return True
+        return False
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        inside = [n for target in node.targets for n in ast.walk(target)]
+        names = {n.id for n in inside if isinstance(n, ast.Name)}
+        if (names and names <= WORDS) or _is_order(node):
+            return node
+        return self.generic_visit(node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        return node if _gathers(node) else self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        # A finding's count and offset matter, the rest of it is words.
+        if isinstance(node.func, ast.Name) and node.func.id in ("anomaly", "Anomaly", "Witness"):
+            for keyword in node.keywords:
+                if keyword.arg in ("count", "allowed", "verdict"):
+                    keyword.value = self.visit(keyword.value)
+            return node
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        new = BORDER.get(type(node.ops[0]))
+        if new and self._now(node, f"{_sign(node.ops[0])} becomes {_sign(new())}"):
+            node.ops[0] = new()
+            return node
+        return self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        if isinstance(node.op, ast.BitAnd | ast.BitOr):
+            sign = "&" if isinstance(node.op, ast.BitAnd) else "|"
+            if self._now(node, f"right of {sign} dropped"):
+                return node.left
+            if self._now(node, f"left of {sign} dropped"):
+                return node.right
+        if isinstance(node.op, ast.Add | ast.Sub) and not _is_text(node):
+            plus = isinstance(node.op, ast.Add)
+            if self._now(node, "+ becomes -" if plus else "- becomes +"):
+                node.op = ast.Sub() if plus else ast.Add()
+                return node
+        return self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        word = "and" if isinstance(node.op, ast.And) else "or"
+        if self._now(node, f"last of {word} dropped"):
+            kept = node.values[:-1]
+            return kept[0] if len(kept) == 1 else ast.BoolOp(node.op, kept)
+        return self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        if isinstance(node.op, ast.Not | ast.Invert) and self._now(node, "negation dropped"):
+            return node.operand
+        return self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        if isinstance(node.target, ast.Name) and node.target.id in WORDS:
+            return node
+        if self._now(node, "step left out"):
+            return ast.copy_location(ast.Pass(), node)
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if not node.orelse and self._now(node, "condition never true"):
+            node.test = ast.copy_location(ast.Constant(False), node.test)
+            return node
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if (new := OTHER_NAME.get(node.attr)) and self._now(node, f"{node.attr} becomes {new}"):
+            node.attr = new
+            return node
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id.isupper() or node.id in ("min", "max", "any", "all"):
+            new = OTHER_NAME.get(node.id)
+            if new and self._now(node, f"{node.id} becomes {new}"):
+                node.id = new
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if node.value in OTHER_TEXT and self._now(node, f"{node.value} becomes the other side"):
+            return ast.copy_location(ast.Constant(OTHER_TEXT[node.value]), node)
+        return node
+
+
+def _sign(op: ast.cmpop) -> str:
+    return ast.unparse(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))[2:-2]
+
+
+def _is_order(node: ast.Assign) -> bool:
+    """Whether rows are only put in another order, which says whom a finding names first."""
+    value, target = node.value, node.targets[0]
+    return (
+        isinstance(value, ast.Subscript)
+        and ast.unparse(value.value) == ast.unparse(target)
+        and ast.unparse(value.slice).startswith(("np.lexsort(", "np.argsort("))
+    )
+
+
+def _gathers(node: ast.stmt) -> bool:
+    """Whether a loop does nothing but gather witnesses and words."""
+    if isinstance(node, ast.For):
+        return all(_gathers(statement) for statement in node.body)
+    return isinstance(node, ast.AugAssign) and ast.unparse(node.target) in WORDS
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(isinstance(n, ast.JoinedStr | ast.List | ast.Dict) for n in ast.walk(node))
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Every function and method that does more than word things, by its qualified name."""
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for each in inner:
+            if isinstance(each, ast.FunctionDef) and not each.name.startswith(WORDING):
+                yield prefix + each.name, each
+
+
+def mutants(file: str) -> Iterator[Mutant]:
+    """All mutants of one file."""
+    tree = ast.parse((ROOT / file).read_text())
+    for name, function in functions(tree):
+        was, number = ast.unparse(function), 0
+        while True:
+            changed = copy.deepcopy(function)
+            mutator = _Mutator(number)
+            changed.body = [mutator.visit(statement) for statement in changed.body]
+            if number >= mutator.count:
+                break
+            number += 1
+            change, line = mutator.made
+            yield Mutant(
+                file,
+                name,
+                line or function.lineno,
+                change,
+                _alone(name, changed),
+                was,
+                ast.unparse(changed),
+            )
+
+
+def _alone(name: str, function: ast.FunctionDef) -> ast.Module:
+    """A module of one function, or of a class of one method."""
+    node: ast.stmt = function
+    if "." in name:
+        node = ast.ClassDef(name.partition(".")[0], [], [], [function], [])
+    later = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
+    return ast.fix_missing_locations(ast.Module([later, node], []))
+
+
+def _code(code: CodeType, path: list[str]) -> CodeType:
+    """The code of a function inside that of its module."""
+    for name in path:
+        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    return code
+
+
+def _running(module: Any, path: list[str]) -> FunctionType:
+    """The function object that everybody calls."""
+    found: Any = module
+    for name in path:
+        found = found.__dict__[name]
+    found = getattr(found, "func", None) or getattr(found, "fget", None) or found
+    found = getattr(found, "__wrapped__", found)
+    assert isinstance(found, FunctionType), path
+    return found
+
+
+@contextlib.contextmanager
+def in_place(mutant: Mutant) -> Iterator[None]:
+    """The mutant instead of the function it was made of."""
+    module = importlib.import_module(mutant.file.removesuffix(".py").replace("/", "."))
+    path = mutant.function.split(".")
+    function = _running(module, path)
+    sound = function.__code__
+    function.__code__ = _code(compile(mutant.tree, mutant.file, "exec"), path)
+    try:
+        yield
+    finally:
+        function.__code__ = sound
+
+
+class _TooLong(Exception):
+    pass
+
+
+def _too_long(_: int, __: FrameType | None) -> None:
+    raise _TooLong
+
+
+def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
+    """The test that notices the mutant, "" if none does; tests that did before are tried first."""
+    signal.signal(signal.SIGALRM, _too_long)
+    with in_place(mutant):
+        for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
+            try:
+                signal.alarm(LONGEST_S)
+                test.run()
+            except _TooLong:
+                return "it does not end"
+            except Exception:
+                luck[f"{mutant.function} {test.name}"] += 1
+                return test.name
+            finally:
+                signal.alarm(0)
+    return ""
+
+
+Found = list[tuple[Mutant, str]]
+
+
+def explained() -> dict[str, str]:
+    """Why some mutants change nothing that anybody could notice, by what they are."""
+    text = (Path(__file__).parent / "equivalent_mutants.json").read_text()
+    every: dict[str, dict[str, str]] = json.loads(text)
+    return {f"{of}: {change}": why for of, known in every.items() for change, why in known.items()}
+
+
+def what(mutant: Mutant) -> str:
+    """A mutant by the line that it changes, as it was and as it is."""
+    lines = zip(mutant.was.splitlines(), mutant.now.splitlines(), strict=False)
+    was, becomes = next((a.strip(), b.strip()) for a, b in lines if a != b)
+    return f"{mutant.file} {mutant.function}: {was} -> {becomes}"
+
+
+def table(results: dict[str, Found], equivalent: dict[str, str]) -> str:
+    """The kill table and what is said of each survivor, as Markdown."""
+    lines = ["| file | mutants | killed | explained | alive |", "|---|--:|--:|--:|--:|"]
+    told, totals = [], [0, 0, 0, 0]
+    for file, found in results.items():
+        alive = [what(m) for m, by in found if not by]
+        known = [name for name in alive if name in equivalent]
+        row = [len(found), len(found) - len(alive), len(known), len(alive) - len(known)]
+        totals = [a + b for a, b in zip(totals, row, strict=True)]
+        lines.append(f"| `{file}` | " + " | ".join(map(str, row)) + " |")
+        for name in alive:
+            where, _, change = name.partition(": ")
+            change = change.replace("|", "\\|")
+            told.append(f"| `{where}` | `{change}` | {equivalent.get(name, '**alive**')} |")
+    lines.append("| all | " + " | ".join(map(str, totals)) + " |")
+    if told:
+        lines += ["", "| where | change | why nothing notices |", "|---|---|---|", *told]
+    return "\n".join(lines) + "\n"
+
+
+def _key(mutant: Mutant) -> str:
+    """A mutant's name that outlives changes elsewhere in its file."""
+    return hashlib.blake2b(f"{mutant.file} {mutant.now}".encode(), digest_size=6).hexdigest()
+
+
+def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
+    """What notices a mutant: something told by hand, else a random history; "" if nothing does."""
+    return killed_by(mutant, killers.by_hand(mutant.file), luck) or killed_by(
+        mutant, killers.at_random(mutant.file), luck
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Run all mutants; 1 if one survives that is not explained."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("files", nargs="*", default=TARGETS)
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--state", type=Path, default=Path(".mutants.json"))
+    given = parser.parse_args(arguments)
+    known = json.loads(given.state.read_text()) if given.state.exists() else {}
+    killers, luck, equivalent = Killers(), Counter[str](), explained()
+    results: dict[str, Found] = {}
+    for file in given.files or TARGETS:
+        found = results.setdefault(file, [])
+        for test in [*killers.by_hand(file), *killers.at_random(file)]:
+            test.run()
+        for mutant in mutants(file):
+            key = _key(mutant)
+            if not known.get(key) and what(mutant) not in equivalent:
+                known[key] = hunt(killers, mutant, luck)
+                given.state.write_text(json.dumps(known))
+                if not known[key]:
+                    print(f"ALIVE {what(mutant)}", flush=True)
+            found.append((mutant, known.get(key, "")))
+        print(f"{file}: {sum(bool(by) for _, by in found)} of {len(found)} killed", flush=True)
+    text = table(results, equivalent)
+    print(text)
+    if given.table:
+        head, _, _ = given.table.read_text().partition("| file | mutants |")
+        given.table.write_text(head + text)
+    alive = [m for found in results.values() for m, by in found if not by]
+    return int(any(what(m) not in equivalent for m in alive))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""A sample of each campaign of the laboratory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.sim.run import simulate
+from nemesis.formats.schedule import Cluster, Schedule, Workload
+from tests.lab.__main__ import main
+
+pytestmark = pytest.mark.nightly
+
+
+def test_damaged_copies_of_a_run_are_never_judged_better(tmp_path: Path) -> None:
+    schedule = Schedule(cluster=Cluster(), workload=Workload(duration_ms=500, rate=20))
+    simulate(schedule, seed=1, keep=tmp_path / "run")
+    assert main(["damage", "--copies", "100", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.needs("fuse")
+def test_a_killed_harness_leaves_no_disk_behind() -> None:
+    assert main(["disk-kills", "--times", "1"]) == 0
+
+
+def test_both_judges_agree_on_drawn_schedules() -> None:
+    assert main(["judges", "--schedules", "200"]) == 0
+    assert main(["judges", "--schedules", "60", "--bug", "M2"]) == 0
+
+
+def test_drawn_schedules_come_into_most_situations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["occurrences", "--schedules", "300", "--runs", "100"]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert len(rows) > 20

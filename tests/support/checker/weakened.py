@@ -1,0 +1,288 @@
+"""Histories from which a machine took, weakened or renamed one piece of what they say.
+
+A history of a correct log, or one that was corrupted in a known way, in our own form, as EDN or as
+JSON lines, loses one piece. What the checker says of the rest is compared with the slow
+definitions; besides, nothing may count against a log that is correct.
+
+    python -m tests.support.checker.weakened --count 2000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from checker.engine.local import check_run
+from checker.formats.verdict import RunResult, Verdict
+from checker.ingest.external_history import run_folder_of
+from harness.formats.history import Op, Read, decode
+from tests.support.checker.agreed import compared
+from tests.support.checker.corruption import CORRUPTIONS
+from tests.support.checker.model import Model
+from tests.support.checker.story import Story, against
+
+FORMS: Final = ("own", "edn", "jsonl")
+Weaken = Callable[[Story, random.Random], bool]
+
+
+class Weakening(NamedTuple):
+    """One piece taken; `honest`: what is left is still the history of the same log."""
+
+    name: str
+    apply: Weaken
+    honest: bool = True
+
+
+def _reads(change: Callable[[Read], Read], final: bool | None = None) -> Weaken:
+    """Change every read, or those that are final or not."""
+
+    def apply(s: Story, rng: random.Random) -> bool:
+        before = s.history
+        s.history = [
+            replace(op, reads=tuple(map(change, op.reads))) if final in (None, op.final) else op
+            for op in before
+        ]
+        return s.history != before
+
+    return apply
+
+
+def _ops(change: Callable[[Op], Op | None]) -> Weaken:
+    def apply(s: Story, rng: random.Random) -> bool:
+        before = s.history
+        s.history = [made for op in before if (made := change(op)) is not None]
+        return s.history != before
+
+    return apply
+
+
+def _drop_one(wanted: Callable[[Op], bool], *, completion: bool = False) -> Weaken:
+    """Drop one operation, or only its completion."""
+
+    def apply(s: Story, rng: random.Random) -> bool:
+        numbers = sorted({op.op for op in s.history if wanted(op)})
+        if not numbers:
+            return False
+        number = rng.choice(numbers)
+        s.history = [
+            op for op in s.history if op.op != number or (completion and op.type == "invoke")
+        ]
+        return True
+
+    return apply
+
+
+def _last_final(s: Story, rng: random.Random) -> bool:
+    finals = [op.op for op in s.history if op.final and op.f == "poll"]
+    return bool(finals) and _drop_one(lambda op: op.op == max(finals))(s, rng)
+
+
+def _renumbered(s: Story, rng: random.Random) -> bool:
+    numbers = list(range(s.ops))
+    rng.shuffle(numbers)
+    s.history = [replace(op, op=numbers[op.op]) for op in s.history]
+    return True
+
+
+def _clock_back(s: Story, rng: random.Random) -> bool:
+    places = [n for n, op in enumerate(s.history) if op.type == "ok"]
+    if not places:
+        return False
+    s.history = sorted(s.history, key=lambda op: op.t_us)
+    place = rng.choice(places)
+    s.history[place] = replace(s.history[place], t_us=1)
+    s.as_told = True
+    return True
+
+
+def _one_process(s: Story, rng: random.Random) -> bool:
+    """Two processes get one number."""
+    processes = sorted({op.process for op in s.history})
+    if len(processes) < 2:
+        return False
+    one, other = rng.sample(processes, 2)
+    s.history = [replace(op, process=one) if op.process == other else op for op in s.history]
+    return True
+
+
+def _promise(**fields: object) -> Weaken:
+    def apply(s: Story, rng: random.Random) -> bool:
+        s.run["promise"].update(fields)
+        return True
+
+    return apply
+
+
+WEAKENINGS: Final = (
+    Weakening("nothing", lambda s, rng: True),
+    Weakening("starts", _reads(lambda read: replace(read, start=-1))),
+    Weakening("starts of final reads", _reads(lambda read: replace(read, start=-1), final=True)),
+    Weakening("watermarks of answers", _reads(lambda read: replace(read, hw=-1))),
+    Weakening("epochs, nodes", _reads(lambda read: replace(read, node=""))),
+    Weakening("final marks", _ops(lambda op: replace(op, final=False))),
+    Weakening("final reads", _ops(lambda op: None if op.final else op)),
+    Weakening("the last final read", _last_final),
+    Weakening("a poll", _drop_one(lambda op: op.f == "poll")),
+    Weakening("an end", _drop_one(lambda op: True, completion=True)),
+    Weakening("an operation", _drop_one(lambda op: True), honest=False),
+    Weakening("assignments", _ops(lambda op: None if op.f == "assign" else op), honest=False),
+    Weakening("order of numbers", _renumbered),
+    Weakening("clock", _clock_back),
+    Weakening("processes", _one_process, honest=False),
+    Weakening("retention", _promise(retention=True)),
+    Weakening("compaction", _promise(compaction=True)),
+    Weakening("isolation", _promise(isolation="read_uncommitted")),
+    Weakening("delivery", _promise(delivery="at-least-once")),
+    Weakening("acknowledgements", _promise(acks=1, durable_acks=False)),
+)
+
+
+_POLLS: Final = ("a poll", "the last final read")
+
+
+class Case(NamedTuple):
+    """A weakened history and what is known of it."""
+
+    seed: int
+    corruption: str
+    weakening: Weakening
+    form: str
+    story: Story
+
+
+def drawn(seed: int) -> Case | None:
+    """The case of a seed; None if there is nothing to take or to corrupt."""
+    rng = random.Random(seed)
+    world = Model(rng, rng.randint(5, 40), transactions=rng.random() < 0.4).world
+    corruption = rng.choice(["", *sorted(CORRUPTIONS)])
+    if corruption and not CORRUPTIONS[corruption].corrupt(world, rng):
+        return None
+    s = world.tell()
+    s.history = sorted(s.history, key=lambda op: op.t_us)
+    form = rng.choice(FORMS)
+    # A history alone: what replicas leave behind is not in it.
+    s.run |= {"capabilities": [], "source": "own", "complete_reads": True, "phases": {}}
+    s.run["promise"]["contiguous_offsets"] = False
+    s.run["partitions"] = {partition: [] for partition in s.partitions}
+    s.run["brokers"], s.run["voters"] = [], []
+    s.traces, s.logs = {node: [] for node in s.traces}, {node: [] for node in s.logs}
+    weakening = rng.choice(WEAKENINGS)
+    return Case(seed, corruption, weakening, form, s) if weakening.apply(s, rng) else None
+
+
+def jepsen_lines(s: Story) -> list[dict[str, Any]]:
+    """The history as Jepsen would have written it: no starts, no watermarks; final readers seek to
+    the beginning."""
+    made: list[dict[str, Any]] = []
+    sought: set[int] = set()
+    for op in s.history:
+        common = {"process": op.process, "time": op.t_us * 1000, "type": op.type}
+        if op.final and op.process not in sought:
+            sought.add(op.process)
+            move = common | {"f": "assign", "value": list(s.partitions), "seek-to-beginning?": True}
+            made += [move | {"type": "invoke"}, move | {"type": "ok"}]
+        steps: list[Any] = [
+            ["send", send.partition, send.value + k if send.offset < 0 else at]
+            for send in op.sends
+            for k in range(send.count)
+            for at in [[send.offset + k, send.value + k]]
+        ]
+        if op.type != "invoke" and op.f in ("poll", "txn"):
+            polled: dict[str, list[list[int]]] = {}
+            for read in op.reads:
+                pairs = [[r.offset + k, r.value + k] for r in read.records for k in range(r.count)]
+                polled.setdefault(read.partition, []).extend(pairs)
+            steps.append(["poll", polled])
+        elif op.f in ("poll", "txn"):
+            steps.append(["poll"])
+        value: Any = list(op.partitions) if op.f in ("assign", "subscribe") else steps
+        made.append(common | {"f": op.f, "value": None if op.f == "crash" else value})
+    return made
+
+
+def edn(value: Any) -> str:
+    """A value as Clojure prints it: words as keywords."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{edn(k)} {edn(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + " ".join(map(edn, value)) + "]"
+        case str():
+            return f":{value}"
+    return "nil" if value is None else str(value).lower()
+
+
+def judged(case: Case, folder: Path) -> tuple[RunResult, Story]:
+    """What the checker says of a case, and the story that it was translated to."""
+    s = case.story
+    if case.form == "own":
+        return s.check(folder), s
+    write = edn if case.form == "edn" else json.dumps
+    file = folder / ("history.edn" if case.form == "edn" else "history.jsonl")
+    file.write_text("".join(f"{write(line)}\n" for line in jepsen_lines(s)))
+    made = run_folder_of(file)
+    about = json.loads((made / "run.json").read_text())
+    about["promise"] = s.run["promise"]
+    (made / "run.json").write_text(json.dumps(about))
+    s.history = [decode(line) for line in (made / "history.jsonl").read_bytes().splitlines()]
+    s.run |= {name: about[name] for name in ("source", "history_whole")}
+    s.as_told = True
+    return check_run(made), s
+
+
+def wrong(case: Case) -> str:
+    """What is wrong with the verdict on a case; "" if nothing is."""
+    with tempfile.TemporaryDirectory() as name:
+        result, s = judged(case, Path(name))
+    # Where Jepsen's readers stood is known from the polls before: one that lacks is a skip.
+    honest = not case.corruption and case.weakening.honest
+    honest &= case.form == "own" or case.weakening.name not in _POLLS
+    if honest and result.verdict is Verdict.INVALID:
+        return f"a correct log is invalid: {against(result)}"
+    return compared(result, s)
+
+
+def campaign(count: int, first: int = 0) -> tuple[Counter[str], list[str]]:
+    """Judge so many cases; how many there were by verdict, form and piece, and what was wrong."""
+    tried: Counter[str] = Counter()
+    found: list[str] = []
+    seed = first
+    while tried["all"] < count:
+        case = drawn(seed)
+        seed += 1
+        if case is None:
+            continue
+        tried.update(("all", f"form {case.form}", f"without {case.weakening.name}"))
+        tried[f"corrupted: {bool(case.corruption)}"] += 1
+        if why := wrong(case):
+            about = f"{case.corruption or 'correct'}, {case.weakening.name}, {case.form}"
+            found.append(f"seed {case.seed} ({about}): {why}")
+    return tried, found
+
+
+def main() -> None:
+    """Judge cases and print what was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    asked = parser.parse_args()
+    begun = time.process_time()
+    tried, found = campaign(asked.count, asked.first)
+    lines = [f"{number:6,}  {name}" for name, number in sorted(tried.items())]
+    took = time.process_time() - begun
+    lines += [*found, f"{len(found)} wrong verdicts, {took:.0f} s of processor time"]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,533 @@
+"""Real brokers under virtual time: a stage of scripts, whose runs the checker can judge.
+
+At the beginning n1 leads epoch 1, all are in sync, and record `a` is committed at offset 0. Each
+message takes one millisecond. The output has each leader, ISR and ELR that the controller commits,
+truncated and deleted records, acknowledgements and refusals. A script of a known bug
+(tests/node/core/known_bugs/NAME.txt) has two lines more:
+
+    bug M22                             or `none`: correct brokers
+    finds leader-outside-isr lost       anomalies that the checker must find, among others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from checker.formats.anomalies import KINDS
+from harness.formats.history import LogRun, RecordRun
+from node.core import batch as batches
+from node.core.batch import Produced
+from node.core.bugs import KNOWN_BUGS
+from node.core.messages import (
+    AdminRequest,
+    AdminResponse,
+    AnyMessage,
+    ElectLeader,
+    EpochEndResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    ProduceResponse,
+    ReassignReplicas,
+    ReportLeader,
+    SetMinIsr,
+)
+from node.formats.trace import METADATA_PARTITION, REPORTED, STOPPED, WITNESSED
+from node.formats.wire import split_fetch_body
+from tests.support.checker.story import STORM_MS, Story, against
+from tests.support.stage_replica import records
+from tests.support.world import World
+
+P = "log-0"
+RETRIES = 1000
+"""Correlation ids above this are those of batches that were sent again."""
+NAMES = ("n1", "n2", "n3")
+Rule = Callable[[str, str, AnyMessage], bool]
+
+
+class ClusterStage:
+    """Three brokers and a voter, or as many as are wanted, with a bug on or off."""
+
+    def __init__(
+        self,
+        bug: str = "",
+        *,
+        on: int = 1,
+        brokers: int = 3,
+        voters: int = 1,
+        rf: int = 3,
+        min_isr: int = 2,
+        flush_ms: int = 0,
+        unclean: int = 0,
+        protocol: str = "",
+        seed: int = 7,
+        retention_records: int = 0,
+    ) -> None:
+        known = next((each for each in KNOWN_BUGS if each.code == bug), None)
+        self.world = World(
+            seed,
+            brokers=brokers,
+            voters=voters,
+            check_invariants=not bug,
+            protocol=protocol or (known.protocol if known else "kafka"),
+            flush_interval_ms=flush_ms,
+            unclean_election=bool(unclean),
+            retention_records=retention_records,
+            bugs=(known.name,) if known and on else (),
+        )
+        self.lines: list[str] = []
+        self.promise = {
+            "flush": "async" if flush_ms else "sync",
+            "unclean_election": bool(unclean),
+            "retention": retention_records > 0,
+            "retention_records": retention_records,
+        }
+        self._traced = self._heard = 0
+        self._state: dict[str, Any] = {}
+        self._sent: list[tuple[str, int]] = []
+        self._produced: dict[str, Produced] = {}
+        self._retries: list[tuple[str, int]] = []
+        self._reads: list[tuple[int, int, list[tuple[int, str]], int]] = []
+        self._held: list[Rule] = []
+        self._dropped: list[Rule] = []
+        self._obey_rules()
+        self.world.run_for(500)
+        self.world.create_topic(rf=rf, min_isr=min_isr)
+        self.world.mail.clear()
+        self.wait(100)
+        self.write("a")
+        self.wait(300)
+        assert self._leader() == "n1"
+        self.lines.clear()
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def write(self, *texts: str, to: str = "", acks: int = -1, seq: int = -1) -> None:
+        """Send one batch of one record each to the leader, 20 ms after one another. With `seq` they
+        are those of an idempotent producer, from that sequence on."""
+        for text in texts:
+            self._sent.append((text, acks))
+            if seq >= 0:
+                self._produced[text] = Produced(7, 0, seq)
+                seq += 1
+            self._send(len(self._sent), text, to)
+        self.wait(20)
+
+    def answers(self) -> list[str]:
+        """The answers to clients since the last command, acknowledgements apart."""
+        fresh, self._heard = self.world.mail[self._heard :], len(self.world.mail)
+        lines = []
+        for source, message, _ in fresh:
+            if isinstance(message, ProduceResponse) and message.error:
+                text = self._sent[message.corr - 1][0] if message.corr <= len(self._sent) else "it"
+                doubt = ", in doubt" if message.appended else ""
+                lines.append(f"{source} refuses {text}: {message.error.value}{doubt}")
+        return lines
+
+    def again(self, text: str, *, to: str = "") -> None:
+        """The idempotent producer sends that batch again, as the same operation."""
+        self._retries.append((text, self._now_ms))
+        self._send(RETRIES + len(self._retries), text, to)
+        self.wait(20)
+
+    def _send(self, corr: int, text: str, to: str) -> None:
+        acks = dict(self._sent)[text]
+        produced = self._produced.get(text)
+        self.world.produce(to or self._leader(), P, corr, text.encode(), acks, produced)
+
+    def read(self) -> None:
+        """A consumer reads everything that the leader gives it."""
+        leader = self._leader()
+        start = self.world.nodes[leader].replicas[P].log.start
+        self.world.ask(leader, FetchRequest(partition=P, offset=start, corr=-1))
+        self.wait(5)
+        source, message, body = next(
+            m for m in reversed(self.world.mail) if isinstance(m[1], FetchResponse)
+        )
+        assert (source, message.error) == (leader, Error.NONE)  # type: ignore[union-attr]
+        _, hw, data = split_fetch_body(body)
+        texts = [(one.base_offset, one.payload.decode()) for one in batches.split(data)]
+        self._reads.append((start, self._now_ms, texts, hw))
+        self._note("records: " + " ".join(text for _, text in texts))
+
+    # -- brokers -----------------------------------------------------------------------------------
+
+    def wait(self, ms: int) -> None:
+        self.world.run_for(ms)
+        self._note_trace()
+
+    def kill(self, *names: str, wait: int = 2000) -> None:
+        """Kill all at once; after two seconds the controller has noticed."""
+        for name in names:
+            self.world.kill(name)
+        self.wait(wait)
+
+    def start(self, name: str, *, wait: int = 500) -> None:
+        self.world.start(name)
+        self.wait(wait)
+
+    def stop(self, name: str) -> None:
+        """Ask a broker to shut down; it transfers what it leads at once."""
+        self.world.stop(name)
+        self.wait(20)
+
+    def flush(self) -> None:
+        """Every disk syncs what it was given (flush=async)."""
+        for disk in self.world.disks.values():
+            disk.flush()
+
+    def power_cut(self, name: str, *, keep: int = 0, wait: int = 2000) -> None:
+        """Kill a broker, and keep so many percent of the writes that were not flushed."""
+        before = len(self.world.payloads(name, P))
+        self.world.power_cut(name, keep / 100)
+        lost = before - len(self.world.payloads(name, P))
+        self._note(f"{name} loses {lost} of its records")
+        self.wait(wait)
+
+    def cut(self, *links: str) -> None:
+        """No messages on these links: `n1-v1` both ways, `v1>n1` one way."""
+        for link in links:
+            a, b = link.replace(">", "-").split("-")
+            self.world.cut |= {(a, b)} if ">" in link else {(a, b), (b, a)}
+
+    def connect(self) -> None:
+        """All links work again."""
+        self.world.cut.clear()
+
+    def isolate(self, name: str, *, wait: int = 2000) -> None:
+        """Cut a broker from all others until the controller has noticed; clients reach it."""
+        self.world.isolate(name)
+        self.wait(wait)
+
+    def delay(self, name: str) -> None:
+        """Cut a follower from its leader while `b` is written, until it has left the ISR."""
+        self.cut(f"{self._leader()}-{name}")
+        self.write("b", acks=1)
+        self.wait(2500)
+
+    def reassign(self, *replicas: str) -> None:
+        """Move the partition to these brokers, in this order; the first one is preferred."""
+        self._command(ReassignReplicas(partition=P, replicas=replicas))
+
+    def elect_preferred(self) -> None:
+        self._command(ElectLeader(partition=P))
+
+    def elect_unclean(self) -> None:
+        self._command(ElectLeader(partition=P, unclean=True))
+
+    def min_isr(self, number: int, to: str = "") -> None:
+        """Change min.insync.replicas, asking all voters or one."""
+        self._command(SetMinIsr(topic="log", min_isr=number), to)
+
+    def _command(self, command: AdminRequest, to: str = "") -> None:
+        for voter in [to] if to else self.world.voter_names:
+            self.world.ask(voter, command)
+        self.wait(20)
+        for source, answer, _ in self.world.mail[self._heard :]:
+            if isinstance(answer, AdminResponse) and (answer.error or to):
+                said = f"refuses: {answer.error.value} {answer.detail}" if answer.error else "obeys"
+                self._note(f"{source} {said}".rstrip())
+
+    def pause(self, *names: str) -> None:
+        for name in names:
+            self.world.pause(name)
+
+    def resume(self, *names: str) -> None:
+        for name in names:
+            self.world.resume(name)
+        self.wait(20)
+
+    def logs(self) -> list[str]:
+        """What each broker's disk has of the partition."""
+        return [f"{name}: {self._texts(name)} ({self._role(name)})" for name in self._brokers]
+
+    @property
+    def _brokers(self) -> tuple[str, ...]:
+        return self.world.broker_names
+
+    def _texts(self, name: str) -> str:
+        texts = [text.decode() for text in self.world.payloads(name, P)]
+        return " ".join(text for text in texts if text.isalpha()) or "-"
+
+    def _role(self, name: str) -> str:
+        if name not in self.world.nodes:
+            return "down"
+        r = self.world.nodes[name].replicas.get(P)
+        if r is None:
+            return "no replica"
+        isr = f", ISR {' '.join(r.isr)}" if r.role == "leader" else ""
+        return f"{r.role}, LEO {r.leo}, HW {r.hw}{isr}"
+
+    def forgive(self) -> None:
+        """Committed records may be lost from now on: more is lost than is promised."""
+        self.world.invariants.committed_stays = False
+
+    # -- Liftbridge --------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """From now on the output has each message about the partition."""
+        self.world.heard = self._hear
+
+    def _hear(self, source: str, to: str, message: AnyMessage, body: bytes | None) -> None:
+        if getattr(message, "partition", "") != P or "c1" in (source, to):
+            return
+        match message:
+            case FetchRequest():
+                self._note(f"{source} -> {to}: fetch from {message.offset}")
+            case FetchResponse():
+                came = records(body)
+                self._note(f"{source} -> {to}: {message.error.value or came or '16 bytes'}")
+            case EpochEndResponse():
+                self._note(f"{source} -> {to}: {message.error.value or message.end_offset}")
+            case _:
+                self._note(f"{source} -> {to}: {_kind(message)}")
+
+    def report(self, replica: str, **other: Any) -> None:
+        """A report against the leader is sent by hand, with other fields as wanted."""
+        state = self.world.nodes[self._controller].ctx.image.partitions[P]
+        fields = {
+            "partition": P,
+            "replica": replica,
+            "leader": state.leader,
+            "leader_epoch": state.leader_epoch,
+            "partition_epoch": state.partition_epoch,
+        }
+        for voter in self.world.voter_names:
+            self.world.ask(voter, ReportLeader(**(fields | other)))
+        self.wait(5)
+
+    @property
+    def _controller(self) -> str:
+        return next(n for n, node in self.world.nodes.items() if node.controller)
+
+    def kill_controller(self, *, wait: int = 2000) -> None:
+        self.kill(self._controller, wait=wait)
+
+    def isolate_controller(self) -> str:
+        """Cut the controller from all others, while no time passes."""
+        name = self._controller
+        self.world.isolate(name)
+        return name
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def hold(self, *rule: str, **fields: Any) -> None:
+        """Hold such messages from now on: see `_rule`."""
+        self._held.append(_rule(*rule, **fields))
+
+    def hold_no_more(self) -> None:
+        """New messages pass; what is held stays held."""
+        self._held.clear()
+
+    def drop(self, *rule: str, **fields: Any) -> None:
+        """Drop such messages from now on: see `_rule`."""
+        self._dropped.append(_rule(*rule, **fields))
+
+    def release(self, *, first: int = 0, wait: int = 100) -> None:
+        """Deliver what was held, and hold nothing any longer. With `first` only so many of the
+        oldest are delivered; the rest waits for another `release`."""
+        self._held.clear()
+        held = self.world.held
+        now, later = (held[:first], held[first:]) if first else (held, [])
+        kinds = " ".join(sorted({_kind(m[2]) for m in now}))
+        self._note(f"delivered: {len(now)} of {len(held)}, {kinds}".removesuffix(", "))
+        self.world.held = now
+        self.world.release()
+        self.world.held = later
+        self.wait(wait)
+
+    def drop_held(self) -> None:
+        """What is held is lost."""
+        self.world.held.clear()
+
+    def drop_nothing(self, *, wait: int = 500) -> None:
+        """Nothing is dropped any longer."""
+        self._dropped.clear()
+        self.wait(wait)
+
+    def heal(self) -> None:
+        """Undo everything, lose what is held, start every broker and wait six seconds. Then one
+        more write, and a consumer reads everything."""
+        self._held.clear()
+        self._dropped.clear()
+        self.world.held.clear()
+        self.world.heal()
+        self._obey_rules()
+        self.wait(6000)
+        self.write("z")
+        self.read()
+
+    # -- what the brokers did ----------------------------------------------------------------------
+
+    def observe(self) -> list[str]:
+        """The lines about the command."""
+        lines, self.lines = self.lines, []
+        return [*lines, *self.answers()]
+
+    def _obey_rules(self) -> None:
+        self.world.hold = lambda *m: any(rule(*m) for rule in self._held)
+        self.world.drop = lambda *m: any(rule(*m) for rule in self._dropped)
+
+    def _leader(self) -> str:
+        leader = self.world.leader(P)
+        assert leader
+        return leader
+
+    @property
+    def _now_ms(self) -> int:
+        """The time on the clock of the story."""
+        return self.world.now_us // 1000 - STORM_MS
+
+    def _note(self, line: str) -> None:
+        self.lines.append(line)
+
+    def _note_trace(self) -> None:
+        fresh, self._traced = self.world.trace[self._traced :], len(self.world.trace)
+        for e in fresh:
+            if e["event"] == STOPPED:
+                self._note(f"{e['node']} has stopped")
+            if e.get("partition") != P:
+                continue
+            if e["event"] == "partition":
+                self._note_change(e)
+            elif e["event"] == "truncated" and e["leo"] < e["from_leo"]:
+                self._note(f"{e['node']} cuts {e['from_leo']} -> {e['leo']}")
+            elif e["event"] == REPORTED:
+                self._note(f"{e['node']} reports {e['leader']}")
+            elif e["event"] == WITNESSED:
+                self._note(f"witnesses: {' '.join(e['witnesses'])} of {' '.join(e['isr'])}")
+            elif e["event"] == "deleted":
+                self._note(f"{e['node']} deletes below {e['start']} ({e['reason']})")
+            elif e["event"] == "ack" and e["client"] == "c1":
+                record = self._record(e["node"], e["base_offset"])
+                how = "" if e["acks"] == -1 else ", not as committed"
+                self._note(f"{record} is acknowledged at {e['base_offset']}{how}")
+
+    def _record(self, node: str, offset: int) -> str:
+        kept = self.world.log(node, P).get(offset)
+        return batches.view(kept[1]).payload.decode() if kept else "a deleted record"
+
+    def _note_change(self, e: dict[str, Any]) -> None:
+        now = {f: e[f] for f in ("leader", "isr", "elr")}
+        if now == self._state:
+            return
+        leads = f"{e['leader']} leads epoch {e['leader_epoch']}" if e["leader"] else "no leader"
+        elr = f", ELR {' '.join(e['elr'])}" if e["elr"] else ""
+        unclean = ", unclean" if e["unclean"] else ""
+        self._note(f"{leads}, ISR {' '.join(e['isr']) or '-'}{elr}{unclean}")
+        self._state = now
+
+    # -- the verdict -------------------------------------------------------------------------------
+
+    def judge(self, folder: Path) -> dict[str, str]:
+        """What the checker finds in this run: anomaly -> property."""
+        run = {
+            "promise": {
+                "acks": -1,
+                "durable_acks": not self.promise["unclean_election"],
+                "contiguous_offsets": True,
+                **self.promise,
+                "idempotent": bool(self._produced),
+            }
+        }
+        story = Story(P, recovery_limit_ms=1, **run)
+        story.run["phases"] = {"start_us": 1, "storm_us": 1000}
+        story.run["capabilities"] += ["logs", *["hw"] * self.promise["retention"]]
+        self._history(story)
+        for e in self.world.trace:
+            story.traces[e["node"]].append({"incarnation": 1, **e})
+        for node in NAMES:
+            self._log(story, node)
+        found = against(story.check(folder))
+        return {name: KINDS[name].property for name in found}
+
+    def _history(self, story: Story) -> None:
+        answers = self.world.answers()
+        for number, (text, acks) in enumerate(self._sent, 1):
+            answer: ProduceResponse | None = answers.get(number)
+            when: dict[str, Any] = {}
+            for nth, (again, at_ms) in enumerate(self._retries, 1):
+                if again == text and (answer is None or answer.error):
+                    answer = answers.get(RETRIES + nth, answer)
+                    when = {"process": 200 + number, "end": at_ms}
+            outcome: Any = None
+            if answer is not None:
+                outcome = "info" if answer.appended else "fail"
+                outcome = outcome if answer.error else "ok"
+            at = answer.base_offset if answer and not answer.error else -1
+            begin_ms = story.now_ms
+            story.send(number, at=at, outcome=outcome, acks=acks, **when)
+            if when:
+                story.now_ms = begin_ms + 2  # others are sent before it is acknowledged
+        for start, at_ms, texts, hw in self._reads:
+            runs = [(offset, self._value(text)) for offset, text in texts]
+            process = 100 + story.ops
+            story.poll(*runs, start=start, hw=hw, process=process, begin=at_ms, end=at_ms)
+
+    def _value(self, text: str) -> int:
+        return next(n for n, (sent, _) in enumerate(self._sent, 1) if sent == text)
+
+    def _log(self, story: Story, node: str) -> None:
+        """The replica's log as it is on disk now."""
+        replica = self.world.nodes[node].replicas.get(P)
+        if replica is None:
+            return  # the partition has moved away from here
+        runs = story.logs[node]
+        runs.append(
+            LogRun(
+                node=node,
+                partition=P,
+                offset=replica.log.start,
+                count=0,
+                hw=replica.hw,
+                leo=replica.leo,
+                epochs=tuple(replica.log.cache.entries()),
+            )
+        )
+        for base, (chain, data) in sorted(self.world.log(node, P).items()):
+            one = batches.view(data)
+            value = self._value(one.payload.decode())
+            runs.append(
+                LogRun(
+                    node=node,
+                    partition=P,
+                    offset=base,
+                    count=one.count,
+                    epoch=one.epoch,
+                    hash=chain.hex(),
+                    records=(RecordRun(base, value, one.count),),
+                )
+            )
+
+
+def _kind(message: AnyMessage) -> str:
+    return str(message.__struct_config__.tag)
+
+
+def _rule(name: str, link: str = ">", **fields: Any) -> Rule:
+    """Messages of a kind, or one of `SPECIAL`, on a link (`n1>n3`, `>n3`, `n1>`), with
+    these fields. Of messages about a partition only those about the data partition."""
+    source, _, to = link.partition(">")
+    special = SPECIAL.get(name)
+
+    def matches(a: str, b: str, message: AnyMessage) -> bool:
+        if source not in ("", a) or to not in ("", b):
+            return False
+        if special is not None:
+            return isinstance(message, FetchResponse) and special(message)
+        if getattr(message, "partition", P) != P or _kind(message) != name:
+            return False
+        return all(getattr(message, f) == value for f, value in fields.items())
+
+    return matches
+
+
+SPECIAL: Final[dict[str, Callable[[FetchResponse], bool]]] = {
+    "diverging": lambda m: m.diverging is not None,
+    "not-diverging": lambda m: m.partition == P and m.diverging is None,
+    "metadata": lambda m: m.partition == METADATA_PARTITION,
+    "metadata-hw": lambda m: m.partition == METADATA_PARTITION and m.offset == m.log_end,
+}
+"""Fetch responses by what they carry; `metadata-hw` brings no new metadata, only its HW."""

@@ -1,0 +1,403 @@
+"""Replicas of one partition, moved by hand through the histories of KIP-101 and KIP-279: a stage.
+
+Every command runs the broker's own functions: produce, fetch, OffsetForLeaderEpoch, transitions.
+The world is by hand: which message arrives, who dies, who is elected and who hears of it. The
+controller is not asked, so one and the same history is played under every protocol. `outcome` says
+in one letter how it ended:
+
+    L   a record is lost that was acknowledged, and whose promise still held
+    S   a follower is stuck: it fetches the same offset for ever and can use no answer
+    D   a follower is content, and has another record than its leader at some offset
+    .   none of these: all replicas have one log
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from node.core import batch as batches
+from node.core import follower, idle, leader, partitions, truncation
+from node.core.bugs import apply_bugs
+from node.core.image import PartitionRecord
+from node.core.messages import (
+    UNDEFINED,
+    AnyMessage,
+    EpochEndRequest,
+    EpochEndResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    PartitionNotification,
+    ProduceRequest,
+    ProduceResponse,
+)
+from node.core.protocol import Protocol
+from node.core.protocol import protocol as protocol_of
+from tests.support.stage_replica import PARTITION, Bench, name_of, parse, records, show
+from tests.support.world import logs_of
+
+
+class Variant(NamedTuple):
+    """What a history is played under."""
+
+    protocol: Protocol
+    bugs: tuple[str, ...] = ()
+
+
+Disk = tuple[str, int]
+"""What a disk holds: a log, and the high watermark as of its last checkpoint."""
+Mail = tuple[str, str, AnyMessage, bytes | None]
+"""From, to, message, body."""
+
+
+class Node(Bench):
+    """One broker's replica; a new process is loaded from the disk."""
+
+    def __init__(self, name: str, variant: Variant, disk: Disk) -> None:
+        log, hw = disk
+        super().__init__(name, log, switched=variant.bugs)
+        self.protocol = apply_bugs(variant.protocol, self.ctx.bugs)
+        self.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
+
+    def hears(self, record: PartitionRecord) -> None:
+        """The metadata now says this."""
+        partitions.apply(self.ctx, self.replicas, {}, [record], self.protocol)
+
+    def takes(self, source: str, message: AnyMessage, body: bytes | None) -> None:
+        """What `Broker` does with a message."""
+        if isinstance(message, FetchRequest):
+            leader.on_fetch(self.ctx, self.r, source, message)
+        elif isinstance(message, EpochEndRequest):
+            truncation.on_request(self.ctx, self.r, source, message)
+        elif isinstance(message, EpochEndResponse):
+            follower.on_epoch_end(self.ctx, self.r, source, message)
+        elif isinstance(message, FetchResponse):
+            follower.on_response(self.ctx, self.r, source, message, body)
+        elif isinstance(message, PartitionNotification):
+            idle.on_notification(self.ctx, self.r, source)
+            self.sleep(0)
+
+    def refused(self) -> str:
+        """Why the last answer could not be used."""
+        events = self.events("refused")
+        return str(events[-1]["reason"]).removeprefix(f"{PARTITION}: ") if events else ""
+
+
+class Histories:
+    """Replicas, the mail between them, and what was promised. MinISR is 1."""
+
+    def __init__(self, protocol: str = "kafka", bugs: str = "") -> None:
+        self.variant = Variant(protocol_of(protocol), tuple(bugs.split(",")) if bugs else ())
+        self.nodes: dict[str, Node] = {}
+        self.up: list[str] = []
+        self.mail: list[Mail] = []
+        self.record = PartitionRecord(
+            partition=PARTITION,
+            replicas=(),
+            isr=(),
+            leader="",
+            leader_epoch=-1,
+            partition_epoch=0,
+            min_isr=1,
+        )
+        self.owed: dict[int, str] = {}
+        self.letter = ""
+        self._lines: list[str] = []
+        self._writes: dict[int, tuple[int, str]] = {}
+        self._last = ""
+
+    def node(self, name: str, *log: str, hw: int = 0) -> None:
+        """A replica with this log and high watermark on its disk."""
+        self.nodes[name] = Node(name, self.variant, (" ".join(log), hw))
+        self.up.append(name)
+
+    def pair(self, leads: str, epoch: int, follows: str, hw: int = 0, isr: str = "n1") -> None:
+        """n1 leads `epoch` with its log; n2 starts with its own log. Alone in its ISR n1 has
+        everything committed at once; else its high watermark is that of n2."""
+        ours, theirs = parse(leads.replace(",", " ")), parse(follows.replace(",", " "))
+        self.node("n1", *leads.split(","), hw=hw)
+        self.node("n2", *follows.split(","), hw=hw)
+        same = [one for one, other in zip(ours, theirs, strict=False) if one == other]
+        common = max(
+            (end for i, (_, end, _) in enumerate(same) if same[: i + 1] == ours[: i + 1]), default=0
+        )
+        self.owed = {base: name_of(base, end, of) for base, end, of in ours if end <= common}
+        self.elect("n1", epoch, isr)
+
+    def say(self, line: str) -> None:
+        """Add a line to the story, unless it repeats the last one."""
+        if line != self._last:
+            self._lines.append(line)
+        self._last = line
+
+    def observe(self) -> list[str]:
+        """The lines of the story since the last command."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def log(self, name: str) -> str:
+        """The log of a replica."""
+        return show(self.nodes[name].r.log)
+
+    # -- the world --------------------------------------------------------------------------------
+
+    def elect(self, name: str, epoch: int, isr: str, heard_by: str = "") -> None:
+        """The controller says who leads. Nodes that are not in `heard_by` learn it later."""
+        self.record = PartitionRecord(
+            partition=PARTITION,
+            replicas=tuple(self.nodes),
+            isr=tuple(isr.split(",")),
+            leader=name,
+            leader_epoch=epoch,
+            partition_epoch=self.record.partition_epoch + 1,
+            min_isr=1,
+        )
+        self.say(f"{name} is elected, epoch {epoch}")
+        for each in heard_by.split(",") if heard_by else self.up:
+            self.hears(each)
+
+    def hears(self, name: str) -> None:
+        """The newest metadata reaches a node."""
+        node = self.nodes[name]
+        cuts = len(node.events("truncated"))
+        node.hears(self.record)
+        for cut in node.events("truncated")[cuts:]:
+            self.say(f"{name} cuts its log from {cut['from_leo']} to its HW: {cut['leo']}")
+        self._collect(name)
+
+    def write(self, name: str, count: int = 1) -> None:
+        """A client writes one batch, acks=all."""
+        node = self.nodes[name]
+        base, corr = node.r.leo, len(self._writes) + 1
+        text = name_of(base, base + count, node.r.leader_epoch)
+        self._writes[corr] = base, text
+        self.say(f"{name} writes {text}")
+        request = ProduceRequest(partition=PARTITION, acks=-1, corr=corr, timeout_ms=60_000)
+        body = batches.build(count, text.encode().ljust(count))
+        leader.on_produce(node.ctx, node.r, "c1", request, body)
+        self._collect(name)
+
+    def checkpoint(self, name: str) -> None:
+        """The high watermark goes to disk, as it does every now and then."""
+        self.nodes[name].r.save_hw(self.nodes[name].ctx)
+
+    def crash(self, name: str) -> None:
+        """The process is gone, and with it all mail from and to it."""
+        asked = {(m[0], isinstance(m[2], EpochEndRequest)) for m in self.mail if m[1] == name}
+        open_ = [f"the {'question' if asks else 'fetch'} of {who}" for who, asks in sorted(asked)]
+        self.say(f"{name} dies" + (f", {' and '.join(open_)} unanswered" if open_ else ""))
+        self._forget(name)
+        self.up.remove(name)
+
+    def start(self, name: str) -> None:
+        """A new process with what the disk has. It hears the newest metadata at once."""
+        self.say(f"{name} starts")
+        if name in self.up:
+            self._forget(name)
+        else:
+            self.up.append(name)
+        self.nodes[name].replicas.clear()
+        self.hears(name)
+
+    def unflushed(self, name: str, offset: int) -> None:
+        """A power cut took what this dead node had from `offset` on."""
+        node = self.nodes[name]
+        node.ctx.storage.truncate(PARTITION, offset, durable=True)
+        self.say(f"{name} has lost everything from offset {offset} on")
+
+    def forgive(self, kept: int) -> None:
+        """No promise holds any longer for offsets from `kept` on."""
+        self.owed = {base: text for base, text in self.owed.items() if base < kept}
+
+    def _forget(self, name: str) -> None:
+        self.mail = [m for m in self.mail if name not in (m[0], m[1])]
+        self.nodes[name].sent()
+
+    # -- the mail ---------------------------------------------------------------------------------
+
+    def _collect(self, name: str) -> None:
+        for to, message, body in self.nodes[name].sent():
+            if isinstance(message, ProduceResponse) and message.error is Error.NONE:
+                base, text = self._writes[message.corr]
+                self.owed[base] = text
+                self.say(f"{text} is acknowledged")
+            elif to in self.nodes:
+                self.mail.append((name, to, message, body))
+
+    def lose(self, source: str, to: str) -> None:
+        """All mail on this link is lost."""
+        self.mail = [m for m in self.mail if (m[0], m[1]) != (source, to)]
+
+    def deliver(self) -> None:
+        """The oldest message arrives."""
+        source, to, message, body = self.mail.pop(0)
+        if to not in self.up or not self.nodes[to].replicas:
+            return
+        node = self.nodes[to]
+        before = node.r.leo
+        node.takes(source, message, body)
+        line = self._line(to, message, body, before)
+        if line:
+            self.say(line)
+        self._collect(to)
+
+    def questions(self) -> None:
+        """Until what is under way is a fetch: the first one has to wait."""
+        while self.mail and isinstance(self.mail[0][2], EpochEndRequest | EpochEndResponse):
+            self.deliver()
+
+    def forget_mail(self) -> None:
+        """All mail is lost."""
+        self.mail.clear()
+
+    def run(self, *, idle: int = 0) -> None:
+        """Until no mail is left; then, `idle`, once more after held fetches were answered."""
+        while self.mail:
+            self.deliver()
+        if idle:
+            self.pause(150)
+            self.run()
+
+    def passes(self, source: str, to: str, *, times: int = 1) -> None:
+        """The mail on one link arrives, and then the answers, so often."""
+        for link in [(source, to), (to, source)] * times if times > 1 else [(source, to)]:
+            mine = [m for m in self.mail if (m[0], m[1]) == link]
+            self.mail = mine + [m for m in self.mail if (m[0], m[1]) != link]
+            for _ in mine:
+                self.deliver()
+
+    def pause(self, ms: int) -> None:
+        """Time passes everywhere."""
+        for name in self.up:
+            cuts = len(self.nodes[name].events("truncated"))
+            self.nodes[name].sleep(ms)
+            for cut in self.nodes[name].events("truncated")[cuts:]:
+                self.say(f"{name} cuts its log from {cut['from_leo']} to its HW: {cut['leo']}")
+            self._collect(name)
+
+    def propose(self, name: str) -> None:
+        """The controller accepts the last ISR that this leader has proposed, if any."""
+        for proposal in self.nodes[name].events("proposed")[-1:]:
+            self.record = msgspec.structs.replace(
+                self.record, isr=proposal["isr"], partition_epoch=self.record.partition_epoch + 1
+            )
+            self.say(f"{name} has the ISR {' '.join(self.record.isr)}")
+            self.hears(name)
+
+    def settled(self) -> bool:
+        """Whether every follower waits at the end of its leader's log."""
+        lead = self.nodes[self.record.leader].r
+        waiting = {name: wait.request.offset for name, wait in lead.follower_waits.items()}
+        waiting |= {name: lead.peers[name].leo for name in lead.data_waiters}
+        return all(
+            self.nodes[name].r.leo == lead.leo == waiting.get(name)
+            for name in self.up
+            if name != self.record.leader
+        )
+
+    def outcome(self, most_rounds: int = 12) -> None:
+        """Let everything settle and judge it: L, S, D or '.'."""
+        for _ in range(most_rounds):
+            self.run()
+            settled = self.settled()
+            if settled:
+                break
+            self.pause(60)
+        leads = self.log(self.record.leader)
+        have = dict(zip((base for base, _, _ in parse(leads)), leads.split(), strict=True))
+        letter = "."
+        if any(have.get(base) != text for base, text in self.owed.items()):
+            letter = "L"
+        elif not settled:
+            letter = "S"
+        elif any(self.log(name) != leads for name in self.up):
+            letter = "D"
+        for name in sorted(self.up):
+            self.say(f"{name}: {self.log(name)}")
+        self.say(f"-> {letter}")
+        self.letter = letter
+
+    def _line(self, name: str, message: AnyMessage, body: bytes | None, before: int) -> str:
+        """How an answer was taken by the follower it came to."""
+        node = self.nodes[name]
+        cut = f"cut to {node.r.leo}" if node.r.leo < before else "nothing to cut"
+        if isinstance(message, EpochEndResponse):
+            ends = f"epoch {message.epoch} ends" if message.version else "it ends"
+            if message.end_offset == UNDEFINED:
+                return f"{name} asks for the end of epoch {message.asked}: unknown; {cut}, its HW"
+            where = f"{ends} at {message.end_offset}"
+            return f"{name} asks for the end of epoch {message.asked}: {where}; {cut}"
+        if not isinstance(message, FetchResponse):
+            return ""
+        asked = f"{name} fetches at {message.offset}"
+        if message.error is not Error.NONE:
+            return f"{asked}: {message.error.value}; {cut}"
+        if message.diverging is not None:
+            return f"{asked}, last epoch {message.last_epoch}: diverging {message.diverging}; {cut}"
+        came = records(body)
+        if came and node.r.leo == before:
+            return f"{asked}: {came}; refused: {node.refused()}"
+        return f"{asked}: {came}" if came else ""
+
+
+class ShortLogs:
+    """What a protocol leaves of a follower's log before any record is fetched, for many pairs of
+    logs: one leader a log, and one follower whose process starts on every log."""
+
+    def __init__(self, variant: Variant, leader_epoch: int) -> None:
+        self.variant = variant
+        self.record = PartitionRecord(
+            partition=PARTITION,
+            replicas=("n1", "n2"),
+            isr=("n1", "n2"),
+            leader="n1",
+            leader_epoch=leader_epoch,
+            partition_epoch=1,
+            min_isr=1,
+        )
+        self._leaders: dict[str, Node] = {}
+        self._disks: dict[str, dict[int, tuple[bytes, bytes]]] = {}
+        self._follower = Node("n2", variant, ("", 0))
+
+    def left(self, leads: str, follows: str, hw: int) -> int:
+        """Where the follower's log ends when it begins to fetch what the leader has."""
+        leader_, mine = self._leader(leads), self._start(follows, hw)
+        leader_.r.hw = hw
+        leader_.r.peers.clear()
+        for _ in range(10):
+            sent = mine.sent()
+            if not sent:
+                return mine.r.leo  # nothing was cut: it asks the same again for ever
+            ((to, request, _),) = sent
+            assert to == "n1"
+            leader_.takes("n2", request, None)
+            answers = [m for m in leader_.sent() if m[0] == "n2"]
+            if not answers:
+                return mine.r.leo  # the leader holds the fetch: it has nothing to say
+            ((_, answer, body),) = answers
+            if isinstance(answer, FetchResponse) and answer.diverging is None:
+                return mine.r.leo
+            mine.takes("n1", answer, body)
+        raise AssertionError(f"{leads} against {follows}: no end of it")
+
+    def _leader(self, log: str) -> Node:
+        if log not in self._leaders:
+            self._leaders[log] = Node("n1", self.variant, (log, 0))
+            self._leaders[log].hears(self.record)
+            self._leaders[log].sent()
+        return self._leaders[log]
+
+    def _start(self, log: str, hw: int) -> Node:
+        """A new process of the follower on a disk with this."""
+        if log not in self._disks:
+            node = Node("n2", self.variant, (log, 0))
+            self._disks[log] = logs_of(node.ctx.storage).get(PARTITION, {})
+        node = self._follower
+        node.replicas.clear()
+        logs_of(node.ctx.storage)[PARTITION] = dict(self._disks[log])
+        node.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
+        node.ctx.effects.trace.clear()
+        node.hears(self.record)
+        return node

@@ -1,0 +1,539 @@
+"""One replica, or a leader and its follower, stepped by hand; and a short notation for logs.
+
+Logs are written as in the cases of the truncate-on-fetch protocol: `0e1 1e1 2e2` is three batches
+of one record, in epochs 1, 1 and 2; `0-10e1` is one batch of eleven. A record's payload is its own
+name, so two logs with the same name at an offset hold the same bytes there.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.sim.disk import SimDisk
+from node.core import batch as batches
+from node.core import bugs, follower, isr_change, leader, partitions, protocol
+from node.core.api import NodeConfig
+from node.core.context import Context
+from node.core.image import BrokerRecord, PartitionRecord
+from node.core.log import Log
+from node.core.messages import (
+    AlterPartition,
+    AlterPartitionResponse,
+    AnyMessage,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from node.core.replica import Replica, load
+from node.formats.timings import Timings
+from node.formats.wire import fetch_body, split_fetch_body
+
+PARTITION = "log-0"
+TEN = "0e1 1e1 2-3e1 4e1 5e2 6e2 7-8e2 9e2"
+BROKERS = ("n1", "n2", "n3", "n4")
+M = TypeVar("M", bound=AnyMessage)
+_TOKEN = re.compile(r"(\d+)(?:-(\d+))?e(\d+)")
+
+
+def parse(text: str) -> list[tuple[int, int, int]]:
+    """(first offset, offset after the last, epoch) of each batch of a log in our notation."""
+    found = []
+    for token in text.split():
+        match = _TOKEN.fullmatch(token)
+        assert match, token
+        first, last, epoch = match.groups()
+        found.append((int(first), int(last or first) + 1, int(epoch)))
+    return found
+
+
+def one_batch(first: int, end: int, epoch: int) -> bytes:
+    """The stamped batch that `first..end` of `epoch` stands for."""
+    # A record takes a byte at least.
+    payload = name_of(first, end, epoch).encode().ljust(end - first)
+    return batches.stamp(batches.build(end - first, payload), first, epoch)
+
+
+def name_of(first: int, end: int, epoch: int) -> str:
+    """A batch in our notation."""
+    return f"{first}e{epoch}" if end == first + 1 else f"{first}-{end - 1}e{epoch}"
+
+
+def fill(log: Log, text: str) -> None:
+    """Append what `text` says."""
+    log.append_as_follower([batches.view(one_batch(*one)) for one in parse(text)])
+
+
+def show(log: Log) -> str:
+    """A log in our notation, taken from its payloads and checked against its headers."""
+    found, _ = log.read(log.start, max_bytes=1 << 30, below=log.leo)
+    names = []
+    for data in found:
+        one = batches.view(data)
+        assert one.payload.decode().rstrip() == name_of(one.base_offset, one.end, one.epoch)
+        names.append(one.payload.decode().rstrip())
+    return " ".join(names)
+
+
+def bare_log(text: str = "") -> Log:
+    """A log on a disk of its own."""
+    log = Log(PARTITION, SimDisk(), durable=True)
+    fill(log, text)
+    return log
+
+
+class Bench:
+    """One node's replica of `log-0`, stepped by hand. Broker epochs: 101 for n1, 102 for n2..."""
+
+    def __init__(
+        self,
+        node: str = "n1",
+        log: str = "",
+        *,
+        switched: Iterable[str] = (),
+        timings: Timings | None = None,
+        retention_records: int = 0,
+    ) -> None:
+        config = NodeConfig(
+            node=node,
+            voters=("v1",),
+            brokers=BROKERS,
+            timings=timings or Timings(),
+            retention_records=retention_records,
+        )
+        self.ctx = Context(config, SimDisk(), bugs.parse(switched), random.Random(0), 0)
+        self.ctx.broker_epoch = broker_epoch(node)
+        self.ctx.controller = "v1"
+        for name in BROKERS:
+            self.broker(name)
+        fill(Log(PARTITION, self.ctx.storage, durable=True), log)
+        self.replicas: dict[str, Replica] = {}
+
+    @property
+    def r(self) -> Replica:
+        return self.replicas[PARTITION]
+
+    def broker(self, name: str, *, epoch: int | None = None, fenced: bool = False) -> None:
+        """What this node's image says of a broker."""
+        self.ctx.image.apply(
+            BrokerRecord(
+                broker=name,
+                broker_epoch=broker_epoch(name) if epoch is None else epoch,
+                incarnation=1,
+                fenced=fenced,
+            )
+        )
+
+    def metadata(
+        self,
+        leader: str,
+        epoch: int,
+        isr: str = "n1 n2 n3",
+        *,
+        at: int = 1,
+        min_isr: int = 2,
+        replicas: str = "n1 n2 n3",
+    ) -> None:
+        """The applied metadata now says this; `at` is the partition epoch."""
+        record = PartitionRecord(
+            partition=PARTITION,
+            replicas=tuple(replicas.split()),
+            isr=tuple(isr.split()),
+            leader=leader,
+            leader_epoch=epoch,
+            partition_epoch=at,
+            min_isr=min_isr,
+        )
+        partitions.apply(self.ctx, self.replicas, {}, [record], protocol.KAFKA)
+
+    def sleep(self, ms: float) -> None:
+        """Time passes; the replica's timer fires where the node would fire it."""
+        end_us = self.ctx.now_us + round(ms * 1000)
+        while self.r.wake_us <= end_us:
+            self.ctx.now_us = max(self.ctx.now_us, self.r.wake_us)
+            part = leader if self.r.role == "leader" else follower
+            self.r.wake_us = part.tick(self.ctx, self.r)
+        self.ctx.now_us = end_us
+
+    def sent(self) -> list[tuple[str, AnyMessage, bytes | None]]:
+        """(to, message, body) since last asked."""
+        messages, self.ctx.effects.messages = self.ctx.effects.messages, []
+        return [(m.to, m.message, m.body) for m in messages]
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """Trace events of one kind so far."""
+        return [e for e in self.ctx.effects.trace if e["event"] == name]
+
+    # -- as a leader ----------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        replica: str,
+        offset: int,
+        last_epoch: int,
+        *,
+        epoch: int | None = None,
+        from_process: int | None = None,
+        wait_ms: int = 0,
+    ) -> FetchResponse | None:
+        """A follower fetches, everything below `offset` being in its log."""
+        request = FetchRequest(
+            partition=PARTITION,
+            replica=replica,
+            offset=offset,
+            last_epoch=last_epoch,
+            leader_epoch=self.r.leader_epoch if epoch is None else epoch,
+            max_wait_ms=wait_ms,
+            broker_epoch=broker_epoch(replica) if from_process is None else from_process,
+        )
+        leader.on_fetch(self.ctx, self.r, replica, request)
+        return self.last(FetchResponse)
+
+    def consume(self, offset: int, *, wait_ms: int = 0, corr: int = 0) -> None:
+        """A consumer fetches; the answer is among `sent`."""
+        request = FetchRequest(partition=PARTITION, offset=offset, max_wait_ms=wait_ms, corr=corr)
+        leader.on_fetch(self.ctx, self.r, "c1", request)
+
+    def produce(
+        self,
+        payload: str = "x",
+        *,
+        acks: int = -1,
+        corr: int = 1,
+        timeout_ms: int = 3000,
+        body: bytes | None = None,
+    ) -> ProduceResponse | None:
+        """A client appends one record (or `body` as it is)."""
+        request = ProduceRequest(partition=PARTITION, acks=acks, corr=corr, timeout_ms=timeout_ms)
+        data = batches.build(1, payload.encode()) if body is None else body
+        leader.on_produce(self.ctx, self.r, "c1", request, data)
+        return self.last(ProduceResponse)
+
+    def controller_says(
+        self,
+        error: Error = Error.NONE,
+        *,
+        to: AlterPartition,
+        isr: str = "",
+        at: int,
+        epoch: int | None = None,
+    ) -> None:
+        """The controller answers proposal `to`; `at` is the partition epoch it names."""
+        isr_change.on_response(
+            self.ctx,
+            self.r,
+            AlterPartitionResponse(
+                partition=PARTITION,
+                error=error,
+                request_epoch=to.partition_epoch,
+                isr=tuple(isr.split()),
+                leader=self.ctx.node,
+                partition_epoch=at,
+                leader_epoch=self.r.leader_epoch if epoch is None else epoch,
+            ),
+        )
+
+    def proposals(self) -> list[AlterPartition]:
+        """Proposals sent since last asked; all other mail is dropped."""
+        return [m for _, m, _ in self.sent() if isinstance(m, AlterPartition)]
+
+    def last(self, kind: type[M]) -> M | None:
+        """The last message of a kind that waits to be sent; None if there is none."""
+        found = [m.message for m in self.ctx.effects.messages if isinstance(m.message, kind)]
+        return found[-1] if found else None
+
+
+class ReplicaStage(Bench):
+    """A stage of scripts: one replica. The output has all messages, decisions and new states."""
+
+    def __init__(self, node: str = "n1", lag: int = 0, retention: int = 0, bugs: str = "") -> None:
+        timings = Timings(lag_ms=lag) if lag else None
+        switched = bugs.split(",") if bugs else ()
+        super().__init__(node, timings=timings, retention_records=retention, switched=switched)
+        self._proposed: list[AlterPartition] = []
+        self._traced = self._at = 0
+        self._state = ""
+
+    def disk(self, *log: str) -> None:
+        """The disk has this log when the process starts."""
+        fill(Log(PARTITION, self.ctx.storage, durable=True), " ".join(log))
+
+    def says(
+        self, leader: str, epoch: int, isr: str = "n1,n2,n3", at: int = 0, **more: Any
+    ) -> None:
+        """The metadata says who leads (`-`: nobody), in the next partition epoch or `at`."""
+        self._at = at or self._at + 1
+        who = "" if leader == "-" else leader
+        self.metadata(who, epoch, isr.replace(",", " "), at=self._at, **more)
+
+    def fetches(self, replica: str, offset: int, last_epoch: int = -1, **more: Any) -> None:
+        """A follower fetches: `fetch` of the bench."""
+        self.fetch(replica, offset, last_epoch, **more)
+
+    def consumes(self, *offsets: int, wait_ms: int = 0, most: int = 0) -> None:
+        """A consumer fetches from these offsets, each with its own as correlation id."""
+        for offset in offsets:
+            limit = {"max_bytes": most} if most else {}
+            request = FetchRequest(
+                partition=PARTITION, offset=offset, max_wait_ms=wait_ms, corr=offset, **limit
+            )
+            leader.on_fetch(self.ctx, self.r, "c1", request)
+
+    def writes(
+        self,
+        *corrs: int,
+        count: int = 1,
+        seq: int = -1,
+        producer: int = 7,
+        era: int = 0,
+        acks: int = -1,
+        timeout_ms: int = 3000,
+        body: str = "",
+    ) -> None:
+        """A client sends a batch for each correlation id; with `seq` an idempotent producer of the
+        epoch `era`, from that sequence on. `body` is sent instead of a batch."""
+        for corr in corrs:
+            produced = None if seq < 0 else batches.Produced(producer, era, seq)
+            base = self.r.leo
+            text = name_of(base, base + count, self.r.leader_epoch).encode().ljust(count)
+            data = batches.build(count, text, produced=produced)
+            self.produce(acks=acks, corr=corr, timeout_ms=timeout_ms, body=body.encode() or data)
+            seq += count if seq >= 0 else 0
+
+    def answered(
+        self, error: str = "", to: int = -1, isr: str = "", at: int = 0, **more: Any
+    ) -> None:
+        """The controller answers a proposal; `at` is the partition epoch that it names."""
+        self.controller_says(
+            Error(error), to=self._proposed[to], isr=isr.replace(",", " "), at=at, **more
+        )
+
+    def process(self, name: str, epoch: int = 0, fenced: int = 0) -> None:
+        """The metadata says that of a broker."""
+        self.broker(name, epoch=epoch or None, fenced=bool(fenced))
+
+    def hw(self, offset: int) -> None:
+        """The replica knows so high a high watermark."""
+        self.r.hw = offset
+
+    def saved(self, offset: int) -> None:
+        """So high a high watermark is known and on disk."""
+        self.r.set_hw(self.ctx, offset)
+        self.r.save_hw(self.ctx)
+
+    def gone(self, offset: int) -> None:
+        """The head of the log is deleted up to this."""
+        self.r.log.delete_head(offset)
+
+    def passes(self, ms: int) -> None:
+        """Time passes."""
+        self.sleep(ms)
+
+    def passes_before(self, ms: int) -> None:
+        """Time passes before there is a replica."""
+        self.ctx.now_us += ms * 1000
+
+    def idle(self, ms: int, **followers: int) -> list[str]:
+        """Followers fetch every 100 ms from an offset, -1 being the log end. Returns the proposed
+        ISRs."""
+        lines: dict[str, None] = {}
+        for _ in range(ms // 100):
+            for name, offset in followers.items():
+                at = offset if offset >= 0 else self.r.leo + 1 + offset
+                self.fetch(name, at, 1 if at else -1)
+            self.sleep(100)
+            lines |= {f"proposes {_plain(p.isr)}": None for p in self.proposals()}
+        self._traced = len(self.ctx.effects.trace)
+        return list(lines)
+
+    def round(self, times: int, **followers: int) -> list[str]:
+        """So often a record is written, and then 100 ms are idle."""
+        lines = []
+        for _ in range(times):
+            self.writes(0, acks=1)
+            lines += self.idle(100, **followers)
+        return lines
+
+    def begin_ten(self, hw: int) -> None:
+        """The replica leads epoch 3 with ten records, of which `hw` are committed."""
+        self.disk(TEN)
+        self.says("n1", 3)
+        self.fetch("n2", 10, 2)
+        self.fetch("n3", hw, 2 if hw > 5 else 1)
+        self.sent()
+
+    def responds(self, source: str, offset: int, last_epoch: int, epoch: int, **more: Any) -> str:
+        """A fetch response arrives: with `records` (`-`: no batch), `hw`, `diverging`, `error`."""
+        diverging = tuple(int(n) for n in str(more.get("diverging", "")).split(",") if n)
+        data = [one_batch(*one) for one in parse(str(more.get("records", "")).replace(",", " "))]
+        if more.get("broken"):
+            data = [b"no batch"]
+        response = FetchResponse(
+            partition=PARTITION,
+            offset=offset,
+            last_epoch=last_epoch,
+            request_epoch=epoch,
+            log_end=more.get("log_end", offset),
+            log_start=more.get("start", 0),
+            diverging=diverging or None,  # type: ignore[arg-type]
+            leader=source,
+        )
+        body = fetch_body(epoch, more.get("hw", 0), data)
+        taken = follower.on_response(self.ctx, self.r, source, response, body)
+        return "taken" if taken else "ignored"
+
+    def restarts(self) -> None:
+        """A new process reads the disk."""
+        self.replicas.clear()
+        self.replicas[PARTITION] = load(self.ctx, PARTITION, protocol.KAFKA, durable=True)
+
+    def log(self) -> str:
+        """The log, and where its epochs begin."""
+        epochs = " ".join(f"{epoch}@{start}" for epoch, start in self.r.log.cache.entries())
+        return f"{show(self.r.log) or 'empty'} (epochs {epochs or '-'})"
+
+    def observe(self) -> list[str]:
+        """Messages, decisions, and the state if it is another one."""
+        lines = []
+        for to, message, body in self.sent():
+            lines.append(f"-> {to} {message_text(message, body)}")
+            if isinstance(message, AlterPartition):
+                self._proposed.append(message)
+        trace = self.ctx.effects.trace
+        fresh, self._traced = trace[self._traced :], len(trace)
+        lines += [event_text(e) for e in fresh if e["event"] not in _SHOWN_ELSEWHERE]
+        if PARTITION in self.replicas and (state := replica_text(self.r)) != self._state:
+            lines.append(state)
+            self._state = state
+        return lines
+
+
+_SHOWN_ELSEWHERE = ("append", "hw", "role", "isr", "proposed")
+_HIDDEN = ("partition", "corr", "max_wait_ms", "max_bytes", "request_epoch", "leader", "asked")
+
+
+def message_text(message: AnyMessage, body: bytes | None = None) -> str:
+    """A message: its kind, the fields that are not as usual, and the records of its body."""
+    fields = msgspec.structs.fields(message)
+    usual = {f.name: f.default for f in fields}
+    words = [str(message.__struct_config__.tag)]
+    if message.corr:
+        words.append(f"#{message.corr}")
+    for field in fields:
+        value = getattr(message, field.name)
+        if field.name not in _HIDDEN and value != usual[field.name]:
+            words.append(f"{field.name}={_plain(value)}")
+    if isinstance(message, FetchResponse) and body is not None:
+        words.append(f"[{records(body)}] HW {high_watermark(body)}")
+    return " ".join(words)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Error):
+        return value.value
+    if isinstance(value, tuple | list):
+        pairs = [
+            f"{v[0]}@{v[1]}".removesuffix("@-1") if _is_member(v) else _plain(v) for v in value
+        ]
+        return ",".join(pairs) or "-"
+    return str(value)
+
+
+def _is_member(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+
+
+def event_text(event: dict[str, Any]) -> str:
+    """A decision: the name of a trace event and its fields, without hashes."""
+    skipped = ("event", "partition", "hash", "node", "t_us", "incarnation", "batch_end", "prefix")
+    words = [f"{k}={_plain(v)}" for k, v in event.items() if k not in skipped and "hash" not in k]
+    return " ".join([str(event["event"]), *words])
+
+
+def replica_text(r: Replica) -> str:
+    """The state of a replica."""
+    text = f"{r.role} epoch {r.leader_epoch}.{r.partition_epoch}, LEO {r.leo}, HW {r.hw}"
+    if r.log.start:
+        text += f", starts at {r.log.start}"
+    if r.role == "leader":
+        more = [n for n in r.maximal_isr if n not in r.isr]
+        text += f", ISR {' '.join(r.isr)}" + (f", perhaps {' '.join(more)}" if more else "")
+        text += ", waits for the controller" if r.pending_alter else ""
+    return text
+
+
+def broker_epoch(name: str) -> int:
+    """Epoch of a broker's first process on the bench."""
+    return 100 + int(name[1:])
+
+
+def records(body: bytes | None) -> str:
+    """The batches of a fetch response in our notation."""
+    _, _, data = split_fetch_body(body)
+    return " ".join(one.payload.decode().rstrip() for one in batches.split(data))
+
+
+def high_watermark(body: bytes | None) -> int:
+    """The high watermark that a fetch response tells."""
+    return split_fetch_body(body)[1]
+
+
+class Pair:
+    """Leader n1 in `epoch` and follower n2, each with its log; `lines` has one line a fetch."""
+
+    def __init__(self, leads: str, follows: str, epoch: int) -> None:
+        self.leader = Bench("n1", leads)
+        self.leader.metadata("n1", epoch, "n1 n3")
+        self.follower = Bench("n2", follows)
+        self.follower.metadata("n1", epoch, "n1 n3")
+        self.lines: list[str] = []
+
+    def round(self) -> bool:
+        """The follower's fetch and its response; False when the leader holds the fetch."""
+        request = self.take_fetch()
+        answer = self.ask(request)
+        if answer is None:
+            return False
+        before = self.follower.r.leo
+        taken = follower.on_response(self.follower.ctx, self.follower.r, "n1", *answer)
+        assert taken
+        self.lines.append(self._line(request, *answer, before))
+        return True
+
+    def take_fetch(self) -> FetchRequest:
+        ((to, request, _),) = self.follower.sent()
+        assert to == "n1"
+        assert isinstance(request, FetchRequest)
+        assert request.broker_epoch == broker_epoch("n2")
+        return request
+
+    def ask(self, request: FetchRequest) -> tuple[FetchResponse, bytes | None] | None:
+        leader.on_fetch(self.leader.ctx, self.leader.r, "n2", request)
+        for _, message, body in self.leader.sent():
+            if isinstance(message, FetchResponse):
+                return message, body
+        return None
+
+    def talk(self, most_rounds: int = 10) -> str:
+        """Until the follower has everything."""
+        for _ in range(most_rounds):
+            if not self.round():
+                assert self.follower.r.leo == self.leader.r.leo
+                return "\n".join(self.lines)
+        raise AssertionError("no end of it:\n" + "\n".join(self.lines))
+
+    def _line(
+        self, request: FetchRequest, response: FetchResponse, body: bytes | None, before: int
+    ) -> str:
+        asked = f"({request.offset}, {request.last_epoch})"
+        if response.diverging is None:
+            return f"{asked} -> {records(body)}"
+        leo = self.follower.r.leo
+        effect = f"cut to {leo}" if leo < before else "nothing to cut"
+        return f"{asked} -> diverging {response.diverging}, {effect}"

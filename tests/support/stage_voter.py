@@ -1,0 +1,167 @@
+"""One voter of the metadata partition, with the other voters by hand: a stage of scripts.
+
+A record of its log stands for the first record of a leader. The output has the messages, and role,
+term, log end and high watermark if they are others.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from harness.sim.disk import SimDisk
+from node.core import batch as batches
+from node.core.api import Deliver, Event, Mark, NodeConfig, Tick
+from node.core.broker import Broker
+from node.core.image import LeaderRecord, encode_records
+from node.core.log import Log
+from node.core.messages import (
+    AnyMessage,
+    BeginQuorumEpoch,
+    FetchRequest,
+    FetchResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from node.core.replica import Replica
+from node.formats.errors import InvariantBroken
+from node.formats.trace import METADATA_PARTITION
+from node.formats.wire import fetch_body
+from tests.support.stage_replica import message_text, parse
+from tests.support.world import logs_of
+
+MS = 1000
+
+
+class VoterStage:
+    """Voter v1 (or another one) of v1, v2.. with a log in the notation of `stage_replica`."""
+
+    def __init__(self, name: str = "v1", voters: int = 3) -> None:
+        self.name, self.voters = name, tuple(f"v{i}" for i in range(1, voters + 1))
+        self._disk = SimDisk()
+        self.now_us = self._processes = 0
+        self._lines: list[str] = []
+        self._state = ""
+
+    @property
+    def r(self) -> Replica:
+        """The replica of the metadata partition."""
+        return self.node.quorum.r
+
+    def start(self, *log: str, hw: int = 0) -> None:
+        """The first process starts with this log on its disk."""
+        stored = Log(METADATA_PARTITION, self._disk, durable=True)
+        for first, _, epoch in parse(" ".join(log)):
+            payload = encode_records([LeaderRecord(term=epoch, leader="v9")])
+            data = batches.stamp(batches.build(1, payload), first, epoch)
+            stored.append_as_follower([batches.view(data)])
+        self._disk.put(f"hw/{METADATA_PARTITION}", hw.to_bytes(8, "big"), durable=True)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process on the same disk."""
+        self._processes += 1
+        config = NodeConfig(
+            node=self.name, voters=self.voters, brokers=(), incarnation=self._processes
+        )
+        self.node = Broker(config, self._disk, random.Random(self._processes), self.now_us)
+        self._step(Tick())
+
+    def tick(self, ms: int, times: int = 1, fetcher: str = "") -> None:
+        """Time passes, `times` times; a fetcher has all after each. Messages of a long time are
+        not shown."""
+        for _ in range(times):
+            self.now_us += ms * MS
+            self._step(Tick())
+            if fetcher:
+                self.fetched(fetcher, self.r.leo, self.r.log.last_epoch)
+        if times > 1:
+            self._lines.clear()
+
+    def asked(self, source: str, term: int, log: str = "99,99", pre: int = 0) -> None:
+        """Another node asks for a vote; its log is (last epoch, log end)."""
+        epoch, end = map(int, log.split(","))
+        request = VoteRequest(
+            partition=METADATA_PARTITION,
+            term=term,
+            last_epoch=epoch,
+            last_offset=end,
+            pre=bool(pre),
+        )
+        self._hear(source, request)
+
+    def vote(self, source: str, term: int, *, granted: int = 1, pre: int = 0, of: int = -1) -> None:
+        """A vote arrives; `of` is the term of the voter."""
+        vote = VoteResponse(
+            partition=METADATA_PARTITION,
+            term=term - pre if of < 0 else of,
+            request_term=term,
+            granted=bool(granted),
+            pre=bool(pre),
+        )
+        self._hear(source, vote)
+
+    def elect(self, vote_of: str) -> None:
+        """It times out, and wins with one other vote."""
+        for _ in range(20):
+            if any(isinstance(m, VoteRequest) for m in self._step(Tick())):
+                break
+            self.now_us += 100 * MS
+        self.vote(vote_of, self.r.leader_epoch + 1, pre=1)
+        self.vote(vote_of, self.r.leader_epoch)
+        self._lines.clear()
+
+    def led(self, source: str, term: int) -> None:
+        """Another voter says that it leads."""
+        self._hear(source, BeginQuorumEpoch(partition=METADATA_PARTITION, term=term))
+
+    def fetched(self, source: str, offset: int, last_epoch: int = -1) -> None:
+        """A node fetches in the present term."""
+        request = FetchRequest(
+            partition=METADATA_PARTITION,
+            replica=source,
+            offset=offset,
+            last_epoch=last_epoch,
+            leader_epoch=self.r.leader_epoch,
+        )
+        self._hear(source, request)
+
+    def answered(self, source: str, diverging: str = "", hw: int = 0) -> None:
+        """The leader answers the fetch at the log end."""
+        response = FetchResponse(
+            partition=METADATA_PARTITION,
+            offset=self.r.leo,
+            last_epoch=self.r.log.last_epoch,
+            request_epoch=self.r.leader_epoch,
+            diverging=tuple(map(int, diverging.split(","))) if diverging else None,  # type: ignore[arg-type]
+            leader=source,
+        )
+        self._hear(source, response, fetch_body(self.r.leader_epoch, hw, []))
+
+    def log(self) -> str:
+        """The log on the disk."""
+        stored = sorted(logs_of(self._disk).get(METADATA_PARTITION, {}).items())
+        return " ".join(f"{base}e{batches.view(data).epoch}" for base, (_, data) in stored)
+
+    def _hear(self, source: str, message: AnyMessage, body: bytes | None = None) -> None:
+        self._step(Deliver(source, message, body))
+
+    def _step(self, event: Event) -> list[Any]:
+        try:
+            out = self.node.step(self.now_us, event).messages
+        except InvariantBroken as error:
+            self._lines.append(f"fatal: {error}")
+            return []
+        for m in out:
+            early = "" if m.mark is Mark.AFTER_COMMIT else f" ({m.mark.name.lower()})"
+            self._lines.append(f"-> {m.to} {message_text(m.message)}{early}")
+        return [m.message for m in out]
+
+    def observe(self) -> list[str]:
+        """Messages, and the state if it is another one."""
+        lines, self._lines = self._lines, []
+        state = f"{self.r.role} of term {self.r.leader_epoch}, LEO {self.r.leo}, HW {self.r.hw}"
+        if state != self._state:
+            lines.append(state)
+            self._state = state
+        return lines

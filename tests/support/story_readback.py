@@ -1,0 +1,499 @@
+"""Reads the sentences of stories back, and checks each against the evidence by a slow reading.
+
+The reading shares nothing with the builder: it keeps the whole log of every replica as a list, one
+entry an offset, at every event, and looks up in that what a sentence states. A sentence that it
+cannot read counts as false.
+
+`python -m tests.support.story_readback --pages 1000` draws schedules with bugs on, simulates them,
+and prints every false sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checker.formats.story import Span, Story, StoryStep
+from checker.story import evidence, story
+from harness.formats.history import show_value
+from harness.search.choice_source import RandomChoices
+from harness.search.generator import draw_schedule
+from harness.sim.run import SimResult, simulate
+from node.core.bugs import KNOWN_BUGS
+from node.formats.trace import TraceEvent
+
+Cell = tuple[str, int, int]
+"""Who wrote what stands at an offset as a leader, when, and at which offset."""
+
+
+@dataclass
+class SlowReading:
+    """Every replica's log after each event of one partition, as lists of cells."""
+
+    run: SimResult
+    partition: str
+    states: list[dict[str, list[Cell]]] = field(default_factory=list)
+    events: list[TraceEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        logs: dict[str, list[Cell]] = {}
+        prefixes: dict[tuple[int, str], list[Cell]] = {}
+        for e in self.run.trace:
+            if e.get("partition", self.partition) != self.partition:
+                continue
+            kind, node = e["event"], e["node"]
+            own = list(logs.get(node, []))
+            if kind == "append":
+                own = self._appended(e, own, prefixes)
+            elif kind in ("truncated", "role"):
+                own = own[: e["leo"]]
+            elif kind == "deleted" and e["leo"] == e["start"]:
+                own = prefixes.get((e["start"], e["hash"]), [("deleted", 0, 0)] * e["start"])
+            logs = {**logs, node: own}
+            self.events.append(e)
+            self.states.append(logs)
+
+    def _appended(
+        self, e: TraceEvent, own: list[Cell], prefixes: dict[tuple[int, str], list[Cell]]
+    ) -> list[Cell]:
+        base, leo, place = e["base_offset"], e["leo"], (e["leo"], e["hash"])
+        if e["role"] == "follower" and place in prefixes:
+            return list(prefixes[place])
+        own = own[:base] + [("?", 0, o) for o in range(len(own), base)]
+        made = own + [(e["node"] + e["role"][:1], e["t_us"], o) for o in range(base, leo)]
+        if e["role"] == "leader":
+            prefixes[place] = made
+        return made
+
+    def at(self, t_us: int, node: str, kind: str) -> list[int]:
+        """The indices of the events of a node at a moment."""
+        return [
+            i
+            for i, e in enumerate(self.events)
+            if e["t_us"] == t_us and e["node"] == node and e["event"] == kind
+        ]
+
+    def cell(self, i: int, node: str, offset: int) -> Cell | None:
+        """What a node has at an offset after event `i`."""
+        log = self.states[i].get(node, []) if i >= 0 else []
+        return log[offset] if 0 <= offset < len(log) else None
+
+    def before(self, t_us: int) -> int:
+        """The index of the last event up to a moment."""
+        return max((i for i, e in enumerate(self.events) if e["t_us"] <= t_us), default=-1)
+
+
+@dataclass
+class Reader:
+    """Reads one story back; `false` collects what does not hold, as (sentence, reason)."""
+
+    run: SimResult
+    told: Story
+    false: list[tuple[str, str]] = field(default_factory=list)
+    record: Cell | None = None
+
+    def __post_init__(self) -> None:
+        self.slow = SlowReading(self.run, self.told.partition)
+        self.record = self._find_record()
+
+    def _find_record(self) -> Cell | None:
+        """The record that the story is about: what the story's first append wrote."""
+        for step in self.told.steps:
+            if step.kind != "append" or "another record" in step.text:
+                continue
+            for i in self.slow.at(step.t_us, step.node, "append"):
+                cell = self.slow.cell(i, step.node, self.told.offset)
+                if cell is not None:
+                    return cell
+        span = next((s for s in self.told.spans if s.lane == "holds"), None)
+        if span is None:
+            return None
+        middle = (span.from_us + span.until_us) // 2
+        return self.slow.cell(self.slow.before(middle), span.who, self.told.offset)
+
+    def read(self) -> int:
+        """Read every sentence and span; return how many there were."""
+        for step in self.told.steps:
+            why = self.wrong(step)
+            if why:
+                self.false.append((f"{step.t_us} {step.text}", why))
+        for span in self.told.spans:
+            why = self.wrong_span(span)
+            if why:
+                self.false.append((repr(span), why))
+        return len(self.told.steps) + len(self.told.spans)
+
+    def wrong(self, step: StoryStep) -> str:
+        """Why a sentence is false, "" if it holds."""
+        if step.kind in ("fault", "fault-end"):
+            return self._fault(step)
+        if step.kind == "read":
+            return self._read(step)
+        if step.kind == "send":
+            return self._send(step)
+        if step.kind == "exit":
+            return "" if any(x.t_us == step.t_us for x in self.run.exits) else "no such exit"
+        if step.kind == "log":
+            return self._log_ends(step)
+        found = self.slow.at(step.t_us, step.node, step.kind)
+        if not found:
+            return "no such event"
+        reasons = [self._event(step, i) for i in found]
+        return "" if "" in reasons else reasons[0]
+
+    # -- events
+
+    def _event(self, step: StoryStep, i: int) -> str:
+        e, text = self.slow.events[i], step.text
+        pattern, holds = FORMS.get(step.kind, (None, None))
+        match = pattern.match(text) if pattern is not None else None
+        if match is None or holds is None:
+            return "cannot be read"
+        if not holds(match.groupdict(), e):
+            return "the event says otherwise"
+        return self._added(text, e, i)
+
+    def _added(self, text: str, e: TraceEvent, i: int) -> str:
+        """What the sentence says beyond its event."""
+        node = e["node"]
+        has = self.slow.cell(i, node, self.told.offset) == self.record and self.record is not None
+        holders = sorted(n for n in self.slow.states[i] if self._holds(i, n))
+        told = re.search(r"is removed from (\w+) and is (still on ([\w, ]+)|on no replica)", text)
+        if told is not None:
+            left = re.findall(r"[nv]\d+", told[3] or "")
+            if sorted(left) != holders or has or not self._holds(i - 1, node):
+                return f"holders are {holders}"
+        if re.search(r", with the record", text) and not has:
+            return "it does not have the record"
+        if re.search(r"without the record|no longer in its log", text) and has:
+            return "it has the record"
+        if re.search(r": another record", text) and e["event"] == "append" and has:
+            return "it is the record"
+        lacking = re.search(r"although ([\w, ]+?) lacks? (it|what is committed below (\d+))", text)
+        if lacking is not None:
+            return self._lacks(re.findall(r"[nv]\d+", lacking[1]), e, i)
+        gone = re.search(r"although offsets? (\d+)(?:-(\d+))? (?:is|are) committed", text)
+        if gone is not None:
+            low, high = int(gone[1]), int(gone[2] or gone[1])
+            if not self._was_committed(low, high, node, i):
+                return "that was not committed"
+        kept = re.search(r"keeps offsets? (\d+)(?:-\d+)? of epoch \d+, which (\w+) does not", text)
+        if kept is not None:
+            offset = int(kept[1])
+            own = self.slow.cell(i, node, offset)
+            others = (
+                self.slow.cell(k, kept[2], offset)
+                for k in range(i, len(self.slow.states))
+                if self.slow.cell(k, node, offset) == own
+            )
+            if own is None or all(other in (None, own) for other in others):
+                return "its leader has that"
+        return self._promised(text, e, i)
+
+    def _holds(self, i: int, node: str) -> bool:
+        return self.record is not None and self.slow.cell(i, node, self.told.offset) == self.record
+
+    def _lacks(self, nodes: list[str], e: TraceEvent, i: int) -> str:
+        """Whether these nodes lack what a leader commits, or what is committed."""
+        if e["event"] == "hw":
+            wanted = self.slow.states[i].get(e["node"], [])[: e["batch_end"]]
+        else:
+            wanted = self._committed(i)
+        for node in nodes:
+            if self.slow.states[i].get(node, [])[: len(wanted)] == wanted:
+                return f"{node} has it"
+        return ""
+
+    def _committed(self, i: int) -> list[Cell]:
+        """The longest prefix that a leader has called committed by event `i`."""
+        best: list[Cell] = []
+        for k, e in enumerate(self.slow.events[: i + 1]):
+            if e["event"] == "hw" and e["role"] == "leader" and e["batch_end"] > len(best):
+                best = self.slow.states[k].get(e["node"], [])[: e["batch_end"]]
+        return best
+
+    def _was_committed(self, low: int, high: int, node: str, i: int) -> bool:
+        had = self.slow.states[i - 1].get(node, [])[low : high + 1]
+        for k, e in enumerate(self.slow.events[: i + 1]):
+            moved = e["event"] == "hw" and e["role"] == "leader" and e["hw"] > high
+            if moved and self.slow.states[k].get(e["node"], [])[low : high + 1] == had:
+                return True
+        return False
+
+    def _promised(self, text: str, e: TraceEvent, i: int) -> str:
+        """What a sentence says of the state of the partition."""
+        earlier = [x for x in self.slow.events[:i] if x["event"] == "partition"]
+        outside = re.search(r"from outside ISR \[([\w, ]*)\]", text)
+        if outside is not None and list(earlier[-1]["isr"]) != re.findall(r"\w+", outside[1]):
+            return "the ISR was another"
+        only = re.search(r"although only ([\w, ]+) (?:is|are) in sync", text)
+        if only is not None and len(re.findall(r"[nv]\d+", only[1])) >= earlier[-1]["min_isr"]:
+            return "that is MinISR"
+        fenced = re.search(r"although (\w+) is fenced", text)
+        if fenced is not None:
+            said = [x for x in self.run.trace if x["event"] == "broker" and x["t_us"] <= e["t_us"]]
+            last = [x["state"] for x in said if x["broker"] == fenced[1]][-1:]
+            if last == ["unfenced"]:
+                return "it is not fenced"
+        early = re.search(r", before offsets? [\d-]+ (?:is|are) committed", text)
+        if early is not None and e["leo"] <= e["hw"]:
+            return "it is committed"
+        leads = re.search(r"although (\w+) already leads epoch (\d+)", text)
+        if leads is not None and not any(
+            x["event"] == "role" and x["node"] == leads[1] and x["leader_epoch"] == int(leads[2])
+            for x in self.slow.events[: i + 1]
+        ):
+            return "it does not lead"
+        return ""
+
+    # -- clients, faults, ends
+
+    def _fault(self, step: StoryStep) -> str:
+        match = re.match(r"Fault( ends)?: ([\w-]+) ?(.*)\.$", step.text)
+        if match is None:
+            return "cannot be read"
+        nodes = re.findall(r"\b[nvc]\d+\b", match[3].partition(", the ")[0])
+        lines = [x for x in self.run.faults if x.what == match[2] and x.action == "inject"]
+        if match[1]:
+            lines = [x for x in lines if x.t_us <= step.t_us]
+            begun = any(f"Fault: {match[2]}" in s.text for s in self.told.steps)
+            return "" if lines and begun else "it did not begin"
+        same = [x for x in lines if x.t_us == step.t_us and (not nodes or list(x.nodes) == nodes)]
+        return "" if same else "no such fault"
+
+    def _read(self, step: StoryStep) -> str:
+        form = r"(\w+) reads (value ([\d:]+)|a damaged record) at offset (\d+)(?: from (\w+))?"
+        match = re.match(form, step.text)
+        if match is None:
+            return "cannot be read"
+        offset = int(match[4])
+        values = [
+            show_value(r.value + offset - r.offset) if r.value >= 0 else None
+            for op in self.run.ops
+            if op.t_us == step.t_us and op.client == match[1] and op.type != "invoke"
+            for read in op.reads
+            if read.partition == self.told.partition and read.node == (match[5] or "")
+            for r in read.records
+            if r.offset <= offset < r.offset + r.count
+        ]
+        if match[3] not in values and not (match[3] is None and None in values):
+            return f"read {values}"
+        above = re.search(r"although (\d+) is committed", step.text)
+        moves = [
+            e["hw"]
+            for e in self.slow.events
+            if e["event"] == "hw" and e["role"] == "leader" and e["t_us"] <= step.t_us
+        ]
+        if above is not None and max(moves, default=0) != int(above[1]):
+            return f"{max(moves, default=0)} is committed"
+        return ""
+
+    def _send(self, step: StoryStep) -> str:
+        form = r"(\w+)'s send of value ([\d:]+) is acknowledged at offset (\d+)"
+        match = re.match(form, step.text)
+        if match is None:
+            return "cannot be read"
+        found = [
+            s
+            for op in self.run.ops
+            if op.t_us == step.t_us and op.type == "ok" and op.client == match[1]
+            for s in op.sends
+            if s.offset <= int(match[3]) < s.offset + s.count
+        ]
+        return "" if found else "no such acknowledgement"
+
+    def _log_ends(self, step: StoryStep) -> str:
+        late = [
+            op
+            for op in self.run.ops
+            if op.type == "ok" and op.t_us > step.t_us
+            for s in op.sends
+            if s.partition == self.told.partition
+        ]
+        if step.text.startswith("No send is acknowledged") and late:
+            return "one is acknowledged"
+        for node, end in re.findall(r"(\w+) at (\d+)", step.text):
+            if len(self.slow.states[-1].get(node, [])) != int(end):
+                return f"{node} ends elsewhere"
+        return ""
+
+    # -- spans
+
+    def wrong_span(self, span: Span) -> str:
+        """Why a span of the cause strip is false, "" if it holds in its middle."""
+        if span.until_us - span.from_us < 2:
+            return ""
+        middle = (span.from_us + span.until_us) // 2
+        i = self.slow.before(middle)
+        if span.lane in ("holds", "other"):
+            cell = self.slow.cell(i, span.who, self.told.offset)
+            if cell is None:
+                return "it has nothing there"
+            return "" if (cell == self.record) == (span.lane == "holds") else "it is the other"
+        if span.lane == "led":
+            roles = [
+                e
+                for e in self.slow.events[: i + 1]
+                if e["event"] == "role" and e["node"] == span.who
+            ]
+            last = roles[-1]
+            leads = (last["role"], last["leader_epoch"]) == ("leader", span.epoch)
+            return "" if leads else "it does not lead"
+        if span.lane == "down":
+            ended = [x.t_us for x in self.run.exits if x.node == span.who and x.t_us <= middle]
+            again = [
+                e["t_us"]
+                for e in self.run.trace
+                if e["event"] == "started" and e["node"] == span.who and e["t_us"] <= middle
+            ]
+            return "" if ended and max(ended) >= max(again, default=0) else "it is up"
+        return "" if any(f.what == span.what for f in self.run.faults) else "no such fault"
+
+
+Form = tuple[re.Pattern[str], Callable[[Mapping[str, str], TraceEvent], bool]]
+_SPAN: Final = r"offsets? (?P<low>\d+)(?:-(?P<high>\d+))?"
+
+
+def _spans(m: Mapping[str, str], e: TraceEvent) -> bool:
+    return (int(m["low"]), int(m["high"] or m["low"]) + 1) == (e["base_offset"], e["leo"])
+
+
+def _ends(m: Mapping[str, str], e: TraceEvent) -> bool:
+    return (int(m["leo"]), int(m["hw"])) == (e["leo"], e["hw"])
+
+
+def _names(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+def _form(pattern: str, holds: Callable[[Mapping[str, str], TraceEvent], bool]) -> Form:
+    return re.compile(pattern), holds
+
+
+FORMS: Final[dict[str, Form]] = {
+    "append": _form(
+        rf"(?P<node>\w+) (?:appends {_SPAN} as leader of|copies offsets? [\d-]+ of) "
+        r"epoch (?P<epoch>\d+)",
+        lambda m, e: (
+            int(m["epoch"]) == e["leader_epoch"]
+            and (m["low"] is None or (_spans(m, e) and e["role"] == "leader"))
+        ),
+    ),
+    "ack": _form(
+        rf"\w+ acknowledges {_SPAN} to (?P<client>\w+) .*ISR \[(?P<isr>[\w, ]*)\], "
+        r"high watermark (?P<hw>\d+)",
+        lambda m, e: (
+            _spans(m, e)
+            and (m["client"], int(m["hw"])) == (e["client"], e["hw"])
+            and _names(m["isr"]) == list(e["isr"])
+        ),
+    ),
+    "hw": _form(
+        r"\w+ (?P<how>moves its|learns) high watermark (?:to )?(?P<hw>\d+)",
+        lambda m, e: int(m["hw"]) == e["hw"] and (e["role"] == "leader") == (m["how"] != "learns"),
+    ),
+    "truncated": _form(
+        r"\w+ truncates its log from (?P<from>\d+) to (?P<leo>\d+)",
+        lambda m, e: (int(m["from"]), int(m["leo"])) == (e["from_leo"], e["leo"]),
+    ),
+    "role": _form(
+        r"\w+ (?P<what>becomes leader of|follows (?P<leader>\w+) in|has no role in|"
+        r"has role \w+ in) epoch (?P<epoch>-?\d+) \(log end (?P<leo>\d+), "
+        r"high watermark (?P<hw>\d+)\)",
+        lambda m, e: _ends(m, e) and int(m["epoch"]) == e["leader_epoch"],
+    ),
+    "partition": _form(
+        r"The controller commits: (?P<leader>\w+) leads epoch (?P<epoch>\d+)"
+        r"(?: after an unclean election)?, ISR \[(?P<isr>[\w, ]*)\]",
+        lambda m, e: (
+            (m["leader"], int(m["epoch"])) == (e["leader"] or "nobody", e["leader_epoch"])
+            and _names(m["isr"]) == list(e["isr"])
+        ),
+    ),
+    "started": _form(
+        r"\w+ starts again \(process (?P<number>\d+)\)",
+        lambda m, e: int(m["number"]) == e["incarnation"],
+    ),
+    "deleted": _form(
+        r"\w+ deletes the head of its log: it begins at (?P<start>\d+)",
+        lambda m, e: int(m["start"]) == e["start"],
+    ),
+    "vote": _form(
+        r"\w+ grants its vote for (?P<candidate>\w+) in term (?P<term>\d+)",
+        lambda m, e: (m["candidate"], int(m["term"])) == (e["candidate"], e["term"]),
+    ),
+    "duplicate": _form(rf"\w+ knows {_SPAN}, which \w+ sends again", _spans),
+}
+"""How the sentence of each kind of event reads, and whether the event says the same."""
+
+
+_CODES: Final = (
+    "M1 M1b M1c M2 M2d M3 M14 T1 M4b M6 M8 M9 M12 M17 M18 M19 M20 M22 M24 M25 R4b R6 LB2"
+)
+OFTEN: Final = [bug for bug in KNOWN_BUGS if bug.code in _CODES.split(" ")]
+"""Bugs that one drawn schedule in ten or so shows."""
+
+
+def stories(seed: int) -> Iterator[tuple[str, SimResult, Story]]:
+    """Draw schedules with bugs on, without end, and yield the stories of the runs that fail."""
+    rng = random.Random(seed)
+    while True:
+        bug = rng.choice(OFTEN)
+        name, number = bug.name, rng.randrange(1 << 40)
+        choose = RandomChoices(random.Random(number))
+        schedule = draw_schedule(choose, bug.protocol, (name,), bug.faults, bug.dimensions)
+        run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
+        finding = story.subject(run.checked)
+        if finding is None:
+            continue
+        known = evidence.of(
+            finding.partition,
+            events=run.trace,
+            faults=run.faults,
+            exits=run.exits,
+            ops=run.ops,
+            logs=run.logs,
+            promise=run.info.promise,
+            heal_us=run.info.phases.heal_us,
+            end_us=run.info.phases.final_us or run.info.phases.end_us,
+        )
+        yield f"{bug.code} {number}", run, story.build(known, finding)
+
+
+def read_back(pages: int, seed: int) -> tuple[int, list[tuple[str, str, str]], Counter[Any]]:
+    """Read so many stories back; return the number of sentences, the false ones, and the causes."""
+    sentences, false = 0, []
+    causes: Counter[Any] = Counter()
+    for number, (name, run, told) in enumerate(stories(seed)):
+        if number == pages:
+            break
+        reader = Reader(run, told)
+        sentences += reader.read()
+        false += [(name, *each) for each in reader.false]
+        causes[told.steps[told.cause].rule or "fault" if told.cause >= 0 else "none"] += 1
+    return sentences, false, causes
+
+
+def main() -> int:
+    """Read stories back, and print what is false."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pages", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    sentences, false, causes = read_back(given.pages, given.seed)
+    lines = [" | ".join(each) for each in false]
+    lines.append(
+        f"{given.pages} pages, {sentences} sentences and spans, {len(false)} false; {causes}"
+    )
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if false else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

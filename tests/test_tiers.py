@@ -1,0 +1,130 @@
+"""The three tiers: each test belongs to one make target, and each target to a workflow."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LATER_TIERS
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGETS = ("test", "integration", "nightly-tests")
+WHERE_TARGETS_RUN = {
+    "test": (".ci/run", ".github/workflows/tests.yml"),
+    "integration": (".ci/run", ".github/workflows/tests.yml"),
+    "nightly-tests": (".github/workflows/nightly.yml",),
+    "fuzz": (".github/workflows/nightly.yml",),
+}
+OTHER_MARKS = {"parametrize", "skipif", "usefixtures", "filterwarnings", "xdist_group"}
+# The package of the workflows' machine that brings a tool.
+PACKAGES = {
+    "chromium": "chromium-browser",
+    "faketime": "libfaketime",
+    "nft": "nftables",
+    "strace": "strace",
+}
+PART_OF_THE_MACHINE = {"java"}
+
+
+def selections() -> dict[str, list[str]]:
+    """Return the `-m` expressions of each make target."""
+    found: dict[str, list[str]] = {}
+    target = ""
+    for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines():
+        if head := re.match(r"([\w-]+):", line):
+            target = head[1]
+        expressions = re.findall(r"\$\(PYTEST\) -m (?:'([^']+)'|(\w+))", line)
+        found.setdefault(target, []).extend(quoted or word for quoted, word in expressions)
+    return found
+
+
+def marks_in_use() -> dict[str, set[str]]:
+    """Return the marks that stand in the sources of the tests, with the files of each."""
+    found: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pytest.mark":
+                found.setdefault(node.attr, set()).add(file.name)
+    return found
+
+
+@pytest.mark.parametrize("marks", [(), ("integration",), ("nightly",), LATER_TIERS], ids=str)
+def test_every_test_belongs_to_exactly_one_target(marks: tuple[str, ...]) -> None:
+    values = {mark: mark in marks for mark in (*LATER_TIERS, "hypothesis")}
+    chosen = [
+        target
+        for target in TARGETS
+        for expression in selections()[target]
+        if eval(expression, {}, values)
+    ]
+    assert len(chosen) == 1
+
+
+def test_only_declared_marks_are_used_and_each_of_them_is() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    declared = {
+        re.split(r"\W", line)[0] for line in settings["tool"]["pytest"]["ini_options"]["markers"]
+    }
+    assert declared == {*LATER_TIERS, "needs"}
+    assert declared <= marks_in_use().keys() <= declared | OTHER_MARKS
+
+
+@pytest.mark.parametrize("target", WHERE_TARGETS_RUN)
+def test_every_target_runs_where_it_should(target: str) -> None:
+    for place in WHERE_TARGETS_RUN[target]:
+        text = (ROOT / place).read_text(encoding="utf-8")
+        assert re.search(rf"make {target}(?![\w-])", text), place
+
+
+@pytest.mark.parametrize("workflow", ["tests.yml", "nightly.yml"])
+def test_what_a_workflow_installs_may_not_be_skipped(workflow: str) -> None:
+    """`FLOODMARK_MUST_HAVE` turns the skip for a missing tool into a failure."""
+    jobs = re.split(
+        r"^  (?=\w+:$)",
+        (ROOT / ".github" / "workflows" / workflow).read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    demanding = [job for job in jobs if "FLOODMARK_MUST_HAVE" in job]
+    assert demanding
+    for job in demanding:
+        (line,) = re.findall(r"FLOODMARK_MUST_HAVE: (.+)", job)
+        (installed,) = re.findall(r"apt-get install -y -qq (.+)", job)
+        needed = set(line.split(",")) - PART_OF_THE_MACHINE
+        assert {PACKAGES[tool] for tool in needed} == set(installed.split())
+
+
+GROUPED = """
+import os
+import pytest
+
+@pytest.mark.xdist_group("{group}")
+@pytest.mark.parametrize("number", range(6))
+def test_of_a_group(number):
+    with open(os.environ["SEEN"], "a") as file:
+        file.write("{group} " + os.environ["PYTEST_XDIST_WORKER"] + chr(10))
+"""
+
+
+@pytest.mark.integration
+def test_one_worker_runs_a_group(tmp_path: Path) -> None:
+    """The pinned versions of pytest and xdist agree on how a group is named."""
+    for name, group in [("a", "spark"), ("b", "spark"), ("c", "storm"), ("d", "storm")]:
+        (tmp_path / f"test_{name}.py").write_text(GROUPED.format(group=group))
+    command = ["-m", "pytest", "-q", "-p", "no:floodmark", "-n", "2", "--dist", "loadgroup"]
+    subprocess.run(
+        [sys.executable, *command, str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "SEEN": str(tmp_path / "seen"), "PYTEST_ADDOPTS": ""},
+        check=True,
+        timeout=120,
+    )
+    seen = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
+    assert len(seen) == 24
+    assert len({tuple(pair) for pair in seen}) == len({group for group, _ in seen}) == 2
