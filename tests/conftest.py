@@ -29,6 +29,8 @@ LATER_TIERS = ("integration", "nightly")
 """The marks of the second and the third tier. A test without either is of the first."""
 FIRST_TIER_CPU_S = 3.0
 """The processor seconds that one test of the first tier may take, its children included."""
+SHARED_CORE = 2.0
+"""How many times longer the same work takes on a core that others share: no failure below that."""
 
 
 def processor_s() -> float:
@@ -39,20 +41,44 @@ def processor_s() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of the first tier that takes too long.
+    """Fail a test of the first tier that takes too long, and tell the report of others.
 
-    Processor time is measured, so a busy machine is no failure.
+    Processor seconds hardly depend on load, but they are longer on a slower or a shared core: a
+    test is listed from the limit on, and fails where no neighbour explains it.
     """
     before = processor_s()
     yield
     took = processor_s() - before
-    later = any(map(item.get_closest_marker, LATER_TIERS))
-    drawn = item.config.getoption("hypothesis_profile", None) == "drawn"
-    if took > FIRST_TIER_CPU_S and not later and not drawn:
+    item.user_properties.append(("processor_s", took))
+    if took > FIRST_TIER_CPU_S * SHARED_CORE and of_first_tier(item):
         pytest.fail(
             f"{item.nodeid} took {took:.1f} s of processor time, and a test of the first tier may "
             f"take {FIRST_TIER_CPU_S:g} s: make it cheaper, or mark it `integration` or `nightly`."
         )
+
+
+def of_first_tier(item: pytest.Item) -> bool:
+    """Return whether a test counts to the first tier, with the number of examples of that tier."""
+    drawn = item.config.getoption("hypothesis_profile", None) == "drawn"
+    return not drawn and not any(map(item.get_closest_marker, LATER_TIERS))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests of `--durations` by processor seconds too, which load does not change."""
+    wanted = terminalreporter.config.getoption("durations") or 0
+    taken = sorted(
+        (
+            (took, report.nodeid)
+            for report in terminalreporter.getreports("passed")
+            for name, took in report.user_properties
+            if name == "processor_s"
+        ),
+        reverse=True,
+    )
+    if wanted:
+        terminalreporter.section(f"slowest {wanted} calls by processor seconds")
+    for took, nodeid in taken[:wanted]:
+        terminalreporter.line(f"{took:.2f}s {nodeid}")
 
 
 @pytest.hookimpl(tryfirst=True)
