@@ -43,8 +43,7 @@ def processor_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test of the first tier that takes too long, and tell the report of others.
 
-    Processor seconds hardly depend on load, but they are longer on a slower or a shared core: a
-    test is listed from the limit on, and fails where no neighbour explains it.
+    Processor seconds hardly depend on load, but they are longer on a slower or a shared core.
     """
     before = processor_s()
     yield
@@ -66,19 +65,12 @@ def of_first_tier(item: pytest.Item) -> bool:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the tests of `--durations` by processor seconds too, which load does not change."""
     wanted = terminalreporter.config.getoption("durations") or 0
+    passed = terminalreporter.getreports("passed")
     taken = sorted(
-        (
-            (took, report.nodeid)
-            for report in terminalreporter.getreports("passed")
-            for name, took in report.user_properties
-            if name == "processor_s"
-        ),
-        reverse=True,
+        (dict(report.user_properties)["processor_s"], report.nodeid) for report in passed
     )
-    if wanted:
-        terminalreporter.section(f"slowest {wanted} calls by processor seconds")
-    for took, nodeid in taken[:wanted]:
-        terminalreporter.line(f"{took:.2f}s {nodeid}")
+    for took, nodeid in taken[: -wanted - 1 : -1]:
+        terminalreporter.line(f"{took:.2f} processor s {nodeid}")
 
 
 @pytest.hookimpl(tryfirst=True)
