@@ -12,7 +12,7 @@ import pytest
 
 from nemesis import ready_made
 from nemesis.draw import draw, expand
-from nemesis.faults import aliases, storm_kinds
+from nemesis.faults import KINDS, aliases, storm_kinds
 from nemesis.faults.link_fault import KIND_GROUPS
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
 from node.core.messages import AnyMessage
@@ -126,6 +126,39 @@ def test_a_storm_of_one_kind_has_faults_of_that_kind_only(kind: str) -> None:
         assert {kind_of(fault) for fault in storm(seed, kind)} == {kind}
 
 
+BY_NAME = {
+    "clock": {"clock-skew", "clock-jump"},
+    "disk": {"fsync-error", "slow-fsync", "disk-full", "torn-write", "bit-flip", "disk-emptied"}
+    | {"read-error"},
+    **{name: {name} for name in ("clock-rate", "syscall", "power-cut", "lying-fsync", "old-copy")},
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_fault_that_is_not_for_every_storm_is_drawn_only_by_its_name(name: str) -> None:
+    cluster, workload = Cluster(), Workload(duration_ms=60_000)
+    assert set(expand([name], cluster)) == BY_NAME[name]
+    assert not BY_NAME[name] & {*expand(["all"], cluster), "link"}
+    for seed in range(20):
+        faults = draw(cluster, workload, [name], seed)
+        check(Schedule(workload=workload, faults=faults))
+        assert faults
+        assert set(map(kind_of, faults)) <= BY_NAME[name]
+
+
+def test_the_disks_of_one_broker_lose_something() -> None:
+    victims = set()
+    for seed in range(30):
+        hit = {
+            getattr(fault, "on", "")
+            for fault in storm(seed, "disk", duration_ms=60_000)
+            if KINDS[fault.what].loss
+        }
+        assert len(hit) <= 1
+        victims |= hit
+    assert victims == {"n1", "n2", "n3"}
+
+
 def test_aliases_and_order_of_kinds() -> None:
     cluster = Cluster()
     assert expand(["partition"], cluster) == ALIASES["partition"]
@@ -140,6 +173,7 @@ def test_aliases_and_order_of_kinds() -> None:
     ("kinds", "brokers", "message"),
     [
         (["kil"], 3, r"unknown fault 'kil' \(known: kill, power-cut, .*, partition, disk, all\)"),
+        (["link"], 3, "fault 'link' is never drawn"),
         (["restart"], 3, "fault 'restart' is never drawn: .* a schedule file can have it"),
         (["bridge"], 2, "fault 'bridge' needs 3 brokers, there are 2"),
     ],
@@ -195,22 +229,6 @@ def test_a_ready_made_schedule_is_possible_on_its_cluster(name: str) -> None:
 def test_unknown_ready_made_schedule() -> None:
     with pytest.raises(UsageError, match=r"no ready-made schedule 'x' .*leader-bounce"):
         ready_made.load("x")
-
-
-@pytest.mark.parametrize(
-    ("after", "message"),
-    [
-        ({"event": "rolle"}, "unknown trace event 'rolle'"),
-        ({"event": "role", "match": {"rolle": "leader"}}, "'role' has no field 'rolle'"),
-        ({"event": "hw", "match": {"hw": {"atleast": 3}}}, "at_least or at_most"),
-        ({"event": "role", "nth": 0}, "nth: expected `int` >= 1"),
-        ({"event": "role", "delay_ms": -1}, "delay_ms: expected `int` >= 0"),
-    ],
-)
-def test_triggers_that_never_come_are_refused(after: dict[str, Any], message: str) -> None:
-    text = {"floodmark_schedule": 1, "faults": [{"what": "kill", "on": "n1", "after": after}]}
-    with pytest.raises(UsageError, match=message):
-        parse(msgspec.json.encode(text))
 
 
 @pytest.mark.parametrize("faults", [5, {"what": "kill"}, "kill"])

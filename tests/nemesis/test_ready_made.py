@@ -12,8 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.runs.options import RunRequest, to_schedule
 from harness.sim.run import simulate
 from nemesis import ready_made
+from nemesis.formats.schedule import Expectation
+from node.formats.errors import UsageError
 from tests.support.paths import ROOT
 from tests.support.running_harness import broken_properties, ran, told
 
@@ -96,11 +99,6 @@ def check(folder: Path, words: list[str], broken: str) -> None:
     assert not broken or broken in broken_properties(result), result["sentence"]
 
 
-@pytest.mark.parametrize("name", ready_made.names())
-def test_a_ready_made_schedule_can_be_read_and_is_called_like_its_file(name: str) -> None:
-    assert ready_made.load(name).name == name
-
-
 @pytest.mark.parametrize(("schedule", "protocol", "broken"), SCENARIOS)
 def test_the_same_files_do_the_same_in_the_simulated_world(
     schedule: str, protocol: str, broken: str
@@ -112,3 +110,15 @@ def test_the_same_files_do_the_same_in_the_simulated_world(
         result = simulate(run, seed=seed, stop_at="never")
         assert result.checked.verdict == ("invalid" if broken else "valid"), result.sentence
         assert not broken or broken in result.broken
+
+
+def test_a_ready_made_schedule_is_run_by_its_name_and_under_another_protocol() -> None:
+    name = Path("kip-101-scenario-1")
+    asis = to_schedule(RunRequest(schedule=name))
+    assert asis == ready_made.load("kip-101-scenario-1")
+    other = to_schedule(RunRequest(schedule=name, protocol="kip-101"))
+    assert other.cluster.protocol == "kip-101"
+    assert other.faults == asis.faults
+    assert other.expectation == Expectation()
+    with pytest.raises(UsageError, match="no ready-made schedule 'kip-0'"):
+        to_schedule(RunRequest(schedule=Path("kip-0")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -177,6 +178,8 @@ class Storm:
             drawn=drawn,
             workload=Workload(clients=0, consumers=0, operations=operations),
         )
+        self.cluster = schedule.cluster
+        self.recorded: Callable[[FaultLine], None] = lambda line: None
         self.world = RecordingWorld(schedule.cluster)
         self.view = ClusterView()
         self.lines: list[dict[str, Any]] = []
@@ -186,6 +189,7 @@ class Storm:
 
     def _record(self, line: FaultLine) -> None:
         self.lines.append(msgspec.json.decode(msgspec.json.encode(line)))
+        self.recorded(line)
 
     def run(self, until_ms: int) -> None:
         """Step exactly when asked to, up to `until_ms`."""
@@ -197,56 +201,19 @@ class Storm:
         self.world.now_ms = until_ms
         self.injector.step(until_ms)
 
-    def happens(self, node: str, name: str, partition: str | None = None, **fields: Any) -> None:
+    def happens(
+        self,
+        node: str,
+        name: str,
+        partition: str | None = None,
+        *,
+        incarnation: int = 1,
+        **fields: Any,
+    ) -> None:
         """A trace event, now."""
-        stamp = {"t_us": self.world.now_us(), "node": node, "incarnation": 1}
+        stamp = {"t_us": self.world.now_us(), "node": node, "incarnation": incarnation}
         if self.injector.observe(stamp | trace.event(name, partition, **fields)):
             self.injector.step(self.world.now_ms)
-
-    def leads(self, node: str, epoch: int = 1, partition: str = "log-0") -> None:
-        """`node` becomes the leader of a partition."""
-        self.happens(
-            node,
-            trace.ROLE,
-            partition,
-            role="leader",
-            leader=node,
-            leader_epoch=epoch,
-            partition_epoch=epoch,
-            leo=0,
-            hw=0,
-        )
-
-    def replicas(self, *names: str, partition: str = "log-0") -> None:
-        """The controller says where a partition is; its first replica leads."""
-        self.happens(
-            "v1",
-            trace.PARTITION,
-            partition,
-            leader=names[0],
-            leader_epoch=1,
-            partition_epoch=1,
-            isr=names,
-            elr=(),
-            last_known_elr=(),
-            replicas=names,
-            unclean=False,
-            adding=(),
-            removing=(),
-            min_isr=1,
-        )
-
-    def isr(self, leader: str, *members: str, epoch: int = 1, partition: str = "log-0") -> None:
-        """The in-sync set of a partition changes."""
-        self.happens(
-            leader,
-            trace.ISR,
-            partition,
-            isr=members,
-            maximal_isr=members,
-            leader_epoch=epoch,
-            partition_epoch=epoch,
-        )
 
     def told(self) -> list[str]:
         """The record in short: "0 inject n1" is fault, action, nodes, then the detail if any."""

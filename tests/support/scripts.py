@@ -31,6 +31,7 @@ STAGES: Final = {
     "cluster": "tests.support.stage_cluster:ClusterStage",
     "controller": "tests.support.stage_controller:ControllerStage",
     "histories": "tests.support.stage_histories:Histories",
+    "nemesis": "tests.support.stage_nemesis:NemesisStage",
     "replica": "tests.support.stage_replica:ReplicaStage",
     "voter": "tests.support.stage_voter:VoterStage",
 }

@@ -13,6 +13,7 @@ from nemesis.links.delay_queue import DelayQueue, QueuedMessage
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.links.table import LinkDecision, LinkTable
 from node.formats.errors import UsageError
+from node.formats.trace import matches
 
 FETCH = {"kind": "fetch", "offset": 5, "partition": "log-0"}
 
@@ -67,6 +68,20 @@ def test_what_becomes_of_a_message(rules: list[LinkRule], expected: list[int]) -
     for each in rules:
         table.add(each)
     assert arrivals(table, now=1000) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [({"given": True}, ["told"]), ({"given": False}, ["null", "absent"]), (True, [])],
+)
+def test_a_field_may_be_asked_to_be_there(wanted: object, fits: list[str]) -> None:
+    """What an answer says of where logs diverge is a pair of numbers: no plain value fits all."""
+    headers: dict[str, dict[str, object]] = {
+        "told": {"diverging": (1, 4)},
+        "null": {"diverging": None},
+        "absent": {},
+    }
+    assert [n for n, header in headers.items() if matches(header, {"diverging": wanted})] == fits
 
 
 def test_a_hold_names_its_rule_and_yields_to_a_drop() -> None:

@@ -1,0 +1,269 @@
+"""The injector on a recording world: a stage of scripts.
+
+A fault is a command with its kind as name and its fields as options (`kill on=n1 at_ms=10`); values
+that begin with a bracket are JSON. So are operations (`send client=c1 at_ms=5`). The output has the
+acts on the world ("10 kill n1": at 10 ms) and the record of the nemesis ("#0 inject n1").
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cached_property, partial
+from typing import Any, Final
+
+import msgspec
+
+from nemesis.faults import KINDS
+from nemesis.formats.fault_log import FaultLine
+from nemesis.formats.schedule import parse
+from nemesis.links.rule import LinkRule
+from nemesis.targets import resolve
+from nemesis.view import ClusterView
+from nemesis.world import Command, DiskFails
+from node.formats import trace
+from node.formats.errors import UsageError
+from node.formats.event_text import Event
+from node.formats.trace import METADATA_PARTITION
+from tests.support.nemesis_world import CLIENTS, Storm
+
+OPERATIONS: Final = ("send", "poll")
+_KNOWN: Final = re.compile(r" \((known:|it has) [^)]*\)")
+"""The names that would have been right."""
+COUNTS: Final = ("dropped", "delayed", "duplicated", "stopped", "writes", "calls")
+
+
+class NemesisStage:
+    """One schedule, and the events that its faults wait for. Options are those of the cluster."""
+
+    def __init__(
+        self, drawn: int = 0, clients: int = 0, consumers: int = 0, **cluster: Any
+    ) -> None:
+        self._lines: list[str] = []
+        self._faults: list[dict[str, Any]] = []
+        self._operations: list[dict[str, Any]] = []
+        self._schedule: dict[str, Any] = {
+            "floodmark_schedule": 1,
+            "drawn": bool(drawn),
+            "cluster": cluster,
+            "workload": {"clients": clients, "consumers": consumers},
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        kind = name.replace("_", "-")
+        if kind in KINDS:
+            return partial(self._add, self._faults, kind)
+        if kind in OPERATIONS:
+            return partial(self._add, self._operations, kind)
+        raise AttributeError(name)
+
+    def _add(self, to: list[dict[str, Any]], what: str, /, **fields: Any) -> None:
+        to.append({"what": what} | {name: _value(value) for name, value in fields.items()})
+
+    def _text(self, faults: list[dict[str, Any]]) -> bytes:
+        workload = self._schedule["workload"] | {"operations": self._operations}
+        return msgspec.json.encode(self._schedule | {"faults": faults, "workload": workload})
+
+    @cached_property
+    def storm(self) -> Storm:
+        """The schedule in force; no fault can be added to it."""
+        schedule = parse(self._text(self._faults))
+        options = {f: getattr(schedule.cluster, f) for f in schedule.cluster.__struct_fields__}
+        storm = Storm(
+            *schedule.faults,
+            drawn=schedule.drawn,
+            operations=schedule.workload.operations,
+            **options,
+        )
+        storm.world.log = self._lines
+        storm.recorded = lambda line: self._lines.append(line_text(line))
+        return storm
+
+    # -- schedules ---------------------------------------------------------------------------------
+
+    def read(self, what: str, /, **fields: Any) -> str:
+        """Read a schedule with this fault only: how pages put it, or why it is refused."""
+        return self._read([{"what": what} | {name: _value(v) for name, v in fields.items()}])
+
+    def check(self) -> str:
+        """Read the whole schedule."""
+        return self._read(self._faults)
+
+    def _read(self, faults: list[dict[str, Any]]) -> str:
+        try:
+            schedule = parse(self._text(faults))
+        except UsageError as error:
+            return f"refused: {_KNOWN.sub('', str(error))}"
+        assert parse(schedule.to_json()) == schedule
+        return "; ".join(fault.words() for fault in schedule.faults)  # type: ignore[attr-defined]
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def run(self, until_ms: int) -> None:
+        """Step exactly when asked to."""
+        self.storm.run(until_ms)
+
+    def heal(self) -> None:
+        """The final heal: if every act succeeds, everything is whole after it."""
+        self.storm.injector.heal_all()
+        world, cluster = self.storm.world, self.storm.cluster
+        if not world.broken:
+            assert self.storm.injector.active() == ()
+            assert (world.paused, world.rules) == (set(), {})
+            assert world.up == {*cluster.broker_names(), *cluster.voter_names()}
+
+    def breaks(self, *act: int | str) -> None:
+        """This act fails from now on."""
+        self.storm.world.broken.add(" ".join(map(str, act)))
+
+    def dies(self, node: str) -> None:
+        """A process ends by itself."""
+        self.storm.world.up.remove(node)
+
+    def state(self) -> list[str]:
+        """What is in force, whether anything is left to do, and the problems of the run."""
+        injector = self.storm.injector
+        over = "nothing is left" if injector.exhausted else "something is left"
+        active = ", ".join(injector.active()) or "-"
+        return [f"in force: {active}; operated {injector.operated}; {over}", *injector.problems]
+
+    def links(self) -> str:
+        """The links that the last fault affects."""
+        return " ".join(sorted(f"{a}>{b}" for a, b in self.storm.lines[-1]["links"]))
+
+    def rules(self) -> list[str]:
+        """The rules in force, with all that they say."""
+        return [_fields(rule) for rule in self.storm.world.rules.values()]
+
+    def commands(self) -> list[str]:
+        """The commands to the controller, with all that they say."""
+        return [_said(each) for each in self.storm.world.commands]
+
+    def disks(self) -> list[str]:
+        """The faults and the damages of disks, with all that they say."""
+        world = self.storm.world
+        damages = [f"{one.what} {one.part} {one.bit:.2f}" for one in world.damages]
+        return [*(_said(each) for each in world.disk_faults.values()), *damages]
+
+    # -- what is seen of the cluster ---------------------------------------------------------------
+
+    def event(self, node: str, name: str, incarnation: int = 1, **fields: Any) -> None:
+        """A trace event, now. Fields that are not given are empty."""
+        usual = METADATA_PARTITION if name == trace.CONTROLLER else "log-0"
+        partition = fields.pop("partition", usual)
+        whole: dict[str, Any] = {}
+        for field in trace.FIELDS[name]:
+            default = getattr(Event(name), field, 0)
+            value = fields.pop(field, default)
+            many = isinstance(default, tuple) and isinstance(value, str)
+            whole[field] = [one for one in value.split(",") if one] if many else value
+        assert not fields, f"{name} has no {fields}"
+        self.storm.happens(node, name, partition, incarnation=incarnation, **whole)
+
+    def leads(self, node: str, epoch: int = 1, partition: str = "log-0") -> None:
+        """A node becomes the leader of a partition."""
+        self.event(node, "role", role="leader", leader_epoch=epoch, partition=partition)
+
+    def isr(
+        self, leader: str, members: str, epoch: int = 1, change: int = -1, partition: str = "log-0"
+    ) -> None:
+        """The in-sync set of a partition changes; `change` is the partition epoch."""
+        at = epoch if change < 0 else change
+        more = {"isr": members, "maximal_isr": members, "partition": partition}
+        self.event(leader, "isr", leader_epoch=epoch, partition_epoch=at, **more)
+
+    def replicas(self, names: str) -> None:
+        """The controller says where a partition is; its first replica leads."""
+        more = {"leader_epoch": 1, "partition_epoch": 1, "min_isr": 1}
+        leads = names.partition(",")[0]
+        self.event("v1", "partition", leader=leads, isr=names, replicas=names, **more)
+
+    def lost(self, node: str) -> None:
+        """The harness sees a process end."""
+        self.storm.view.lost(node)
+
+    def view(self, *partitions: str) -> list[str]:
+        """All that is known of partitions (log-0 unless named), and of the cluster."""
+        seen = self.storm.view
+        lines = [f"{name}: {partition_text(seen, name)}" for name in partitions or ("log-0",)]
+        assert seen.leader(METADATA_PARTITION) == seen.controller()
+        words = {"controller": (seen.controller() or "",), "up": seen.up()}
+        return [*lines, *_known(words | {"partitions": seen.partitions()})]
+
+    def equal(self, *nodes: str) -> str:
+        """Whether the logs of these nodes are known to be equal."""
+        return "equal" if self.storm.view.have_equal_logs("log-0", nodes) else "not known"
+
+    def target(
+        self, *targets: str, among: str = "", on: str = "", seeds: int = 1, spare: int = 0
+    ) -> list[str]:
+        """Whom targets stand for; with several seeds, all that are drawn."""
+        cluster = self.storm.cluster
+        everybody = (*cluster.broker_names(), *cluster.voter_names())
+        lines = []
+        for target in targets:
+            found = {
+                resolve(
+                    target,
+                    self.storm.view,
+                    cluster,
+                    random.Random(seed),
+                    among.split(",") if among else everybody,
+                    clients=CLIENTS,
+                    on=on.split(","),
+                    spare_voters=bool(spare),
+                )
+                for seed in range(seeds)
+            }
+            drawn = sorted(f"{' '.join(one.nodes) or 'nobody'} {one.partition}" for one in found)
+            lines.append(f"{target}: {', '.join(map(str.strip, drawn))}")
+        return lines
+
+    def observe(self) -> list[str]:
+        """Acts and records since the last command."""
+        lines = [*self._lines]
+        self._lines.clear()
+        return lines
+
+
+def _value(value: int | str) -> Any:
+    if isinstance(value, int) or not value:
+        return value
+    return msgspec.json.decode(value) if value[0] in "[{" or value in ("true", "false") else value
+
+
+def _fields(rule: LinkRule) -> str:
+    return " ".join(f"{name}={of}" for name, of in msgspec.structs.asdict(rule).items() if of)
+
+
+def _said(value: Command | DiskFails) -> str:
+    return " ".join(f"{name}={of}" for name, of in value._asdict().items() if of)
+
+
+def _known(words: dict[str, tuple[str, ...]]) -> list[str]:
+    found = [f"{name} {' '.join(of)}" for name, of in words.items() if any(of)]
+    return ["; ".join(found)] if found else []
+
+
+def line_text(line: FaultLine) -> str:
+    """A line of the record: the fault, what was done, to whom, and what came of it."""
+    nodes = ",".join(line.nodes)
+    aim = f" on {line.on}" if line.on not in ("", nodes) else ""
+    text = f"#{line.fault} {line.action} {nodes}".strip() + aim
+    text += f": {line.detail}" if line.detail else ""
+    counts = {name: getattr(line, name) for name in COUNTS}
+    said = [f"{name} {of}" for name, of in counts.items() if of is not msgspec.UNSET]
+    return f"{text} ({', '.join(said)})" if said else text
+
+
+def partition_text(view: ClusterView, partition: str) -> str:
+    """All that is known of a partition."""
+    leads = f"{view.leader(partition) or 'nobody'} leads epoch {view.leader_epoch(partition)}"
+    sets = {
+        "ISR": view.isr(partition),
+        "followers": view.followers(partition),
+        "lagging": view.lagging(partition),
+        "replicas": view.replicas(partition),
+    }
+    hws = f"HW {view.hw(partition)}, common HW {view.common_hw(partition)}"
+    return "; ".join([leads, *_known(sets), hws])
