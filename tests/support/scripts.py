@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 STAGES: Final = {
+    "client": "tests.support.stage_client:ClientStage",
     "cluster": "tests.support.stage_cluster:ClusterStage",
     "controller": "tests.support.stage_controller:ControllerStage",
     "histories": "tests.support.stage_histories:Histories",

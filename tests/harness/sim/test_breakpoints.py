@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import Break, Kill, Pause, Release
@@ -19,6 +20,15 @@ APPENDED: dict[str, Any] = {
 }
 
 THREE = Cluster(partitions=1, brokers=3)
+ALONE = Cluster(protocol="quorum", partitions=1, brokers=2, replication_factor=1, min_isr=1)
+
+
+def of(protocol: str) -> Cluster:
+    return replace(THREE, protocol=protocol)
+
+
+def with_bug(name: str) -> Cluster:
+    return replace(ALONE, bugs=(name,))
 
 
 def run(*faults: Fault, sends: int = 1, must: str = "ok", cluster: Cluster = THREE) -> SimResult:
@@ -40,62 +50,34 @@ def events(result: SimResult, chosen: Callable[[dict[str, Any]], bool]) -> list[
     return [e for e in result.trace if e.get("partition") == "log-0" and chosen(e)]
 
 
-def found_after_the_kill(result: SimResult) -> int:
-    """The log end that the next process of n1 found on its disk."""
-    roles = events(result, lambda e: e["event"] == "role" and e["node"] == "n1")
-    return int(next(e["leo"] for e in roles if e["incarnation"] == 2))
-
-
-def test_a_write_is_committed_and_its_answer_never_sent() -> None:
-    result = run(Break(at_ms=0, **APPENDED), Kill(after=STOPPED, on="n1", for_ms=100), must="any")
-    assert ends(result) == ["info"]
-    assert found_after_the_kill(result) == 1
-    assert result.verdict == "valid"
-
-
-def test_before_the_commit_nothing_of_the_turn_is_kept() -> None:
-    result = run(
-        Break(at_ms=0, before="commit", **APPENDED),
-        Kill(after=STOPPED, on="n1", for_ms=100),
-        must="any",
-        cluster=Cluster(protocol="kip-279", partitions=1, brokers=3),
-    )
-    assert ends(result) == ["info"]
-    assert found_after_the_kill(result) == 0
-    assert not events(result, lambda e: e["event"] == "append")
-
-
 @pytest.mark.parametrize(
-    ("bugs", "ends_as"),
-    [((), "info"), (("ack-before-commit",), "ok"), (("count-before-commit",), "ok")],
+    ("before", "cluster", "end", "kept", "copied"),
+    [
+        pytest.param("send", THREE, "info", 1, False, id="its answer is never sent"),
+        # A leader that may lead on in its epoch replicates after the commit, any other while its
+        # disk syncs: nobody was promised what followers have of it.
+        pytest.param("commit", of("kip-279"), "info", 0, False, id="nothing of the turn is kept"),
+        pytest.param("commit", of("kafka"), "info", 0, True, id="followers have the record"),
+        pytest.param("commit", ALONE, "info", 1, False, id="one broker"),
+        pytest.param("commit", with_bug("ack-before-commit"), "ok", 1, False, id="early ack"),
+        pytest.param("commit", with_bug("count-before-commit"), "ok", 1, False, id="early count"),
+    ],
 )
-def test_an_early_message_leaves_before_the_commit(bugs: tuple[str, ...], ends_as: str) -> None:
-    alone = Cluster(
-        protocol="quorum", partitions=1, brokers=2, replication_factor=1, min_isr=1, bugs=bugs
-    )
+def test_a_leader_is_killed_where_it_stands(
+    before: Any, cluster: Cluster, end: str, kept: int, copied: bool
+) -> None:
     result = run(
-        Break(at_ms=0, before="commit", **APPENDED),
-        Kill(after=STOPPED, on="n1", for_ms=100),
+        Break(at_ms=0, before=before, **APPENDED),
+        Kill(after=STOPPED, on="n1", for_ms=3000 if copied else 100),
         must="any",
-        cluster=alone,
+        cluster=cluster,
     )
-    assert ends(result) == [ends_as]
-    assert ("no-lost-acknowledged-write" in result.broken) is bool(bugs)
-
-
-@pytest.mark.parametrize(("protocol", "kept"), [("kafka", True), ("kip-279", False)])
-def test_followers_have_what_the_disk_of_a_crashed_leader_lacks(protocol: str, kept: bool) -> None:
-    """Where a leader cannot lead on in its epoch after a crash, it replicates while its disk syncs:
-    the next leader has the record, although the crashed one lost it. Nobody was promised it."""
-    result = run(
-        Break(at_ms=0, before="commit", **APPENDED),
-        Kill(after=STOPPED, on="n1", for_ms=3000),
-        must="any",
-        cluster=Cluster(protocol=protocol, partitions=1, brokers=3, voters=1),
-    )
-    copies = events(result, lambda e: e["event"] == "append" and e["role"] == "follower")
-    assert bool(copies) is kept
-    assert result.verdict == "valid"
+    assert ends(result) == [end]
+    roles = events(result, lambda e: e["event"] == "role" and e["node"] == "n1")
+    assert next(e["leo"] for e in roles if e["incarnation"] == 2) == kept
+    appends = events(result, lambda e: e["event"] == "append" and e["role"] == "follower")
+    assert bool(appends) is (copied or before == "send")
+    assert ("no-lost-acknowledged-write" in result.broken) is bool(cluster.bugs)
 
 
 @pytest.mark.parametrize("before", ["send", "commit"])

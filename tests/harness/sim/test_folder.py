@@ -34,18 +34,12 @@ def judged_both_ways(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> Run
     return checked
 
 
-@pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
-def test_a_saved_schedule_is_judged_from_memory_as_from_files(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert judged_both_ways(load(file), monkeypatch).properties
-
-
-@pytest.mark.parametrize("name", ready_made.names())
-def test_a_ready_made_schedule_is_judged_from_memory_as_from_files(
+@pytest.mark.parametrize("name", [*ready_made.names(), *(str(file) for file in CORPUS)])
+def test_a_schedule_is_judged_from_memory_as_from_files(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert judged_both_ways(ready_made.load(name), monkeypatch).properties
+    schedule = load(Path(name)) if name.endswith(".json") else ready_made.load(name)
+    assert judged_both_ways(schedule, monkeypatch).properties
 
 
 @pytest.mark.nightly

@@ -93,15 +93,6 @@ class Wires:
         self.queue.run(START_US + ms * 1000)
 
 
-def test_without_rules_messages_arrive_in_order_after_the_same_time() -> None:
-    wires = Wires()
-    wires.send(1, 2)
-    wires.until(10)
-    wires.send(3)
-    wires.until(20)
-    assert wires.arrived == [(0, 1), (0, 2), (10, 3)]
-
-
 def test_a_delay_holds_back_what_comes_behind_it_also_after_its_end() -> None:
     wires = Wires()
     number = wires.rule(action="delay", delay_ms=8, limit=1)

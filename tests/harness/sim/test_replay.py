@@ -11,7 +11,6 @@ import pytest
 from harness.cli.main import main
 from harness.runs import storm
 from harness.runs.replay import ReplayRequest, requested_schedule
-from nemesis import ready_made
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Expectation, Schedule, Timings, load
 from tests.support.harness_fakes import FakeSystem
@@ -36,14 +35,10 @@ def test_a_ready_made_failure_fails_each_time(capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == "failed 3 of 3; expected invalid (no-lost-acknowledged-write): met"
     assert [line.split(":")[0] for line in told[:-1]] == ["1/3 seed 1", "2/3 seed 2", "3/3 seed 3"]
-
-
-def test_another_protocol_is_expected_nothing_of(capsys: pytest.CaptureFixture[str]) -> None:
+    # Nothing is expected of another protocol.
     assert replay("kip-101-scenario-1", "--protocol", "kip-101", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["failed"], told["of"], told["met"]) == (0, 1, True)
-    assert told["schedule"] != ready_made.load("kip-101-scenario-1").digest()
-    assert told["runs"][0]["verdict"] == "valid"
+    told_json = json.loads(capsys.readouterr().out)
+    assert (told_json["failed"], told_json["met"]) == (0, True)
 
 
 def test_an_expectation_that_is_not_met_is_exit_code_1(
@@ -120,15 +115,10 @@ def test_a_finding_is_replayed_in_the_form_of_each_world(
     assert load(folder / "schedule.json") == load(finding / "real.json")
     # Why it fails comes along, for the page.
     assert (folder / "finding" / "explain.json").is_file()
-
-
-def test_a_finding_without_a_form_for_real_processes_is_replayed_as_it_is(
-    finding: Path, tmp_path: Path
-) -> None:
+    # Without a form for real processes it is replayed as it is.
     (finding / "real.json").unlink()
-    assert requested_schedule(ReplayRequest(file=finding, world="real")) == load(
-        finding / "schedule.json"
-    )
+    wanted = requested_schedule(ReplayRequest(file=finding, world="real"))
+    assert wanted == load(finding / "schedule.json")
 
 
 @pytest.mark.parametrize(
