@@ -31,6 +31,7 @@ STAGES: Final = {
     "client": "tests.support.stage_client:ClientStage",
     "cluster": "tests.support.stage_cluster:ClusterStage",
     "controller": "tests.support.stage_controller:ControllerStage",
+    "events": "tests.support.stage_events:EventStage",
     "histories": "tests.support.stage_histories:Histories",
     "nemesis": "tests.support.stage_nemesis:NemesisStage",
     "replica": "tests.support.stage_replica:ReplicaStage",

@@ -26,6 +26,7 @@ from node.formats.errors import UsageError
 from node.formats.event_text import Event
 from node.formats.trace import METADATA_PARTITION
 from tests.support.nemesis_world import CLIENTS, Storm
+from tests.support.stage_events import parsed
 
 OPERATIONS: Final = ("send", "poll")
 _KNOWN: Final = re.compile(r" \((known:|it has) [^)]*\)")
@@ -151,13 +152,9 @@ class NemesisStage:
         """A trace event, now. Fields that are not given are empty."""
         usual = METADATA_PARTITION if name == trace.CONTROLLER else "log-0"
         partition = fields.pop("partition", usual)
-        whole: dict[str, Any] = {}
-        for field in trace.FIELDS[name]:
-            default = getattr(Event(name), field, 0)
-            value = fields.pop(field, default)
-            many = isinstance(default, tuple) and isinstance(value, str)
-            whole[field] = [one for one in value.split(",") if one] if many else value
-        assert not fields, f"{name} has no {fields}"
+        assert fields.keys() <= {*trace.FIELDS[name]}, name
+        usual_fields = {field: getattr(Event(name), field, 0) for field in trace.FIELDS[name]}
+        whole = usual_fields | parsed(fields)
         self.storm.happens(node, name, partition, incarnation=incarnation, **whole)
 
     def leads(self, node: str, epoch: int = 1, partition: str = "log-0") -> None:

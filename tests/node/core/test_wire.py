@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from node.core import batch as batches
 from node.core import messages, wire
 from node.core.batch import HEADER, MAX_PAYLOAD
-from node.core.messages import AnyMessage, FetchRequest, FetchResponse
+from node.core.messages import AnyMessage, FetchResponse
 from node.formats import wire as wire_format
 from node.formats.errors import WireError
 from node.formats.wire_bounds import LAST_EPOCH, MAX_EPOCH, MAX_OFFSET
@@ -71,15 +70,6 @@ def test_a_batch_cut_short_is_refused(payload: bytes, data: Any) -> None:
     whole = batches.build(1, payload)
     with pytest.raises(WireError):
         batches.view(whole[: data.draw(st.integers(0, len(whole) - 1))])
-
-
-@quick
-@given(st.binary(max_size=120), st.booleans())
-def test_bytes_that_are_no_batches(data: bytes, check: bool) -> None:
-    with contextlib.suppress(WireError):
-        batches.split(data, check_crc=check)
-    with pytest.raises(WireError):
-        batches.view(b"\xff" + data, check_crc=check)
 
 
 def test_a_length_that_lies_allocates_nothing() -> None:
@@ -192,70 +182,6 @@ def test_every_message_class_can_be_sent() -> None:
     assert len({kind.__struct_config__.tag for kind in KINDS}) == len(KINDS)
 
 
-@quick
-@given(st.lists(st.binary(max_size=40), max_size=6))
-def test_frames_that_are_no_message(frames: list[bytes]) -> None:
-    with contextlib.suppress(WireError):
-        wire.decode(frames)
-    assert "kind" in wire_format.peek(frames) or frames
-
-
-@quick
-@given(st.binary(max_size=60))
-def test_a_header_that_is_no_header(header: bytes) -> None:
-    frames = [wire_format.envelope("n1", "n2", header)]
-    with contextlib.suppress(WireError):
-        wire.decode(frames)
-    wire_format.peek(frames)
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.data())
-def test_a_damaged_message_is_understood_or_refused(data: Any) -> None:
-    """Any one byte of a real header replaced, or its end missing."""
-    message = FetchRequest(partition="log-0", replica="n2", offset=7, last_epoch=3)
-    frames = wire.encode("n1", "n2", message)
-    header = bytearray(frames[0])
-    at = data.draw(st.integers(0, len(header) - 1))
-    header[at] = data.draw(st.integers(0, 255))
-    keep = data.draw(st.integers(0, len(header)))
-    for damaged in (bytes(header), bytes(header[:keep])):
-        with contextlib.suppress(WireError):
-            wire.decode([damaged])
-        wire_format.peek([damaged])
-
-
-json_like = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | names | payloads,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(names | st.integers(0, 9), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(json_like, payloads)
-def test_a_header_with_other_content(content: Any, body: bytes) -> None:
-    first = wire_format.envelope("n1", "n2", msgspec.msgpack.encode(content))
-    for frames in ([first], [first, body]):
-        with pytest.raises(WireError):
-            wire.decode(frames)
-        assert isinstance(wire_format.peek(frames), dict)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.sampled_from([str(kind.__struct_config__.tag) for kind in KINDS]),
-    st.dictionaries(st.sampled_from(["partition", "offset", "corr", "isr", "term"]), json_like),
-)
-def test_a_known_kind_with_wrong_fields(kind: str, fields: dict[str, Any]) -> None:
-    first = wire_format.envelope("n1", "n2", msgspec.msgpack.encode({"kind": kind, **fields}))
-    with contextlib.suppress(WireError):
-        wire.decode([first])
-    assert wire_format.peek([first])["kind"] == kind
-
-
 @pytest.mark.parametrize(
     ("frames", "why"),
     [
@@ -267,6 +193,8 @@ def test_a_known_kind_with_wrong_fields(kind: str, fields: dict[str, Any]) -> No
         ([b"\x02\x02\x41n1" + b"n" * 65 + b"\x80"], "above 64 bytes"),
         ([b"\x02\x02\x02n1n2"], "not understood"),
         ([b"\x02\x02\x02n1n2\x80"], "not understood"),
+        ([b"\x02\x02\x02n1n2\x91\x01"], "not understood"),
+        ([b"\x02\x02\x02n1n2\x81\x01\x01", b"body"], "not understood"),
         ([b"\x02\x01\x01\xffn\x81\xa4kind\xa8metadata"], "not understood"),
         ([bytes(wire_format.MAX_HEADER_BYTES + 1)], "header above"),
     ],
@@ -274,6 +202,7 @@ def test_a_known_kind_with_wrong_fields(kind: str, fields: dict[str, Any]) -> No
 def test_why_a_message_is_refused(frames: list[bytes], why: str) -> None:
     with pytest.raises(WireError, match=why):
         wire.decode(frames)
+    assert isinstance(wire_format.peek(frames), dict)
 
 
 def test_a_message_that_is_too_big_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the core may rely on from the real disk: the storage contract, kept across kills."""
+"""The real disk: growth, refusals, changes of durability (all else: `test_store_model.py`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from node.core import batch
-from node.core.storage import Storage, StoredBatch
 from node.formats.errors import StorageError
 from node.runtime.store import LmdbStorage
 
 LOG = "log-0"
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "deferred"])
 
 
 def make(base: int, count: int = 3, epoch: int = 1, payload: bytes = b"payload") -> bytes:
@@ -49,117 +47,6 @@ def reopened(store: LmdbStorage) -> LmdbStorage:
     return LmdbStorage(path, "boot-1")
 
 
-def test_is_a_storage(store: LmdbStorage) -> None:
-    as_the_core_sees_it: Storage = store
-    assert as_the_core_sees_it.clean
-    assert as_the_core_sees_it.partitions() == []
-    assert list(as_the_core_sees_it.batches(LOG)) == []
-    assert as_the_core_sees_it.get("hw/log-0") is None
-
-
-@BOTH
-def test_a_write_is_read_back_at_once_after_the_commit_and_after_a_kill(
-    store: LmdbStorage, durable: bool
-) -> None:
-    data = make(0, count=5, epoch=7, payload=b"x" * 9000)
-    store.append(LOG, 0, chain(99), data, durable=durable)
-    store.put("epochs/log-0", b"cache", durable=durable)
-    expected = StoredBatch(0, 5, 7, len(data), chain(99))
-    for step in ("turn", "committed", "killed", "flushed", "killed"):
-        if step == "committed":
-            store.commit()
-        if step == "flushed":
-            store.flush()
-        if step == "killed":
-            store = reopened(store)
-        assert store.clean
-        assert store.read(LOG, 0) == data
-        assert list(store.batches(LOG)) == [expected]
-        assert store.get("epochs/log-0") == b"cache"
-        assert store.partitions() == [LOG]
-
-
-@BOTH
-def test_a_turn_that_was_not_committed_never_happened(store: LmdbStorage, durable: bool) -> None:
-    fill(store, range(0, 9, 3), durable=durable)
-    store.commit()
-    store.append(LOG, 9, chain(9), make(9), durable=durable)
-    store.truncate(LOG, 3, durable=durable)
-    store.put("key", b"value", durable=durable)
-    store = reopened(store)
-    assert bases(store) == [0, 3, 6]
-    assert store.get("key") is None
-
-
-@BOTH
-@pytest.mark.parametrize("committed", [True, False])
-def test_truncate_removes_batches_that_start_at_or_above(
-    store: LmdbStorage, durable: bool, committed: bool
-) -> None:
-    fill(store, range(0, 15, 3), durable=durable)
-    if committed:
-        store.commit()
-    store.truncate(LOG, 6, durable=durable)
-    assert bases(store) == [0, 3]
-    with pytest.raises(StorageError, match="no batch starts at 6"):
-        store.read(LOG, 6)
-    store.append(LOG, 6, chain(600), make(6, epoch=9), durable=durable)
-    store.commit()
-    store = reopened(store)
-    assert [(one.base_offset, one.epoch) for one in store.batches(LOG)] == [(0, 1), (3, 1), (6, 9)]
-
-
-@BOTH
-def test_an_emptied_log_is_still_here_a_deleted_one_is_not(
-    store: LmdbStorage, durable: bool
-) -> None:
-    for name in ("a-0", "b-0", "c-0"):
-        fill(store, range(0, 6, 3), durable=durable, name=name)
-    store.commit()
-    store.truncate("a-0", 0, durable=durable)
-    store.delete("b-0", durable=durable)
-    store.delete("never-0", durable=durable)
-    store.truncate("never-1", 0, durable=durable)
-    for step in ("turn", "committed", "killed", "flushed"):
-        if step == "committed":
-            store.commit()
-        if step == "killed":
-            store = reopened(store)
-        if step == "flushed":
-            store.flush()
-        assert store.partitions() == ["a-0", "c-0"]
-        assert bases(store, "a-0") == bases(store, "b-0") == []
-
-
-@BOTH
-def test_a_deleted_log_can_begin_again_elsewhere(store: LmdbStorage, durable: bool) -> None:
-    fill(store, range(0, 9, 3), durable=durable)
-    store.commit()
-    store.delete(LOG, durable=durable)
-    store.append(LOG, 100, chain(1), make(100), durable=durable)
-    assert bases(store) == [100]
-    store.commit()
-    store = reopened(store)
-    assert bases(store) == [100]
-    with pytest.raises(StorageError):
-        store.read(LOG, 0)
-
-
-@BOTH
-def test_logs_do_not_touch_each_other(store: LmdbStorage, durable: bool) -> None:
-    names = [f"topic-{i}" for i in range(20)] + ["topic", "topi", "ünïcode-0"]
-    for name in names:
-        fill(store, range(0, 9, 3), durable=durable, name=name)
-    store.commit()
-    store.truncate("topic-1", 3, durable=durable)
-    store.delete("topic", durable=durable)
-    store.flush()
-    store = reopened(store)
-    assert store.partitions() == sorted(set(names) - {"topic"})
-    assert bases(store, "topic-1") == [0]
-    assert all(bases(store, n) == [0, 3, 6] for n in names if n not in ("topic", "topic-1"))
-
-
 def test_offsets_above_32_bits_keep_their_order(store: LmdbStorage) -> None:
     at = [0, 255, 256, 1 << 31, (1 << 32) - 1, 1 << 40]
     for base in reversed(at):
@@ -168,17 +55,6 @@ def test_offsets_above_32_bits_keep_their_order(store: LmdbStorage) -> None:
     store.truncate(LOG, 1 << 40, durable=True)
     store.commit()
     assert bases(reopened(store)) == at[:-1]
-
-
-def test_durable_and_deferred_writes_share_a_turn(store: LmdbStorage) -> None:
-    fill(store, range(0, 6, 3), durable=True, name="meta-0")
-    fill(store, range(0, 6, 3), durable=False)
-    store.put("vote", b"1", durable=True)
-    store.put("hw/log-0", b"2", durable=False)
-    store.commit()
-    store = reopened(store)
-    assert store.partitions() == [LOG, "meta-0"]
-    assert (store.get("vote"), store.get("hw/log-0")) == (b"1", b"2")
 
 
 def test_a_log_whose_durability_changes_keeps_the_order_of_its_writes(store: LmdbStorage) -> None:
@@ -280,50 +156,11 @@ def test_a_name_that_lmdb_cannot_keep_is_refused(store: LmdbStorage, name: str) 
         store.put(name, b"", durable=False)
 
 
-def test_an_empty_value_is_a_value(store: LmdbStorage) -> None:
-    store.put("key", b"", durable=True)
-    store.commit()
-    assert reopened(store).get("key") == b""
-
-
 def test_a_closed_store_refuses(store: LmdbStorage) -> None:
     store.close()
     with pytest.raises(StorageError, match="closed"):
         store.commit()
     store.close()
-
-
-@BOTH
-def test_a_deleted_head_is_gone_at_once_after_the_commit_and_after_a_kill(
-    store: LmdbStorage, durable: bool
-) -> None:
-    fill(store, range(0, 30, 3), durable=durable)
-    store.commit()
-    store.delete_head(LOG, 12, durable=durable)
-    fill(store, range(30, 36, 3), durable=durable)
-    for step in ("turn", "committed", "killed", "flushed", "killed"):
-        if step == "committed":
-            store.commit()
-        elif step == "killed":
-            store = reopened(store)
-        elif step == "flushed":
-            store.flush()
-        assert bases(store) == list(range(12, 36, 3)), step
-        with pytest.raises(StorageError, match="no batch starts at 9"):
-            store.read(LOG, 9)
-
-
-@BOTH
-def test_a_log_can_start_over_below_a_deleted_head(store: LmdbStorage, durable: bool) -> None:
-    fill(store, range(0, 30, 3), durable=durable)
-    store.delete_head(LOG, 27, durable=durable)
-    store.commit()
-    store.truncate(LOG, 0, durable=durable)
-    fill(store, range(0, 6, 3), durable=durable)
-    store.commit()
-    assert bases(store) == [0, 3]
-    store.flush()
-    assert bases(reopened(store)) == [0, 3]
 
 
 def test_the_space_of_a_deleted_head_is_used_again(store: LmdbStorage) -> None:

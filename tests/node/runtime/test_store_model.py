@@ -16,15 +16,16 @@ from node.formats.errors import StorageError
 from node.runtime.datadir import power_cut
 from node.runtime.store import LmdbStorage
 
-DURABLE = ("d-0", "d-1")
-DEFERRED = ("a-0", "a-1")
+# One name is the beginning of another.
+DURABLE = ("log", "log-1")
+DEFERRED = ("\u00fcn\u00efcode", "lo")
 
 
 @dataclass
 class Model:
-    """What a store holds: logs as base offset -> (chain, data), and small values."""
+    """What a store holds: logs as base offset -> (chain, data, count, epoch), and small values."""
 
-    logs: dict[str, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)
+    logs: dict[str, dict[int, tuple[bytes, bytes, int, int]]] = field(default_factory=dict)
     values: dict[str, bytes] = field(default_factory=dict)
 
     def part(self, names: tuple[str, ...]) -> Model:
@@ -47,7 +48,7 @@ def observed(store: LmdbStorage) -> Model:
         for one in store.batches(name):
             data = store.read(name, one.base_offset)
             assert len(data) == one.size
-            log[one.base_offset] = (one.chain, data)
+            log[one.base_offset] = (one.chain, data, one.count, one.epoch)
         assert list(log) == sorted(log)
     for name in DURABLE + DEFERRED:
         value = store.get(name)
@@ -57,10 +58,11 @@ def observed(store: LmdbStorage) -> Model:
 
 
 names = st.sampled_from(DURABLE + DEFERRED)
-small = st.integers(0, 12)
+small = st.integers(0, 5)
 write = st.one_of(
-    st.tuples(st.just("append"), names, small, st.integers(0, 3000)),
+    *[st.tuples(st.just("append"), names, small, st.integers(0, 3000))] * 3,
     st.tuples(st.just("truncate"), names, small, small),
+    st.tuples(st.just("delete-head"), names, small, small),
     st.tuples(st.just("delete"), names, small, small),
     st.tuples(st.just("put"), names, small, small),
 )
@@ -68,8 +70,10 @@ ends = st.tuples(
     st.sampled_from(["commit", "commit", "commit", "flush", "kill"]), names, small, small
 )
 cuts = st.tuples(st.just("power-cut"), names, small, small)
+STEPS = {"min_size": 30, "max_size": 60}
+"""So many that truncations, deleted heads and kills meet on one log."""
 many = settings(
-    max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=70, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 
 
@@ -79,14 +83,19 @@ def do_write(
     """One write, to both."""
     what, name, at, extra = step
     if what == "append":
-        data = batch.stamp(batch.build(1, bytes([at]) * extra), at, 1)
+        count, epoch = 1 + extra % 3, 1 + extra % 5
+        data = batch.stamp(batch.build(count, bytes([at]) * (extra + 3)), at, epoch)
         chain = bytes([at, extra % 256]) * 4
         store.append(name, at, chain, data, durable=durable)
-        model.logs.setdefault(name, {})[at] = (chain, data)
+        model.logs.setdefault(name, {})[at] = (chain, data, count, epoch)
     elif what == "truncate":
         store.truncate(name, at, durable=durable)
         if name in model.logs:
             model.logs[name] = {k: v for k, v in model.logs[name].items() if k < at}
+    elif what == "delete-head":
+        store.delete_head(name, at, durable=durable)
+        if name in model.logs:
+            model.logs[name] = {k: v for k, v in model.logs[name].items() if k >= at}
     elif what == "delete":
         store.delete(name, durable=durable)
         model.logs.pop(name, None)
@@ -96,7 +105,7 @@ def do_write(
 
 
 @many
-@given(st.lists(st.one_of(write, write, ends), max_size=40), st.randoms(use_true_random=False))
+@given(st.lists(st.one_of(write, write, ends), **STEPS), st.randoms(use_true_random=False))
 def test_a_kill_loses_nothing_that_was_committed(
     steps: list[tuple[str, str, int, int]], rng: random.Random
 ) -> None:
@@ -120,7 +129,7 @@ def test_a_kill_loses_nothing_that_was_committed(
 
 
 @many
-@given(st.lists(st.one_of(write, write, ends, cuts), max_size=40), st.integers(0, 1000))
+@given(st.lists(st.one_of(write, write, ends, cuts), **STEPS), st.integers(0, 1000))
 def test_a_power_cut_loses_only_a_tail_of_deferred_turns(
     steps: list[tuple[str, str, int, int]], seed: int
 ) -> None:
@@ -162,8 +171,8 @@ def test_a_power_cut_loses_only_a_tail_of_deferred_turns(
 def test_a_missing_batch_cannot_be_read() -> None:
     with tempfile.TemporaryDirectory() as path:
         store = LmdbStorage(path, "boot")
-        do_write(store, Model(), ("append", "d-0", 5, 10), durable=True)
+        do_write(store, Model(), ("append", "log", 5, 10), durable=True)
         for base in (-1, 0, 4, 6):
             with pytest.raises(StorageError, match=f"no batch starts at {base}"):
-                store.read("d-0", base)
+                store.read("log", base)
         store.close()
