@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
 from harness.clients.types import Status
@@ -13,12 +17,16 @@ from harness.formats.run_info import Promise
 from harness.runs import clock, storm
 from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir
+from harness.systems.floodmark import nodes
+from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.system import Floodmark
 from nemesis.formats.schedule import Schedule
 from nemesis.view import ClusterView
 from nemesis.world import UnableWorld
 from node.formats.errors import FloodmarkError
+from node.formats.files import AppendOnlyFile
 from node.formats.trace import TraceEvent
+from node.runtime.breakpoints import report_end
 
 
 class VirtualTime:
@@ -211,3 +219,28 @@ class FakeSystem(Floodmark):
         self._prepare(cluster)
         self.made.append(cluster)
         return cluster
+
+
+class _Config(msgspec.Struct):
+    breakpoints: tuple[object, ...] = ()
+    disk_faults: tuple[object, ...] = ()
+    clock: object = None
+    boots: int = 0
+
+
+def ended_nodes(
+    patch: pytest.MonkeyPatch,
+    folder: Path,
+    code: int,
+    look: Callable[[str], None] = lambda node: None,
+    said: str = "",
+) -> Nodes:
+    """Return nodes whose processes end at once with a code, and say something last."""
+
+    def spawn(config: object, pipe: Any) -> SimpleNamespace:
+        report_end(pipe, said)
+        return SimpleNamespace(pid=os.getpid(), exitcode=code, join=lambda timeout_s: None)
+
+    patch.setattr(nodes, "spawn", spawn)
+    make_config: Any = lambda node, incarnation: _Config()  # noqa: E731
+    return Nodes(make_config, AppendOnlyFile(folder / "exits.jsonl"), look)

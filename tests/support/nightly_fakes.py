@@ -90,6 +90,7 @@ class FakeEnvironment(NightlyEnvironment):
         """Raises what the start of a run raises."""
         self.notes: list[str] = []
         self.judged: list[list[Path]] = []
+        self.made: list[Path] = []
 
     def now_s(self) -> float:
         return self.clock_s
@@ -192,6 +193,7 @@ class FakeEnvironment(NightlyEnvironment):
             "run": folder.run,
         }
         (folder.path / "run.json").write_bytes(msgspec.json.encode(about))
+        self.made.append(folder.path)
         return folder.path
 
     def judge(self, folders: Sequence[Path]) -> list[RunResult]:

@@ -44,8 +44,6 @@ class Trial(Adapter):
 
     def version(self) -> str:
         self.may_fail("version")
-        if self.broken == "old version":
-            raise UsageError("trial 0.9 is too old: 1.0 or newer is needed")
         return "1.0"
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
@@ -185,6 +183,13 @@ class NeedsBinary(Trial):
 
     def version(self) -> str:
         return Adapter.version(self)
+
+
+class OldTrial(Trial):
+    """Its server is too old."""
+
+    def version(self) -> str:
+        raise UsageError("trial 0.9 is too old: 1.0 or newer is needed")
 
 
 class SafeTrial(Trial):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -15,11 +14,6 @@ from node.formats.errors import FloodmarkError, UsageError
 from tests.support.nightly_fakes import NightlyRuns
 
 GREEN, RED, INCOMPLETE = 0, 1, 2
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> NightlyRuns:
-    return NightlyRuns(tmp_path / "store")
 
 
 def junit(store: NightlyRuns, outcome: str) -> dict[str, str]:
@@ -94,11 +88,6 @@ def test_a_cell_that_does_not_start_leaves_the_others_their_turn(store: NightlyR
     assert nightly.totals.storms > 5
     assert [s for s in nightly.uncovered if "kip-279" in s]
     assert not [s for s in nightly.uncovered if "kafka" in s]
-
-
-def test_storms_that_prove_nothing_cover_nothing(store: NightlyRuns) -> None:
-    assert store.nightly(idle="quorum") == INCOMPLETE
-    assert [s for s in store.last.uncovered if "quorum" in s]
 
 
 def test_a_missing_tool_is_named_by_a_green_run(

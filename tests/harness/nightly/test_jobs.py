@@ -112,14 +112,6 @@ def test_jobs_whose_process_fails_or_takes_too_long_are_lost(tmp_path: Path) -> 
     assert list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: True)) == []
 
 
-def test_digests_of_two_processes_are_compared_by_schedule() -> None:
-    job = DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1)
-    seen = do(job)
-    assert isinstance(seen, Digests)
-    other = msgspec.structs.replace(seen, digests=("another",))
-    assert compared(job, seen, other).differing == list(seen.schedules)
-
-
 def test_a_fault_is_counted_by_the_roles_and_the_isr_at_its_moment() -> None:
     def role(t_us: int, node: str, name: str, epoch: int) -> dict[str, object]:
         head = {"t_us": t_us, "node": node, "event": "role", "partition": "log-0"}

@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -20,11 +21,6 @@ from harness.search import findings
 from node.core.protocol import REGISTRY
 from node.formats.errors import StorageError, UsageError
 from tests.support.nightly_fakes import LOST, FakeEnvironment, Killed, NightlyRuns, loses_a_write
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> NightlyRuns:
-    return NightlyRuns(tmp_path / "store")
 
 
 def test_a_nightly_run_without_failures_does_all_kinds_of_work_and_is_green(
@@ -181,23 +177,26 @@ def test_a_second_nightly_run_in_a_store_is_refused(store: NightlyRuns) -> None:
     assert store.nightly(at={1: again}) == 0
 
 
-def test_a_canary_that_does_not_fail_makes_the_nightly_run_red(
-    store: NightlyRuns, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("changes", "code", "about", "sentence"),
+    [
+        (
+            {"canary": Verdict.NOT_EXERCISED},
+            *(1, "red", "canary did not fail: not-exercised: a record is gone."),
+        ),
+        ({"differ": True}, 1, "red", "not deterministic: "),
+        # A job whose process died is not repeated.
+        ({"lose": "search/3"}, 0, "problems", "search/3: its process ended with -9 after 3 s"),
+    ],
+    ids=["canary", "two digests", "process died"],
+)
+def test_what_went_wrong_is_named(
+    store: NightlyRuns, changes: dict[str, Any], code: int, about: str, sentence: str
 ) -> None:
-    assert store.nightly(canary=Verdict.NOT_EXERCISED) == 1
-    assert store.last.red == ["canary did not fail: not-exercised: a record is gone."]
-    assert "DID NOT FAIL" in capsys.readouterr().out
-
-
-def test_a_schedule_with_two_digests_makes_the_nightly_run_red(store: NightlyRuns) -> None:
-    assert store.nightly(differ=True) == 1
-    assert all(reason.startswith("not deterministic: ") for reason in store.last.red)
-    assert store.last.differing
-
-
-def test_a_job_whose_process_died_is_a_problem_and_not_repeated(store: NightlyRuns) -> None:
-    assert store.nightly(lose="search/3") == 0
-    assert store.last.problems == ["search/3: its process ended with -9 after 3 s"]
+    assert store.nightly(**changes) == code
+    found = getattr(store.last, about)
+    assert found
+    assert all(each.startswith(sentence) for each in found)
 
 
 class TestBuckets:
@@ -224,31 +223,32 @@ class TestBuckets:
         assert page.count('<span class="pill new">new</span>') == 1
         assert "nightly runs 1 to 2" in page
 
+    @pytest.mark.parametrize("saved", [False, True], ids=["of a nightly run", "of a search"])
     def test_the_corpus_keeps_an_old_finding_red_until_it_no_longer_fails(
-        self, store: NightlyRuns
+        self, store: NightlyRuns, saved: bool
     ) -> None:
-        store.nightly(finds=[loses_a_write("cut")])
+        """`floodmark search` saves in the same place; so do people."""
+        cut = loses_a_write("cut")
+        if saved:
+            found = findings.save(cut, store.store / "findings")
+        else:
+            store.nightly(finds=[cut])
         assert store.nightly() == 1, "no search met it, but its schedule still fails"
         (bucket,) = (b for b in store.last.buckets if not b.expected)
-        assert bucket.count == 1
+        assert (bucket.name, bucket.count) == (found.explanation.bucket if saved else cut.bucket, 1)
+        assert (store.store / bucket.schedule).is_file()
         assert bucket.schedule.startswith("findings/")
+        assert not saved or bucket.replay == f"floodmark replay {found.folder}"
+        if not saved:
+            key = f"replay/simulated/{cut.smallest.digest()}"
+            assert store.nightly(lose=key) == 2, "it was not replayed: it is open"
+            met = f"last met in nightly run {store.last.number - 1}"
+            assert store.last.open == [f"kafka: {LOST}: cut (simulated, {met})"]
 
         assert store.nightly(fixed=True) == 0
         (fixed,) = store.last.unmet
         assert fixed.is_finding
         assert "no longer fails" in store.index
-
-    def test_a_finding_of_a_search_keeps_nightly_runs_red_too(self, store: NightlyRuns) -> None:
-        """`floodmark search` saves in the same place; so do people."""
-        saved = findings.save(loses_a_write("cut"), store.store / "findings")
-        assert store.nightly() == 1
-        (bucket,) = (b for b in store.last.buckets if not b.expected)
-        assert bucket.name == saved.explanation.bucket
-        assert bucket.replay == f"floodmark replay {saved.folder}"
-        assert (store.store / bucket.schedule).is_file()
-
-        assert store.nightly(fixed=True) == 0
-        assert [u.is_finding for u in store.last.unmet] == [True]
 
     def test_a_saved_finding_of_a_protocol_that_may_fail_is_not_red(
         self, store: NightlyRuns
@@ -274,25 +274,22 @@ class TestBuckets:
         assert store.environment is not None
         assert any("a bug of the page" in sentence for sentence in store.environment.notes)
 
-    def test_findings_beyond_the_limit_get_no_page(self, store: NightlyRuns) -> None:
-        finds = [loses_a_write("cut"), loses_a_write("unclean", faults=2)]
-        store.nightly(finds=finds, pages=1)
-        assert sorted(bool(b.page) for b in store.last.buckets) == [False, True]
-
     def test_a_bucket_not_met_again_is_open_and_not_green(
         self, store: NightlyRuns, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert store.nightly(storms={"quorum": "lost"}) == 1
+        (bucket,) = store.last.buckets
+        assert (bucket.protocol, bucket.name, bucket.expected) == ("quorum", f"{LOST}: lost", False)
+        assert (store.store / bucket.page).is_file()
+        assert bucket.replay == f"floodmark run --schedule {bucket.page.rpartition('/')[0]}"
         capsys.readouterr()
         assert store.nightly() == 2, "no storm hit it in this run, which proves nothing"
         (line,) = store.last.open
         assert line == f"quorum: {LOST}: lost (real, last met in nightly run 1)"
         said = capsys.readouterr().out
         assert said.startswith("? OPEN  nightly run 2, finished after ")
-        assert (
-            f"still open  1 bucket of earlier runs, not met again and not seen fixed; "
-            f"the first: {line}" in said
-        )
+        assert "still open  1 bucket of earlier runs, not met again and not seen fixed; " in said
+        assert f"the first: {line}" in said
         suite = ElementTree.parse(store.store / "junit.xml").getroot()[0]
         assert (suite.get("failures"), suite.get("skipped")) == ("0", "1")
 
@@ -300,13 +297,6 @@ class TestBuckets:
         (kept,) = store.store.glob("nightly-0001-quorum*")
         shutil.rmtree(kept)
         assert store.nightly() == 0
-
-    def test_a_finding_that_was_not_replayed_is_open(self, store: NightlyRuns) -> None:
-        cut = loses_a_write("cut")
-        assert store.nightly(finds=[cut]) == 1
-        key = f"replay/simulated/{cut.smallest.digest()}"
-        assert store.nightly(lose=key) == 2
-        assert store.last.open == [f"kafka: {LOST}: cut (simulated, last met in nightly run 1)"]
 
     def test_failures_of_protocols_that_may_fail_are_not_red(self, store: NightlyRuns) -> None:
         storms = {name: "lost" for name, p in REGISTRY.items() if (LOST, "violable") in p.expected}
@@ -322,13 +312,6 @@ class TestBuckets:
         # Two such runs and the canary's stay of each nightly run.
         runs = list(store.store.glob("nightly-*/*/run.json"))
         assert len([r for r in runs if not r.parent.is_symlink()]) <= nights * 2
-
-    def test_a_failed_storm_of_a_protocol_that_should_hold_is_red(self, store: NightlyRuns) -> None:
-        assert store.nightly(storms={"quorum": "lost"}) == 1
-        (bucket,) = store.last.buckets
-        assert (bucket.protocol, bucket.name, bucket.expected) == ("quorum", f"{LOST}: lost", False)
-        assert (store.store / bucket.page).is_file()
-        assert bucket.replay == f"floodmark run --schedule {bucket.page.rpartition('/')[0]}"
 
 
 def test_a_few_real_runs_of_each_class_are_kept(store: NightlyRuns) -> None:
@@ -372,18 +355,12 @@ def test_junit_has_a_case_for_each_protocol_and_bucket(store: NightlyRuns) -> No
     assert suite.get("failures") == "2"
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90), ("20m", 1200), ("8h", 28800), ("1h30m", 5400), ("0.5h", 1800)],
-)
-def test_budgets_are_read(text: str, seconds: float) -> None:
-    assert plan.seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "20", "m20", "20 m", "20m5", "0s", "-1h"])
-def test_budgets_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--budget is"):
-        plan.seconds_of(text)
+def test_budgets_are_read() -> None:
+    read = {"90s": 90, "20m": 1200, "8h": 28800, "1h30m": 5400, "0.5h": 1800}
+    assert {text: plan.seconds_of(text) for text in read} == read
+    for text in ("", "20", "m20", "20 m", "20m5", "0s", "-1h"):
+        with pytest.raises(UsageError, match="--budget is"):
+            plan.seconds_of(text)
 
 
 def test_a_journal_with_damage_in_its_middle_is_refused(store: NightlyRuns) -> None:
@@ -394,7 +371,3 @@ def test_a_journal_with_damage_in_its_middle_is_refused(store: NightlyRuns) -> N
     journal.write_bytes(b"\n".join(lines))
     with pytest.raises(StorageError, match=r"0001\.jsonl:3: not a line of a journal"):
         store.nightly(number=1)
-
-
-def test_two_nightly_runs_share_no_seed() -> None:
-    assert plan.seed_of(2) - plan.seed_of(1) == plan.SEEDS_PER_RUN

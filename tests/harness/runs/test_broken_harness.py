@@ -10,19 +10,16 @@ import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
-import msgspec
 import psutil
 import pytest
 import zmq
 
-from harness.systems.floodmark import nodes
 from harness.systems.floodmark.nodes import who_ended_a_broker
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
-from node.formats.files import AppendOnlyFile
+from tests.support.harness_fakes import ended_nodes
 from tests.support.running_harness import (
     FAST,
     acknowledged,
@@ -62,24 +59,10 @@ def test_who_ended_a_broker(
     assert who_ended_a_broker(why, code) == by
 
 
-class _Config(msgspec.Struct):
-    breakpoints: tuple[object, ...] = ()
-    disk_faults: tuple[object, ...] = ()
-    clock: object = None
-    boots: int = 0
-
-
 def test_a_fault_that_may_end_a_process_excuses_no_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spawn(config: object, pipe: object) -> SimpleNamespace:
-        return SimpleNamespace(
-            pid=os.getpid(), exitcode=-signal.SIGKILL, join=lambda timeout_s: None
-        )
-
-    monkeypatch.setattr(nodes, "spawn", spawn)
-    make_config: Any = lambda node, incarnation: _Config()  # noqa: E731
-    ours = nodes.Nodes(make_config, AppendOnlyFile(tmp_path / "exits.jsonl"))
+    ours = ended_nodes(monkeypatch, tmp_path, -signal.SIGKILL)
     ours.start("n1")
     ours.may_be_killed("n1")
     assert [(end.by, end.expected) for end in ours.reap()] == [("itself", True)]
@@ -116,16 +99,8 @@ def kill(name: str, number: int = signal.SIGKILL) -> Callable[[subprocess.Popen[
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        (
-            "hub",
-            "hub-ended",
-            "unknown: The harness had trouble: the link hub ended during the run ",
-        ),
-        (
-            "clients",
-            "clients-ended",
-            "unknown: The harness had trouble: the process of the clients",
-        ),
+        ("hub", "hub-ended", "the link hub ended during the run "),
+        ("clients", "clients-ended", "the process of the clients"),
     ],
 )
 def test_a_part_of_the_harness_that_is_killed_makes_a_run_unknown(
@@ -134,7 +109,7 @@ def test_a_part_of_the_harness_that_is_killed_makes_a_run_unknown(
     code, info, result = broken(tmp_path, ONE, kill(name))
     assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
     assert info["problems"][0]["kind"] == kind
-    assert result["sentence"].startswith(words), result["sentence"]
+    assert result["sentence"].startswith(f"unknown: The harness had trouble: {words}")
     assert "SIGKILL" in result["sentence"]
 
 

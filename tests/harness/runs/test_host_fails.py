@@ -10,15 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from harness.runs import host_disk, judge
 from harness.runs.host_disk import HostDisk, kind_of
 from harness.systems.floodmark import nodes
 from node.formats.errors import FloodmarkError
-from node.formats.files import AppendOnlyFile
-from node.runtime.breakpoints import report_end
+from tests.support.harness_fakes import ended_nodes
 
 
 @pytest.mark.parametrize(
@@ -75,13 +73,6 @@ def test_a_look_at_the_disk_of_the_host(
     assert [why.kind] == kinds if why else kinds == []
 
 
-class _Config(msgspec.Struct):
-    breakpoints: tuple[object, ...] = ()
-    disk_faults: tuple[object, ...] = ()
-    clock: object = None
-    boots: int = 0
-
-
 def ended(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -92,48 +83,40 @@ def ended(
     look: Callable[[nodes.Nodes], None] = lambda ours: None,
 ) -> tuple[bool, list[str]]:
     """Return whether the end of a process of n1 is expected, and the kinds of problems."""
-
-    def spawn(config: object, pipe: Any) -> SimpleNamespace:
-        report_end(pipe, said)
-        return SimpleNamespace(pid=os.getpid(), exitcode=code, join=lambda timeout_s: None)
-
-    monkeypatch.setattr(nodes, "spawn", spawn)
-    make_config: Any = lambda node, incarnation: _Config()  # noqa: E731
-    ours = nodes.Nodes(
-        make_config, AppendOnlyFile(tmp_path / "exits.jsonl"), lambda node: look(ours)
-    )
+    ours = ended_nodes(monkeypatch, tmp_path, code, lambda node: look(ours), said)
     ours.start("n1")
     blame(ours)
     (end,) = ours.reap()
     return end.expected, [each.kind for each in ours.problems]
 
 
-@pytest.mark.parametrize("code", [74, -signal.SIGBUS])
-def test_a_disk_that_cannot_be_read_excuses_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    blame: Callable[[nodes.Nodes], None] = lambda ours: ours.blame_disk("n1", now=True)  # noqa: E731
-    assert ended(tmp_path, monkeypatch, code, blame=blame) == (True, [])
-    assert ended(tmp_path, monkeypatch, code, look=blame) == (True, [])
-    assert ended(tmp_path, monkeypatch, code) == (False, [])
-
-
 @pytest.mark.parametrize(
-    ("code", "reads", "expected"),
+    ("code", "fault", "expected"),
     [
-        (74, False, True),
-        (-signal.SIGBUS, False, False),
-        (-signal.SIGSEGV, True, False),
-        (70, True, False),
+        (74, None, False),
+        (74, {}, True),
+        (-signal.SIGBUS, {}, True),
+        (-signal.SIGBUS, None, False),
+        (74, {"reads": False}, True),
+        (-signal.SIGBUS, {"reads": False}, False),
+        (-signal.SIGSEGV, {"reads": True}, False),
+        (70, {"reads": True}, False),
     ],
 )
+@pytest.mark.parametrize("when", ["blame", "look"])
 def test_a_fault_of_a_disk_excuses_only_what_it_can_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reads: bool, expected: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    fault: dict[str, bool] | None,
+    expected: bool,
+    when: str,
 ) -> None:
     def blame(ours: nodes.Nodes) -> None:
-        ours.blame_disk("n1", now=True, reads=reads)
+        if fault is not None:
+            ours.blame_disk("n1", now=True, **fault)
 
-    assert ended(tmp_path, monkeypatch, code, blame=blame) == (expected, [])
+    assert ended(tmp_path, monkeypatch, code, **{when: blame}) == (expected, [])
 
 
 @pytest.mark.parametrize("code", [1, 70, 74])
@@ -146,25 +129,23 @@ def test_a_process_that_ended_because_of_the_host_says_so_by_its_pipe(
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError("malloc of size 12800 failed"), ImportError("failed to map segment")]
+    ("error", "raised", "sentence"),
+    [
+        (MemoryError("malloc failed"), FloodmarkError, "too little memory to judge .* check .*"),
+        (ImportError("failed to map segment"), FloodmarkError, "too little memory to judge"),
+        (ImportError("no module named 'pyarrow'"), ImportError, "pyarrow"),
+    ],
 )
 def test_too_little_memory_to_judge_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    raised: type[Exception],
+    sentence: str,
 ) -> None:
     def fail(*_: object) -> Any:
         raise error
 
     monkeypatch.setattr(judge, "_judged", fail)
-    with pytest.raises(FloodmarkError, match=r"too little memory to judge .* check .*"):
-        judge.judge([tmp_path], None, lambda sentence: None)
-
-
-def test_an_import_that_fails_for_another_reason_is_not_about_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> Any:
-        raise ImportError("no module named 'pyarrow'")
-
-    monkeypatch.setattr(judge, "_judged", fail)
-    with pytest.raises(ImportError):
+    with pytest.raises(raised, match=sentence):
         judge.judge([tmp_path], None, lambda sentence: None)

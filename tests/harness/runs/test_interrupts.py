@@ -29,7 +29,6 @@ judge.judge = check
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main.main()
 """
-PLAIN = "wait()"
 IN_A_RUN = """with Interrupts() as interrupts:
         interrupts.at_once = True
         try:
@@ -64,11 +63,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_signal_while_judging_ends_with_the_code_of_a_stop(
     stop: signal.Signals, folder: str
 ) -> None:
-    started = command(PLAIN, folder)
+    started = command("wait()", folder)
     started.send_signal(stop)
     said = started.communicate(timeout=PATIENCE_S)
-    assert said == ("", "floodmark: stopped.\n")
-    assert started.returncode == EXIT_STOPPED
+    assert (said, started.returncode) == (("", "floodmark: stopped.\n"), EXIT_STOPPED)
 
 
 @pytest.mark.integration
@@ -77,8 +75,8 @@ def test_signals_while_it_ends_give_no_other_code(folder: str) -> None:
     started.send_signal(signal.SIGTERM)
     assert started.stdout is not None
     assert started.stdout.readline() == "cleaning\n"
-    started.send_signal(signal.SIGTERM)
-    started.send_signal(signal.SIGTERM)
+    for _ in range(2):
+        started.send_signal(signal.SIGTERM)
     started.communicate(timeout=PATIENCE_S)
     assert started.returncode == EXIT_STOPPED
 

@@ -73,12 +73,3 @@ def test_a_job_that_stands_still_amid_its_answer_is_killed(tmp_path: Path) -> No
     until(lambda: job.status() == psutil.STATUS_STOPPED, "a job that stands still")
     (ended,) = processes.kill()
     assert (ended.answer, processes.running) == (None, 0)
-
-
-def test_closing_leaves_no_process(tmp_path: Path) -> None:
-    processes = JobProcesses(does, tmp_path / "out.txt")
-    for _ in range(2):
-        processes.start("a job", b"hang")
-    assert processes.running == 2
-    processes.close()
-    assert processes.running == 0

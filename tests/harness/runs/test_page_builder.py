@@ -63,9 +63,7 @@ class TestBaseline:
         assert (made.as_it_is.protocol, made.as_it_is.verdict) == ("high-watermark", "invalid")
         assert (made.baseline.protocol, made.baseline.verdict) == ("kip-279", "valid")
         assert made.baseline.broken == ()
-
-    def test_a_simulated_run_comes_out_the_same_again(self, made: Baseline) -> None:
-        assert made.same_again is True
+        assert made.same_again is True, "a simulated run comes out the same again"
 
     def test_a_page_names_the_verdict_and_its_baseline_run(
         self, failed: Path, made: Baseline
@@ -115,32 +113,29 @@ class TestAfterTheVerdict:
         assert not (judged / "baseline.json").exists()
         assert "not run" in (judged / "report.html").read_text("utf-8")
 
-    @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), KeyboardInterrupt()])
+    @pytest.mark.parametrize(
+        ("error", "words"),
+        [
+            (ZeroDivisionError("a bug"), "The baseline run of"),
+            (KeyboardInterrupt(), "The baseline run is left out"),
+            (None, "The baseline run is left out; to make it: floodmark report {folder}"),
+        ],
+        ids=["a bug", "an interrupt", "too long"],
+    )
     def test_whatever_happens_to_the_baseline_run_there_is_a_page(
-        self, judged: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+        self, judged: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, words: str
     ) -> None:
         def broken(folder: Path, tell: object) -> Baseline:
+            while error is None:
+                pass
             raise error
 
         monkeypatch.setattr(page_builder, "make_baseline", broken)
         monkeypatch.setattr(page_builder, "build", lambda run, **how: run / "report.html")
+        monkeypatch.setattr(page_builder, "BASELINE_LIMIT_S", 0.01 if error is None else 60.0)
         told: list[str] = []
         assert page_builder.page_after(judged, told.append) is not None
-        assert told[-1].startswith(("The baseline run of", "The baseline run is left out"))
-
-    def test_a_baseline_run_that_takes_too_long_is_left_out(
-        self, judged: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def endless(folder: Path, tell: object) -> Baseline:
-            while True:
-                pass
-
-        monkeypatch.setattr(page_builder, "make_baseline", endless)
-        monkeypatch.setattr(page_builder, "build", lambda run, **how: run / "report.html")
-        monkeypatch.setattr(page_builder, "BASELINE_LIMIT_S", 0.01)
-        told: list[str] = []
-        assert page_builder.page_after(judged, told.append) is not None
-        assert told[-1] == f"The baseline run is left out; to make it: floodmark report {judged}"
+        assert told[-1].startswith(words.format(folder=judged))
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 

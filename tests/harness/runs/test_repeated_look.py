@@ -20,12 +20,6 @@ def test_it_looks_while_it_is_entered_and_no_longer() -> None:
     assert len(looks) == seen
 
 
-def test_the_first_look_does_not_wait() -> None:
-    looked = threading.Event()
-    with RepeatedLook(looked.set, 3600.0, "looker"):
-        until(looked.is_set)
-
-
 def test_what_a_look_raises_is_raised_when_it_is_left() -> None:
     looked = threading.Event()
 

@@ -119,9 +119,3 @@ def test_a_process_is_kept_going(process: int, monkeypatch: pytest.MonkeyPatch) 
         os.kill(process, signal.SIGSTOP)
         until(lambda: process in resumed)
         until(lambda: not is_stopped(process))
-
-
-def test_a_process_that_is_gone_is_not_stopped(process: int) -> None:
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    assert not is_stopped(process)

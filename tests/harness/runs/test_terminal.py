@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli import main
 from harness.runs.progress import Progress, ProgressState
-from harness.runs.terminal import PlainStream, plain, plain_output, stream_for_display
+from harness.runs.terminal import plain, plain_output, stream_for_display
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\r\x9b1mc\u202ed\udcffe"
 SHOWN = "a\\u001b[2J\\u001b]0;owned\\u0007b\\u000d\\u009b1mc\\u202ed\\udcffe"
@@ -28,11 +28,14 @@ def test_control_characters_are_shown() -> None:
 
 
 def test_everything_printed_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = sys.stderr
     with plain_output():
         sys.stdout.write(f"{HOSTILE}\n")
         sys.stderr.write(f"{HOSTILE}\n")
         sys.stdout.writelines([HOSTILE])
         assert not sys.stdout.isatty()
+        assert stream_for_display() is stream, "what draws finds the stream itself"
+    assert sys.stderr is stream
     said = capsys.readouterr()
     assert said.out == f"{SHOWN}\n{SHOWN}"
     assert said.err == f"{SHOWN}\n"
@@ -56,14 +59,6 @@ def test_progress_draws_but_its_words_are_plain(stream: type[io.StringIO]) -> No
     assert "\x1b[2J" not in drawn
     assert "\x1b]0" not in drawn
     assert "\x07" not in drawn
-
-
-def test_what_draws_finds_the_stream_itself() -> None:
-    stream = sys.stderr
-    with plain_output():
-        assert isinstance(sys.stderr, PlainStream)
-        assert stream_for_display() is stream
-    assert sys.stderr is stream
 
 
 @pytest.mark.parametrize(

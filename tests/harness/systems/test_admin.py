@@ -22,17 +22,14 @@ def test_voters_are_asked_in_turn_while_they_are_silent() -> None:
 def test_who_is_named_as_the_controller_is_asked_at_once() -> None:
     c = call()
     assert c.step(0) == "v1"
-    moved = AdminResponse(corr=7, error=Error.NOT_CONTROLLER, leader="v3")
-    assert c.step(5_000, moved) == "v3"
-    assert c.step(6_000) == ""
-
-
-def test_who_knows_no_controller_is_left_alone_for_a_while() -> None:
-    c = call()
-    c.step(0)
-    nobody = AdminResponse(corr=7, error=Error.NOT_CONTROLLER)
-    assert c.step(5_000, nobody) == ""
+    c.step(1_000, AdminResponse(corr=6))
+    assert c.answer is None, "an answer to the command before is not for this one"
+    # Who knows no controller is left alone for a while.
+    assert c.step(5_000, AdminResponse(corr=7, error=Error.NOT_CONTROLLER)) == ""
     assert c.step(105_000) == "v2"
+    moved = AdminResponse(corr=7, error=Error.NOT_CONTROLLER, leader="v3")
+    assert c.step(106_000, moved) == "v3"
+    assert c.step(107_000) == ""
 
 
 def test_the_first_answer_of_a_controller_is_final() -> None:
@@ -43,10 +40,3 @@ def test_the_first_answer_of_a_controller_is_final() -> None:
     c.step(10_000, AdminResponse(corr=7))
     assert c.answer == refused
     assert c.step(9_000_000) == "", "nobody is asked any more"
-
-
-def test_an_answer_to_the_command_before_is_not_for_this_one() -> None:
-    c = call()
-    c.step(0)
-    c.step(1_000, AdminResponse(corr=6))
-    assert c.answer is None

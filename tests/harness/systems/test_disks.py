@@ -105,8 +105,13 @@ def test_a_disk_whose_process_ends_is_a_problem_and_excuses_its_node(tmp_path: P
 def test_a_power_cut_that_is_not_over_in_time_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disks = UserDisks({"n1": tmp_path / "n1"}, tmp_path, Schedule(faults=()))
+    folder = tmp_path / "n1"
+    folder.mkdir()
+    (folder / "log").write_text("x")
+    disks = UserDisks({"n1": folder}, tmp_path, Schedule(faults=()))
     try:
+        disks.copy("n1")
+        assert [path.name for path in tmp_path.glob("n1.copy*")] == ["n1.copy-1"]
         suspend(disks.start("n1"))
         monkeypatch.setattr(control, "ORDER_S", 0.05)
         with pytest.raises(FloodmarkError):
@@ -114,17 +119,7 @@ def test_a_power_cut_that_is_not_over_in_time_is_a_problem(
         assert [problem.kind for problem in disks.problems] == ["disk-ended"]
     finally:
         disks.close()
-
-
-def test_copies_that_nobody_restored_are_removed_with_the_disks(tmp_path: Path) -> None:
-    folder = tmp_path / "n1"
-    folder.mkdir()
-    (folder / "log").write_text("x")
-    disks = UserDisks({"n1": folder}, tmp_path, Schedule(faults=()))
-    disks.copy("n1")
-    assert [path.name for path in tmp_path.glob("n1.copy*")] == ["n1.copy-1"]
-    disks.close()
-    assert [path.name for path in tmp_path.glob("n1*")] == ["n1"]
+    assert [path.name for path in tmp_path.glob("n1*")] == ["n1"], "no copy is left"
 
 
 @pytest.mark.parametrize("moment", ["a disk is mounted", "the first power cut"])

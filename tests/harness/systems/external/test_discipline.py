@@ -64,16 +64,12 @@ def record(
 ) -> list[Op]:
     """The history of clients that send until there were so many, and of the final reads."""
     file = tmp_path / "history.jsonl"
-    history = HistoryFile(file)
     adapter.is_on_record = lambda value: f'"value":{value}'.encode() in file.read_bytes()
     workload = Workload(
         seed=1, clients=clients, consumers=1, rate=0, batch=1, timeout_ms=timeout_ms
     )
-    factory = ClientFactory(cluster=Cluster(partitions=1, voters=0), workload=workload)
 
-    async def work() -> None:
-        sessions = Sessions(adapter, factory, NODES, history, show=lambda text: None)
-        await sessions.connect()
+    async def work(sessions: Sessions) -> None:
         sessions.begin_workload()
         await reached(lambda: adapter.sends >= sends)
         sessions.stop_writing()
@@ -81,9 +77,27 @@ def record(
         sessions.begin_final_reads()
         await reached(lambda: sessions.status().final == "done")
         assert not sessions.status().problem
+
+    return recorded(file, adapter, workload, work)
+
+
+def recorded(
+    file: Path,
+    adapter: InMemory,
+    workload: Workload,
+    work: Callable[[Sessions], Coroutine[Any, Any, None]],
+) -> list[Op]:
+    """The history of clients under a workload."""
+    history = HistoryFile(file)
+    factory = ClientFactory(cluster=Cluster(partitions=1, voters=0), workload=workload)
+
+    async def whole() -> None:
+        sessions = Sessions(adapter, factory, NODES, history, show=lambda text: None)
+        await sessions.connect()
+        await work(sessions)
         await sessions.close()
 
-    asyncio.run(work())
+    asyncio.run(whole())
     history.close()
     return [decode(line) for line in file.read_bytes().splitlines()]
 
@@ -173,22 +187,15 @@ def test_final_readers_are_fresh_and_read_to_the_end_of_what_was_acknowledged(
 
 def test_an_operation_of_the_schedule_is_one_send(tmp_path: Path) -> None:
     adapter = InMemory()
-    history = HistoryFile(tmp_path / "history.jsonl")
-    workload = Workload(
-        clients=0, consumers=0, batch=1, operations=(Send(client="c1", at_ms=0, payload_bytes=99),)
-    )
-    factory = ClientFactory(cluster=Cluster(partitions=1, voters=0), workload=workload)
+    told = (Send(client="c1", at_ms=0, payload_bytes=99),)
 
-    async def work() -> None:
-        sessions = Sessions(adapter, factory, NODES, history, show=lambda text: None)
-        await sessions.connect()
+    async def work(sessions: Sessions) -> None:
         sessions.operate(0)
         assert not sessions.status().writers_idle
         await reached(lambda: sessions.status().writers_idle)
         assert sessions.status().operated == 1
-        await sessions.close()
 
-    asyncio.run(work())
-    invoke, ok = map(decode, (tmp_path / "history.jsonl").read_bytes().splitlines())
+    workload = Workload(clients=0, consumers=0, batch=1, operations=told)
+    invoke, ok = recorded(tmp_path / "history.jsonl", adapter, workload, work)
     assert (invoke.step, ok.step, ok.type, ok.sends[0].offset) == (0, 0, "ok", 0)
     assert len(adapter.log[0]) == 99

@@ -46,21 +46,23 @@ def found(folder: Path) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "more"), [(FORMAT_0, []), (FORMAT_1, []), (FORMAT_2, [(2, b"x" * 200)])]
+    ("text", "end", "records"),
+    [
+        (FORMAT_0, 9, [b"one", b"two"]),
+        (FORMAT_1, 9, [b"one", b"two"]),
+        (FORMAT_2, 9, [b"one", b"two", b"x" * 200]),
+        # What is above the high watermark is not committed.
+        (FORMAT_2, 1, [b"one"]),
+    ],
 )
-def test_all_formats_are_read(text: str, more: list[tuple[int, bytes]], tmp_path: Path) -> None:
-    assert found(written(tmp_path, text)) == [(0, b"one"), (1, b"two"), *more]
-
-
-def test_files_are_read_in_their_order(tmp_path: Path) -> None:
-    folder = written(tmp_path, FORMAT_0)
+def test_all_formats_are_read(text: str, end: int, records: list[bytes], tmp_path: Path) -> None:
+    folder = written(tmp_path, text, end=end)
+    assert found(folder) == list(enumerate(records))
+    assert read_log(folder, "log-1") is None, "a broker without the partition has no log"
     later = FORMAT_0.replace("00" * 8, "00" * 7 + "05").replace("00" * 7 + "01", "00" * 7 + "06")
     (folder / "log-0-0" / "00000000000000000005.log").write_bytes(bytes.fromhex(later))
-    assert [offset for offset, _ in found(folder)] == [0, 1, 5, 6]
-
-
-def test_what_is_above_the_high_watermark_is_not_committed(tmp_path: Path) -> None:
-    assert found(written(tmp_path, FORMAT_2, end=1)) == [(0, b"one")]
+    more = [5, 6] if end > 6 else []
+    assert [offset for offset, _ in found(folder)] == [*range(len(records)), *more]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +81,6 @@ def test_records_without_a_high_watermark_are_not_an_empty_log(tmp_path: Path) -
         found(folder)
     (folder / "log-0-0" / "00000000000000000000.log").write_bytes(b"")
     assert found(folder) == []
-
-
-def test_a_broker_without_the_partition_has_no_log(tmp_path: Path) -> None:
-    assert read_log(written(tmp_path, FORMAT_0), "log-1") is None
 
 
 def test_a_release_is_known_by_its_jar(tmp_path: Path) -> None:

@@ -205,21 +205,6 @@ def test_what_the_disks_cannot_do_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("broken", "sentence"),
-    [
-        ("version", "version raised KeyError: 'version is broken'"),
-        ("old version", "trial 0.9 is too old: 1.0 or newer is needed"),
-    ],
-)
-def test_a_system_that_cannot_run_here_is_refused(
-    capsys: pytest.CaptureFixture[str], broken: str, sentence: str
-) -> None:
-    ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", *SHORT.split())
-    assert (ran.code, ran.error.count("\n")) == (64, 0)
-    assert sentence in ran.error
-
-
-@pytest.mark.parametrize(
     ("system", "words", "sentence"),
     [
         ("NeedsBinary", "", "there is no no-such-logd beside"),
@@ -234,6 +219,8 @@ def test_a_system_that_cannot_run_here_is_refused(
         ("Trial", "--links hub", "it can only be proxy, kernel, none"),
         ("Trial", "--faults loss", "cannot take 'loss'"),
         ("Trial", "--links none --faults cut", "the nodes are connected directly"),
+        ("Trial", f"--set broken=version {SHORT}", "version raised KeyError: 'version is broken'"),
+        ("OldTrial", SHORT, "trial 0.9 is too old: 1.0 or newer is needed"),
         ("Missing", "", f"{trial_adapters.__name__} has no Missing"),
     ],
 )
