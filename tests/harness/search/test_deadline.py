@@ -47,21 +47,6 @@ def wanted() -> Campaign:
     return Campaign(subject=READS_AHEAD, budget=Budget(until_failure=True), shrink_tries=60)
 
 
-def test_a_finding_is_reported_as_drawn_before_it_is_shrunk() -> None:
-    channel = Channel()
-    campaign._Worker(wanted(), None, channel, channel.found, deadline.never).work()
-    drawn, shrunk = channel.findings
-    assert (drawn.shrunk, shrunk.shrunk) == (False, True)
-    assert drawn.smallest.faults == drawn.schedule.faults
-    assert len(shrunk.smallest.faults) < len(drawn.smallest.faults)
-    assert (drawn.bucket, drawn.schedule) == (shrunk.bucket, shrunk.schedule)
-
-    kept: list[Finding] = []
-    for finding in (drawn, replace(drawn, schedule=shrunk.smallest), shrunk):
-        campaign._keep(kept, finding)
-    assert kept == [shrunk], "what became of the first schedule of a bucket"
-
-
 def test_shrinking_ends_at_once_with_what_it_has() -> None:
     channel = Channel()
     campaign._Worker(wanted(), None, channel, channel.found, channel.found).work()
@@ -98,10 +83,21 @@ def test_a_part_of_the_seconds_is_kept_for_what_was_found() -> None:
     assert first.is_used_up(CampaignResult(findings=[replace(found, shrunk=True)]))
 
 
-def test_the_shrunk_form_of_a_finding_takes_the_folder_of_the_drawn_one(tmp_path: Path) -> None:
+def test_a_finding_is_reported_as_drawn_before_it_is_shrunk(tmp_path: Path) -> None:
     channel = Channel()
     campaign._Worker(wanted(), None, channel, channel.found, deadline.never).work()
     drawn, shrunk = channel.findings
+    assert (drawn.shrunk, shrunk.shrunk) == (False, True)
+    assert drawn.smallest.faults == drawn.schedule.faults
+    assert len(shrunk.smallest.faults) < len(drawn.smallest.faults)
+    assert (drawn.bucket, drawn.schedule) == (shrunk.bucket, shrunk.schedule)
+
+    kept: list[Finding] = []
+    for finding in (drawn, replace(drawn, schedule=shrunk.smallest), shrunk):
+        campaign._keep(kept, finding)
+    assert kept == [shrunk], "what became of the first schedule of a bucket"
+
+    # The shrunk form takes the folder of the drawn one.
     first = findings.keep(drawn, tmp_path)
     saved = findings.save(shrunk, tmp_path, before=first, stop=lambda: True)
     assert [folder.name for folder in tmp_path.iterdir()] == [saved.folder.name]

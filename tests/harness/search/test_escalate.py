@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from harness.search.attempt import attempt
@@ -9,7 +10,7 @@ from harness.search.escalate import escalations, judge_with_escalations, rerun_w
 from harness.search.generator import TIMINGS
 from harness.sim.run import simulate
 from nemesis.faults import Cut, Kill, Pause
-from nemesis.formats.schedule import After
+from nemesis.formats.schedule import After, Schedule
 from tests.support.sim_schedules import plan
 
 LONELY = plan(
@@ -21,49 +22,33 @@ LONELY = plan(
 and nothing comes of it."""
 
 
-def test_an_escalation_loses_records_that_an_eligible_replica_lacks() -> None:
-    first, *follows = list(judge_with_escalations(LONELY, attempt))
-    assert (first[1].failed, first[1].internal_violation) == (False, "candidate-completeness")
-    harmed = [schedule for schedule, outcome in follows if outcome.failed]
-    assert harmed
-    assert all(len(schedule.faults) > len(LONELY.faults) for schedule in harmed)
-    # The same faults harm nobody where the bug is off.
-    for schedule in harmed:
-        correct = replace(schedule.cluster, bugs=())
-        assert not attempt(replace(schedule, cluster=correct)).failed
+EARLY = plan(min_isr=2, bugs=("ack-before-isr",))
+FORGETS = plan(bugs=("followers-forget-producers",), timings=TIMINGS)
+FORGETS = replace(FORGETS, workload=replace(FORGETS.workload, idempotent=True))
 
 
-def test_an_early_acknowledgement_is_lost_when_no_follower_has_the_record() -> None:
-    early = plan(min_isr=2, bugs=("ack-before-isr",))
-    first, *follows = list(judge_with_escalations(early, attempt))
-    assert (first[1].failed, first[1].internal_violation) == (False, "acknowledged-early")
-    harmed = [(schedule, outcome) for schedule, outcome in follows if outcome.failed]
-    assert harmed
-    for schedule, outcome in harmed:
-        assert outcome.property == "no-lost-acknowledged-write"
-        correct = replace(schedule.cluster, bugs=())
-        assert not attempt(replace(schedule, cluster=correct)).failed
-
-
-def test_a_follower_that_knows_too_little_of_a_producer_leads_before_the_answer() -> None:
-    forgets = plan(bugs=("followers-forget-producers",), timings=TIMINGS)
-    forgets = replace(forgets, workload=replace(forgets.workload, idempotent=True))
-    first, *follows = list(judge_with_escalations(forgets, attempt))
-    assert (first[1].failed, first[1].internal_violation) == (False, "producers-as-in-log")
-    harmed = [(schedule, outcome) for schedule, outcome in follows if outcome.failed]
-    assert harmed
-    for schedule, outcome in harmed:
-        assert outcome.property == "offsets-and-order"
-        correct = replace(schedule.cluster, bugs=())
-        assert not attempt(replace(schedule, cluster=correct)).failed
-
-
-def test_no_violation_is_escalated_twice() -> None:
-    judged = [schedule for schedule, _ in judge_with_escalations(LONELY, attempt)]
-    longest = max(judged, key=lambda schedule: len(schedule.faults))
-    assert len(judged) == len({schedule.to_json() for schedule in judged})
-    kills = [fault for fault in longest.faults if isinstance(fault, Kill)]
-    assert len(kills) <= len([f for f in LONELY.faults if isinstance(f, Kill)]) + 1
+@pytest.mark.parametrize(
+    ("schedule", "violation", "property_"),
+    [
+        (LONELY, "candidate-completeness", "committed-prefix-agreement"),
+        (EARLY, "acknowledged-early", "no-lost-acknowledged-write"),
+        (FORGETS, "producers-as-in-log", "offsets-and-order"),
+    ],
+)
+def test_an_escalation_makes_clients_see_what_was_wrong_inside(
+    schedule: Schedule, violation: str, property_: str
+) -> None:
+    judged = list(judge_with_escalations(schedule, attempt))
+    assert len(judged) == len({tried.to_json() for tried, _ in judged}), "each is tried once"
+    (_, first), *follows = judged
+    assert (first.failed, first.internal_violation) == (False, violation)
+    harmed = [(tried, outcome) for tried, outcome in follows if outcome.failed]
+    assert {outcome.property for _, outcome in harmed} == {property_}
+    for tried, _ in harmed:
+        assert len(tried.faults) > len(schedule.faults)
+        assert sum(isinstance(fault, Kill) for fault in tried.faults) <= 1
+        # The same faults harm nobody where the bug is off.
+        assert not attempt(replace(tried, cluster=replace(tried.cluster, bugs=()))).failed
 
 
 def test_a_rerun_without_a_fault_gets_another_ending() -> None:

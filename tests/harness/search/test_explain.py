@@ -6,54 +6,22 @@ import functools
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.formats import finding
 from harness.formats.finding import Counterfactual, Explanation
 from harness.search import explain
-from harness.search.generator import TIMINGS
 from nemesis import ready_made
-from nemesis.faults import Cut, Kill
-from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
-
-
-def failing(
-    *faults: Fault, protocol: str = "high-watermark", bugs: tuple[str, ...] = ()
-) -> Schedule:
-    """Two brokers under a trickle of writes."""
-    return Schedule(
-        cluster=Cluster(
-            protocol=protocol,
-            brokers=2,
-            replication_factor=2,
-            min_isr=1,
-            partitions=1,
-            timings=TIMINGS,
-            bugs=bugs,
-        ),
-        workload=Workload(
-            seed=7,
-            clients=1,
-            consumers=0,
-            rate=10.0,
-            batch=1,
-            payload_bytes=16,
-            timeout_ms=600,
-            duration_ms=700,
-        ),
-        faults=faults,
-    )
+from nemesis.faults import Cut
+from tests.harness.search.test_attempt import kip_101, trickle
 
 
 @functools.cache
 def bounced() -> Explanation:
     """KIP-101's loss in two kills, and a cut long after that matters to nobody."""
-    return explain.explain(
-        failing(
-            Kill(on="n2", at_ms=146, for_ms=1),
-            Kill(on="n1", at_ms=146, for_ms=400),
-            Cut(on="n2", to="clients", at_ms=1, for_ms=1),
-        )
-    )
+    late = Cut(on="n2", to="clients", at_ms=1, for_ms=1)
+    schedule = kip_101(146)
+    return explain.explain(replace(schedule, faults=(*schedule.faults, late)))
 
 
 def test_each_fault_is_left_out_in_turn() -> None:
@@ -76,11 +44,8 @@ def test_the_story_ends_at_the_step_that_broke_something() -> None:
 def cut_off() -> Explanation:
     """A leader that acknowledges what it alone has is cut off for a while: few messages are lost,
     and another leader is elected without the write."""
-    return explain.explain(
-        failing(
-            Cut(on="n1", to="rest", at_ms=2, for_ms=400), protocol="kafka", bugs=("ack-before-isr",)
-        )
-    )
+    cut = Cut(on="n1", to="rest", at_ms=2, for_ms=400)
+    return explain.explain(trickle(cut, protocol="kafka", bugs=("ack-before-isr",)))
 
 
 def test_each_message_that_was_lost_is_let_through_in_turn() -> None:
@@ -107,12 +72,10 @@ def test_an_explanation_is_saved_and_printed(tmp_path: Path) -> None:
     lines = list(explain.as_lines(told))
     assert "without fault 0 (Kill n2): does not fail" in lines
     assert any(line.startswith("!") for line in lines)
-
-
-def test_another_failure_that_comes_instead_is_named() -> None:
+    # Another failure that comes instead is named.
     one = Counterfactual(kind="fault", without="fault 0 (Kill n1)", fails=False, instead="other: x")
-    told = msgspec.structs.replace(bounced(), counterfactuals=(one,))
-    assert list(explain.as_lines(told))[-1].endswith("fails in another way (other: x)")
+    *_, last = explain.as_lines(replace(told, counterfactuals=(one,)))
+    assert last.endswith("fails in another way (other: x)")
 
 
 def test_a_divergence_is_explained_at_its_first_offset() -> None:

@@ -29,26 +29,15 @@ from tests.harness.search.test_attempt import LOST, bitten
 
 def told(*events: tuple[int, str, str, int]) -> list[dict[str, Any]]:
     """Appends and cuts of log-0: (time in us, node, event, incarnation)."""
-    return [
-        {
-            "t_us": t_us,
-            "node": node,
-            "event": event,
-            "incarnation": number,
-            "partition": "log-0",
-            "role": "follower",
-        }
-        for t_us, node, event, number in events
-    ]
+    names = ("t_us", "node", "event", "incarnation")
+    about = {"partition": "log-0", "role": "follower"}
+    return [dict(zip(names, event, strict=True)) | about for event in events]
 
 
 def test_moments_are_counted_for_each_process_apart() -> None:
+    appends = [(5, "n1", 1), (10, "n2", 1), (20, "n2", 1), (30, "n2", 2)]
     events = told(
-        (5, "n1", "append", 1),
-        (10, "n2", "append", 1),
-        (20, "n2", "append", 1),
-        (30, "n2", "append", 2),
-        (40, "v1", "broker", 1),
+        *((t_us, node, "append", n) for t_us, node, n in appends), (40, "v1", "broker", 1)
     )
     copied = {"node": "n2", "partition": "log-0", "role": "follower"}
     assert [moment.after for moment in trigger_candidates(events, storm_us=6)] == [
@@ -59,37 +48,24 @@ def test_moments_are_counted_for_each_process_apart() -> None:
 
 
 def test_the_nearest_moments_come_first_and_each_kind_once() -> None:
+    appends = [(10, "n1"), (20, "n2"), (30, "n1"), (50, "n1"), (60, "n1")]
     events = told(
-        (10, "n1", "append", 1),
-        (20, "n2", "append", 1),
-        (30, "n1", "append", 1),
-        (40, "n2", "truncated", 1),
-        (50, "n1", "append", 1),
-        (60, "n1", "append", 1),
+        *((t_us, node, "append", 1) for t_us, node in appends), (40, "n2", "truncated", 1)
     )
-    made = list(trigger_candidates(events, storm_us=0))
+    made = list(trigger_candidates(sorted(events, key=lambda e: e["t_us"]), storm_us=0))
     assert [m.t_us for m in before(made, 40, most=2)] == [40, 30]
     assert [m.t_us for m in before(made, 40, most=9)] == [40, 30, 20]
     assert [m.t_us for m in following(made, 40, most=9)] == [50]
 
 
 def test_a_moment_has_triggers_by_node_leader_and_progress() -> None:
+    anybody = {"partition": "log-0", "role": "leader"}
     events = [
-        {
-            "t_us": t_us,
-            "node": node,
-            "event": "append",
-            "partition": "log-0",
-            "role": "leader",
-            "leo": leo,
-        }
+        {"t_us": t_us, "node": node, "event": "append", "leo": leo, **anybody}
         for t_us, node, leo in [(5, "n1", 1), (6, "n1", 2), (7, "n2", 3), (8, "n2", 4)]
     ]
     made = list(trigger_candidates(events, storm_us=0))
-    assert made[2].after == After(
-        event="append", match={"node": "n2", "partition": "log-0", "role": "leader"}, nth=1
-    )
-    anybody = {"partition": "log-0", "role": "leader"}
+    assert made[2].after == After(event="append", match={"node": "n2", **anybody}, nth=1)
     assert list(alternative_triggers(made, made[2])) == [
         After(event="append", match=anybody, nth=3),
         After(event="append", match=anybody | {"leo": {"at_least": 3}}, nth=1),
@@ -98,32 +74,16 @@ def test_a_moment_has_triggers_by_node_leader_and_progress() -> None:
 
 
 def test_a_moment_of_voters_has_triggers_by_leader_only() -> None:
+    led = {"partition": "log-0", "leader_epoch": 4}
+    follower = {"partition": "log-0", "role": "follower"}
     events = [
         {"t_us": 5, "node": "n1", "event": "vote", "partition": "log-0", "candidate": "n2"},
-        {
-            "t_us": 6,
-            "node": "n2",
-            "event": "role",
-            "partition": "log-0",
-            "role": "leader",
-            "leader": "n2",
-            "leader_epoch": 4,
-        },
-        {
-            "t_us": 7,
-            "node": "n3",
-            "event": "role",
-            "partition": "log-0",
-            "role": "follower",
-            "leader": "",
-            "leader_epoch": 4,
-        },
-        {"t_us": 8, "node": "n1", "event": "hw", "partition": "log-0", "role": "follower", "hw": 2},
+        {"t_us": 6, "node": "n2", "event": "role", "role": "leader", "leader": "n2", **led},
+        {"t_us": 7, "node": "n3", "event": "role", "leader": "", "leader_epoch": 4, **follower},
+        {"t_us": 8, "node": "n1", "event": "hw", "hw": 2, **follower},
     ]
     made = leader_candidates(trigger_candidates(events, storm_us=0))
-    assert [moment.after.match for moment in made] == [
-        {"partition": "log-0", "role": "leader", "leader_epoch": 4}
-    ]
+    assert [moment.after.match for moment in made] == [{"role": "leader", **led}]
 
 
 def test_a_script_does_what_the_clients_did_and_fails_alike() -> None:
@@ -179,51 +139,34 @@ def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
 
 
 def test_a_fault_may_last_and_one_with_a_limit_may_wait_from_the_beginning() -> None:
-    late = Link(
-        on="n1",
-        to="n2",
-        action="delay",
-        delay_ms=9,
-        limit=2,
-        for_ms=20,
-        after=After(event="ack", match={}),
-    )
+    ack = After(event="ack", match={})
+    link = {"on": "n1", "to": "n2", "action": "delay", "delay_ms": 9, "limit": 2}
+    late = Link(**link, for_ms=20, after=ack)  # type: ignore[arg-type]
     schedule = replace(bitten()[0][0], faults=(late,))
     lasting, waiting, longer = list(forms._ended_elsewhere(schedule, 0, []))
     assert [form.faults[0].for_ms for form in (lasting, waiting, longer)] == [None, None, 60]
     assert (waiting.faults[0].at_ms, waiting.faults[0].after) == (0, None)
 
 
-def test_slow_motion_fails_alike() -> None:
-    schedule, bucket = bitten()[0]
-    slow = forms.slow_motion(schedule, 6)
-    assert slow.cluster.timings.session_ms == 6 * TIMINGS.session_ms
-    assert attempt(slow).bucket == bucket
-
-
-def test_a_fault_of_about_a_session_lasts_for_two_on_real_processes() -> None:
-    schedule = forms.slow_motion(bitten()[0][0], 6)
-    session_ms = schedule.cluster.timings.session_ms
-    assert [fault.for_ms for fault in forms.with_longer_faults(schedule).faults] == [
-        6,
-        2 * session_ms,
-    ]
-
-
 def test_runs_on_busy_hosts_are_slow_and_deterministic() -> None:
-    schedule = forms.slow_motion(bitten()[0][0], 6)
-    overloaded = [
-        simulate(schedule, seed=1, stop_at="never", latency=OVERLOADED_HOST) for _ in range(2)
-    ]
-    assert overloaded[0].digest == overloaded[1].digest
-    runs = [simulate(schedule, seed=1, stop_at="never", latency=BUSY_HOST) for _ in range(2)]
-    assert runs[0].digest != overloaded[0].digest
-    assert runs[0].digest == runs[1].digest
-    restarted = next(
-        e["t_us"] for e in runs[0].trace if e["event"] == "started" and e["incarnation"] == 2
-    )
-    ended = next(line.t_us for line in runs[0].faults if line.action == "heal")
-    assert BUSY_HOST.boot_us[0] <= restarted - ended <= BUSY_HOST.boot_us[1]
+    drawn, bucket = bitten()[0]
+    schedule = forms.slow_motion(drawn, 6)
+    session_ms = schedule.cluster.timings.session_ms
+    assert session_ms == 6 * TIMINGS.session_ms
+    assert attempt(schedule).bucket == bucket, "slow motion fails alike"
+    longer = [fault.for_ms for fault in forms.with_longer_faults(schedule).faults]
+    assert longer == [6, 2 * session_ms], "a fault of about a session lasts for two"
+    runs = {
+        host: [simulate(schedule, seed=1, stop_at="never", latency=host) for _ in range(2)]
+        for host in (BUSY_HOST, OVERLOADED_HOST)
+    }
+    digests = [{run.digest for run in both} for both in runs.values()]
+    assert [len(each) for each in digests] == [1, 1]
+    assert digests[0] != digests[1]
+    run = runs[BUSY_HOST][0]
+    again = (e for e in run.trace if e["event"] == "started" and e["incarnation"] == 2)
+    ended = next(line.t_us for line in run.faults if line.action == "heal")
+    assert BUSY_HOST.boot_us[0] <= next(again)["t_us"] - ended <= BUSY_HOST.boot_us[1]
 
 
 def test_properties_of_the_network_leave_the_faults_their_numbers() -> None:

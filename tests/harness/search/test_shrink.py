@@ -40,16 +40,13 @@ def failing() -> list[Schedule]:
 def test_a_planted_bug_shrinks_to_its_two_faults(number: int) -> None:
     shrinking = Shrinking(failing()[number], kills_and_drops)
     smallest = shrinking.run()
-
     assert kills_and_drops(smallest)
-    assert [type(fault) for fault in smallest.faults if isinstance(fault, Kill | Link)]
     assert len(smallest.faults) == 2
     assert (smallest.workload.clients, smallest.workload.consumers) == (1, 0)
     assert smallest.cluster.partitions == 1
     assert all((fault.for_ms or 0) <= SHORTEST_MS for fault in smallest.faults)
     check(smallest)
     assert shrinking.tries < 200
-    assert not shrinking.exhausted
 
 
 PASSES = (
@@ -105,11 +102,6 @@ def test_a_larger_candidate_is_never_judged() -> None:
     assert len(Shrinking(small, fails, rerun=rerun).run().faults) == 1
 
 
-def test_the_same_failure_shrinks_to_the_same_bytes() -> None:
-    results = {Shrinking(failing()[0], kills_and_drops).run().to_json() for _ in range(3)}
-    assert len(results) == 1
-
-
 def test_one_class_of_failure_does_not_become_another() -> None:
     """A schedule with two bugs, either of which alone fails: the judge of the first decides."""
     both = next(
@@ -125,23 +117,21 @@ def test_one_class_of_failure_does_not_become_another() -> None:
     assert isinstance(only, Pause)
 
 
-def test_a_bound_on_tries_keeps_the_smallest_so_far() -> None:
-    first = failing()[0]
-    shrinking = Shrinking(first, kills_and_drops, max_tries=2)
-    smallest = shrinking.run()
-    assert shrinking.exhausted
-    assert kills_and_drops(smallest)
-    # What is not about faults was left as it was.
-    assert smallest.cluster.timings == first.cluster.timings
-    assert smallest.workload == first.workload
-
-
-@pytest.mark.parametrize("max_tries", [0, 3, 20, 2000])
+@pytest.mark.parametrize("max_tries", [0, 2, 20, 2000])
 @pytest.mark.parametrize("number", range(3))
 def test_each_fault_that_is_left_is_needed_whatever_the_budget(number: int, max_tries: int) -> None:
-    smallest = Shrinking(failing()[number], kills_and_drops, max_tries=max_tries).run()
+    first = failing()[number]
+    shrinking = Shrinking(first, kills_and_drops, max_tries=max_tries)
+    smallest = shrinking.run()
     assert len(smallest.faults) == 2
     assert not any(map(kills_and_drops, without_each_fault(smallest)))
+    assert shrinking.exhausted is (max_tries < 2000)
+    if max_tries <= 2:
+        # What is not about faults was left as it was.
+        assert smallest.cluster.timings == first.cluster.timings
+        assert smallest.workload == first.workload
+    again = Shrinking(first, kills_and_drops, max_tries=max_tries).run()
+    assert again.to_json() == smallest.to_json()
 
 
 def test_a_fault_goes_with_what_releases_it() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -13,14 +14,12 @@ from harness.search import generator
 from harness.search.attempt import visibly_broken
 from harness.search.choice_source import RandomChoices
 from harness.search.situations import PERCENT, SITUATIONS, Situation, draw_situation
-from harness.sim.run import simulate
+from harness.sim.run import SimResult, simulate
 from nemesis.faults import Kill, Link, PowerCut, Reassign
 from nemesis.formats.schedule import Schedule, check
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 from tests.lab.occurrences import happened, run_of
-
-_BY_NAME = {each.name: each for each in SITUATIONS}
 
 
 def _drawn(
@@ -70,89 +69,87 @@ def test_one_fault_of_a_situation_leads_to_the_next(
     assert injected > of / 3
 
 
-def test_a_process_that_lost_data_dies_before_it_is_registered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def dies(schedule: Schedule) -> bool:
-        assert schedule.cluster.flush == "async"
-        assert schedule.cluster.min_isr >= 2
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-        return "it dies before it is registered" in set(happened(schedule, result))
-
-    assert any(map(dies, _drawn(_BY_NAME["dies-again"], "kafka", 12, monkeypatch)))
+Run = tuple[Schedule, SimResult]
 
 
-def test_a_registration_outlives_the_process_that_it_was_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def outlives(schedule: Schedule) -> bool:
-        assert any(isinstance(fault, PowerCut) for fault in schedule.faults)
-        return bool(run_of(schedule)[1]["a registration of a dead process arrives"])
-
-    assert any(map(outlives, _drawn(_BY_NAME["late-registration"], "kafka", 8, monkeypatch)))
+def dies_again(run: Run) -> bool:
+    """A process that lost data dies before it is registered."""
+    schedule, _ = run
+    assert (schedule.cluster.flush, schedule.cluster.min_isr >= 2) == ("async", True)
+    return "it dies before it is registered" in set(happened(*run))
 
 
-def test_a_dropped_replica_is_taken_in_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def comes_back(schedule: Schedule) -> bool:
-        assert sum(isinstance(fault, Reassign) for fault in schedule.faults) == 2
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-        sizes = [len(e["replicas"]) for e in result.trace if e["event"] == "partition"]
-        return any(a > b < c for a, b, c in zip(sizes, sizes[1:], sizes[2:], strict=False))
-
-    assert any(map(comes_back, _drawn(_BY_NAME["comes-back"], "kafka", 8, monkeypatch)))
+def outlives(run: Run) -> bool:
+    """A registration outlives the process that it was for."""
+    schedule, _ = run
+    assert any(isinstance(fault, PowerCut) for fault in schedule.faults)
+    return bool(run_of(schedule)[1]["a registration of a dead process arrives"])
 
 
-def test_a_restarted_leader_leads_on_in_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def comes_back(run: Run) -> bool:
+    """A dropped replica is taken in again."""
+    schedule, result = run
+    assert sum(isinstance(fault, Reassign) for fault in schedule.faults) == 2
+    sizes = [len(e["replicas"]) for e in result.trace if e["event"] == "partition"]
+    return any(a > b < c for a, b, c in zip(sizes, sizes[1:], sizes[2:], strict=False))
+
+
+def leads_on(run: Run) -> bool:
     """Where a broker registers at once, the process after a crash leads in the same epoch."""
-
-    def leads_on(schedule: Schedule) -> bool:
-        assert any(isinstance(fault, Kill | PowerCut) for fault in schedule.faults)
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-        led = Counter(
-            (event["node"], event["partition"], event["leader_epoch"])
-            for event in result.trace
-            if event["event"] == "role" and event["role"] == "leader"
-        )
-        return any(
-            count > 1 and partition != "@metadata" for (_, partition, _), count in led.items()
-        )
-
-    assert any(map(leads_on, _drawn(_BY_NAME["leads-on"], "kip-279", 12, monkeypatch)))
+    schedule, result = run
+    assert any(isinstance(fault, Kill | PowerCut) for fault in schedule.faults)
+    led = Counter(
+        (event["node"], event["partition"], event["leader_epoch"])
+        for event in result.trace
+        if event["event"] == "role" and event["role"] == "leader"
+    )
+    return any(count > 1 and at != "@metadata" for (_, at, _), count in led.items())
 
 
-@pytest.mark.parametrize("name", ["own-tails", "unequal-remains"])
-def test_leaders_write_different_records_at_one_offset(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def differ(schedule: Schedule) -> bool:
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
-        written: dict[tuple[str, int], set[str]] = {}
-        for event in result.trace:
-            if event["event"] == "append" and event["role"] == "leader":
-                at = (event["partition"], event["base_offset"])
-                written.setdefault(at, set()).add(event["hash"])
-        return any(len(hashes) > 1 for hashes in written.values())
-
-    assert any(map(differ, _drawn(_BY_NAME[name], "high-watermark", 10, monkeypatch)))
+def differ(run: Run) -> bool:
+    """Leaders write different records at one offset."""
+    written: dict[tuple[str, int], set[str]] = {}
+    for event in run[1].trace:
+        if event["event"] == "append" and event["role"] == "leader":
+            at = (event["partition"], event["base_offset"])
+            written.setdefault(at, set()).add(event["hash"])
+    return any(len(hashes) > 1 for hashes in written.values())
 
 
-def test_a_follower_of_kip_101_may_find_no_batch_that_begins_at_its_log_end(
+def is_stuck(run: Run) -> bool:
+    """KIP-279, scenario 1, n = 15: no batch of the leader begins where this log ends."""
+    return LIVENESS in visibly_broken(run[1])
+
+
+def votes(action: str, run: Run) -> bool:
+    """Votes of rivals are late, or doubled."""
+    of_votes = [f for f in run[0].faults if isinstance(f, Link) and f.kinds == ("vote-response",)]
+    return action in {fault.action for fault in of_votes}
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "within", "is_so"),
+    [
+        ("dies-again", "kafka", 12, dies_again),
+        ("late-registration", "kafka", 8, outlives),
+        ("comes-back", "kafka", 8, comes_back),
+        ("leads-on", "kip-279", 12, leads_on),
+        ("own-tails", "high-watermark", 10, differ),
+        ("unequal-remains", "high-watermark", 10, differ),
+        ("own-tails", "kip-101", 20, is_stuck),
+        ("rivals", "quorum", 20, partial(votes, "delay")),
+        ("rivals", "quorum", 20, partial(votes, "duplicate")),
+    ],
+)
+def test_a_situation_brings_about_what_it_is_named_after(
+    name: str,
+    protocol: str,
+    within: int,
+    is_so: Callable[[Run], bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """KIP-279, scenario 1, n = 15: it is stuck, and its log never ends where the leader's does."""
-
-    def is_stuck(schedule: Schedule) -> bool:
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
-        return LIVENESS in visibly_broken(result)
-
-    assert any(map(is_stuck, _drawn(_BY_NAME["own-tails"], "kip-101", 20, monkeypatch)))
-
-
-def test_votes_of_rivals_are_late_or_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    actions = {
-        fault.action
-        for schedule in _drawn(_BY_NAME["rivals"], "quorum", 20, monkeypatch)
-        for fault in schedule.faults
-        if isinstance(fault, Link) and fault.kinds == ("vote-response",)
-    }
-    assert actions >= {"duplicate", "delay"}
+    situation = next(each for each in SITUATIONS if each.name == name)
+    for schedule in _drawn(situation, protocol, within, monkeypatch):
+        if is_so((schedule, simulate(schedule, seed=schedule.workload.seed, stop_at="never"))):
+            return
+    pytest.fail(f"not within {within} schedules")
