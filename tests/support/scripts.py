@@ -35,6 +35,7 @@ STAGES: Final = {
     "histories": "tests.support.stage_histories:Histories",
     "nemesis": "tests.support.stage_nemesis:NemesisStage",
     "replica": "tests.support.stage_replica:ReplicaStage",
+    "voters": "tests.support.stage_voters:Voters",
     "voter": "tests.support.stage_voter:VoterStage",
 }
 Options = dict[str, Any]

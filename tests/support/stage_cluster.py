@@ -234,10 +234,10 @@ class ClusterStage:
         for name in names:
             self.world.pause(name)
 
-    def resume(self, *names: str) -> None:
+    def resume(self, *names: str, wait: int = 20) -> None:
         for name in names:
             self.world.resume(name)
-        self.wait(20)
+        self.wait(wait)
 
     def logs(self) -> list[str]:
         """What each broker's disk has of the partition."""
@@ -507,7 +507,7 @@ def _kind(message: AnyMessage) -> str:
 
 
 def _rule(name: str, link: str = ">", **fields: Any) -> Rule:
-    """Messages of a kind, or one of `SPECIAL`, on a link (`n1>n3`, `>n3`, `n1>`), with
+    """Messages of a kind, `any`, or one of `SPECIAL`, on a link (`n1>n3`, `>n3`, `n1>`), with
     these fields. Of messages about a partition only those about the data partition."""
     source, _, to = link.partition(">")
     special = SPECIAL.get(name)
@@ -515,6 +515,8 @@ def _rule(name: str, link: str = ">", **fields: Any) -> Rule:
     def matches(a: str, b: str, message: AnyMessage) -> bool:
         if source not in ("", a) or to not in ("", b):
             return False
+        if name == "any":
+            return True
         if special is not None:
             return isinstance(message, FetchResponse) and special(message)
         if getattr(message, "partition", P) != P or _kind(message) != name:

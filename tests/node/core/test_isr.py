@@ -33,23 +33,23 @@ def test_the_high_watermark_of_an_isr(
 
 
 @pytest.mark.parametrize(
-    ("ends", "expected"),
+    ("ends", "majority", "half"),
     [
-        ([7], 7),
-        ([7, 0], None),
-        ([7, 6], 6),
-        ([7, 6, 0], 6),
-        ([9, 9, 0, 0], None),  # sorted[N/2] would say 9: half is no majority
-        ([5, 4, 3, 2], 3),
-        ([4, 3, 2, 1, 0, 0], 1),
-        ([4, 3, 2, 1, 0], 2),
-        ([3, 3, 3, 3], 3),
+        ([7], 7, 7),
+        ([7, 0], None, 7),
+        ([7, 6, 0], 6, 6),
+        ([9, 9, 0, 0], None, 9),
+        ([5, 4, 3, 2], 3, 4),
+        ([4, 3, 2, 1, 0, 0], 1, 2),
     ],
 )
-def test_the_high_watermark_of_a_majority(ends: list[int], expected: int | None) -> None:
+def test_half_of_an_even_number_of_voters_is_no_majority(
+    ends: list[int], majority: int | None, half: int
+) -> None:
     names = [f"v{i}" for i in range(len(ends))]
     leos = dict(zip(names, ends, strict=True))
-    assert majority_high_watermark(names, leos, epoch_start=0) == expected
+    assert majority_high_watermark(names, leos, epoch_start=0) == majority
+    assert majority_high_watermark(names, leos, epoch_start=0, half_is_enough=True) == half
 
 
 def test_a_majority_is_what_counting_says() -> None:

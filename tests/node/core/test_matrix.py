@@ -1,7 +1,8 @@
 """Protocols against histories: what each rule of truncation loses, keeps or gets stuck on.
 
 The tables are in docs/protocols.md, and are computed here: from every history of
-`scripts/histories.txt` played through the broker's own functions, and from all pairs of short logs.
+`scripts/histories.txt` and `scripts/voters.txt` played through the broker's own functions, and from
+all pairs of short logs.
 """
 
 from __future__ import annotations
@@ -11,14 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from node.core.protocol import HIGH_WATERMARK, KAFKA, KIP_101, KIP_279, LIFTBRIDGE
+from node.core.protocol import (
+    HIGH_WATERMARK,
+    KAFKA,
+    KIP_101,
+    KIP_279,
+    LIFTBRIDGE,
+    QUORUM,
+    QUORUM_NAIVE,
+)
 from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
 from tests.support.paths import ROOT
-from tests.support.scripts import play, read
+from tests.support.scripts import Case, play, read
 from tests.support.stage_histories import ShortLogs, Variant
 from tests.support.stage_replica import parse
 
-HISTORIES = read(Path(__file__).parent / "scripts" / "histories.txt")
+SCRIPTS = Path(__file__).parent / "scripts"
+HISTORIES = read(SCRIPTS / "histories.txt")
+OF_VOTERS = read(SCRIPTS / "voters.txt")
 COLUMNS = {
     "none": Variant(KAFKA, ("never-truncate",)),
     "hw": Variant(HIGH_WATERMARK),
@@ -35,6 +46,11 @@ COLUMNS = {
     "F-loc": Variant(KAFKA, ("no-local-lookup",)),
     "F-1": Variant(KAFKA, ("one-round-only",)),
 }
+QUORUMS = {
+    "quorum": Variant(QUORUM),
+    "quorum-naive": Variant(QUORUM_NAIVE),
+    **{code: Variant(QUORUM, (code,)) for code in ("R1", "R2", "R3", "R4", "R4b")},
+}
 
 
 def table(begins: str) -> list[list[str]]:
@@ -48,32 +64,44 @@ def table(begins: str) -> list[list[str]]:
     return [rows[0], *rows[2:]]
 
 
-@cache
-def letter(history: int, variant: Variant) -> str:
+def ids(case: Case) -> str:
+    return case.title
+
+
+def letter(case: Case, variant: Variant) -> str:
     """How a history ends."""
-    bugs = ",".join(variant.bugs)
-    case = HISTORIES[history]
-    stage, _ = play(case, "histories", protocol=variant.protocol.name, bugs=bugs)
-    return stage.letter.replace(".", "")
+    own = next(iter(case.variants.values()))
+    played = {"protocol": variant.protocol.name, "bugs": ",".join(variant.bugs)}
+    stage, _ = play(case, **(own | played))
+    return str(stage.letter.replace(".", ""))
 
 
-@pytest.mark.parametrize("history", range(len(HISTORIES)), ids=lambda n: HISTORIES[n].title)
-def test_a_history_ends_under_every_protocol_as_documented(history: int) -> None:
+@pytest.mark.parametrize("case", HISTORIES, ids=ids)
+def test_a_history_ends_under_every_protocol_as_documented(case: Case) -> None:
     head, *rows = table("history | none")
     documented = {name: cells for name, *cells in rows}
     assert head[1:] == list(COLUMNS)
     assert documented.keys() == {case.title for case in HISTORIES}
-    found = [letter(history, variant) for variant in COLUMNS.values()]
-    assert found == documented[HISTORIES[history].title]
+    found = [letter(case, variant) for variant in COLUMNS.values()]
+    assert found == documented[case.title]
+
+
+@pytest.mark.parametrize("case", OF_VOTERS, ids=ids)
+def test_a_history_of_voters_ends_under_every_rule_as_documented(case: Case) -> None:
+    head, *rows = table("history | `quorum`")
+    documented = {name: cells for name, *cells in rows}
+    assert head[1:] == list(QUORUMS)
+    assert documented.keys() == {case.title for case in OF_VOTERS}
+    assert [letter(case, variant) for variant in QUORUMS.values()] == documented[case.title]
 
 
 @pytest.mark.parametrize(("bug", "column"), [("M1", "hw"), ("M2", "v0"), ("M2b", "v1")])
 def test_kafka_with_an_older_rule_of_truncation_is_the_older_protocol(
     bug: str, column: str
 ) -> None:
-    for history, case in enumerate(HISTORIES):
-        found = letter(history, Variant(KAFKA, (bug,)))
-        assert found == letter(history, COLUMNS[column]), case.title
+    for case in HISTORIES:
+        found = letter(case, Variant(KAFKA, (bug,)))
+        assert found == letter(case, COLUMNS[column]), case.title
 
 
 # -- every pair of short logs ---------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
@@ -10,89 +10,43 @@ from harness.sim.disk import SimDisk
 from node.core.log import Log
 from node.core.log_start import ORIGIN, LogStart
 from node.formats.trace import DELETED
-from tests.support.stage_replica import PARTITION, Pair, bare_log, fill, show
+from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
+from tests.support.stage_replica import PARTITION, TEN, Pair, bare_log, fill, show
 from tests.support.world import World
 
-TEN = "0e1 1e1 2-3e1 4e1 5e2 6e2 7-8e2 9e2"
-Epochs = tuple[int, ...]
-
-
-class TestFollower:
-    def test_it_deletes_what_its_leader_has_deleted(self) -> None:
-        pair = Pair(TEN, "0e1 1e1 2-3e1 4e1 5e2", 3)
-        pair.leader.r.log.delete_head(4)
-        pair.leader.r.hw = 9
-        pair.talk()
-        assert (pair.follower.r.log.start, pair.follower.r.hw) == (4, 9)
-        assert [e["reason"] for e in pair.follower.events(DELETED)] == ["leader"]
-
-    def test_one_that_lacks_the_next_record_starts_over(self) -> None:
-        pair = Pair(TEN, "0e1 1e1", 3)
-        whole = pair.leader.r.log.hash_at(10)
-        pair.leader.r.log.delete_head(7)
-        pair.leader.r.hw = 9
-        pair.talk()
-        follower = pair.follower.r
-        assert show(follower.log) == "7-8e2 9e2"
-        assert follower.log.hash_at(10) == whole
-        assert follower.hw == 9
-        assert [e["reason"] for e in pair.follower.events(DELETED)] == ["restart"]
-
-    def test_a_log_that_is_cut_below_its_start_starts_over_at_0(self) -> None:
-        pair = Pair("0e1 1e3", "0e1 1e1 2e1 3e1", 4)
-        pair.follower.r.log.delete_head(3)
-        pair.follower.r.hw = 3
-        pair.talk()
-        assert show(pair.follower.r.log) == "0e1 1e3"
-        assert pair.follower.r.log.chain == pair.leader.r.log.chain
-        assert [e["reason"] for e in pair.follower.events(DELETED)] == ["truncated"]
-
-
-def logs() -> Iterator[Epochs]:
-    """Every log of up to three records of three epochs."""
-    for length in range(4):
-        for number in range(3**length):
-            epochs = tuple(1 + number // 3**k % 3 for k in range(length))
-            if list(epochs) == sorted(epochs):
-                yield epochs
-
-
-def one_history(a: Epochs, b: Epochs) -> bool:
-    """Whether both can be: an epoch has one writer, so it begins in both after the same records."""
-    return all(a[: a.index(epoch)] == b[: b.index(epoch)] for epoch in {*a} & {*b})
-
-
-def shared(a: Epochs, b: Epochs) -> int:
-    """How many records they have in common."""
-    both = list(zip(a, b, strict=False))
-    return next((k for k, (x, y) in enumerate(both) if x != y), len(both))
-
-
-def written(epochs: Epochs) -> str:
-    return " ".join(f"{offset}e{epoch}" for offset, epoch in enumerate(epochs))
+SINGLE = SIZES["single records"]
 
 
 def test_every_follower_ends_with_the_log_of_its_leader_wherever_both_begin() -> None:
-    tried = 0
-    for leads in logs():
-        for follows in logs():
-            if not one_history(leads, follows):
-                continue
-            # What a follower has deleted was committed: the leader has, or had, the same.
-            for deleted in range(shared(leads, follows) + 1):
-                for start in range(len(leads) + 1):
-                    pair = Pair(written(leads), written(follows), 4)
-                    whole = pair.leader.r.log.chain
-                    pair.leader.r.log.delete_head(start)
-                    pair.follower.r.log.delete_head(deleted)
-                    pair.leader.r.hw, pair.follower.r.hw = start, deleted
-                    case = (leads, start, follows, deleted)
-                    pair.talk()
-                    log = pair.follower.r.log
-                    assert log.chain == whole, case
-                    assert show(log) == " ".join(written(leads).split()[log.start :]), case
-                    tried += 1
+    tried, reasons = 0, set()
+    for leads, follows in legal_pairs(3, 3):
+        # What a follower has deleted was committed: the leader has, or had, the same.
+        places = product(range(common_prefix(leads, follows) + 1), range(len(leads) + 1))
+        for deleted, start in places:
+            pair = Pair(written(leads, SINGLE), written(follows, SINGLE), 4)
+            whole = pair.leader.r.log.chain
+            pair.leader.r.log.delete_head(start)
+            pair.follower.r.log.delete_head(deleted)
+            pair.leader.r.hw, pair.follower.r.hw = start, deleted
+            pair.talk()
+            log, case = pair.follower.r.log, (leads, start, follows, deleted)
+            assert log.chain == whole, case
+            assert show(log) == " ".join(written(leads, SINGLE).split()[log.start :]), case
+            assert pair.follower.r.hw >= log.start, case
+            reasons |= {event["reason"] for event in pair.follower.events(DELETED)}
+            tried += 1
     assert tried > 1000
+    assert reasons == {"leader", "restart"}
+
+
+def test_a_log_that_is_truncated_below_its_start_starts_over_at_0() -> None:
+    pair = Pair("0e1 1e3", "0e1 1e1 2e1 3e1", 4)
+    pair.follower.r.log.delete_head(3)
+    pair.follower.r.hw = 3
+    pair.talk()
+    assert show(pair.follower.r.log) == "0e1 1e3"
+    assert pair.follower.r.log.chain == pair.leader.r.log.chain
+    assert [e["reason"] for e in pair.follower.events(DELETED)] == ["truncated"]
 
 
 class TestLog:

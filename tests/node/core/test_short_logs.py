@@ -104,5 +104,9 @@ def test_pairs_of_short_logs_through_leader_and_follower() -> None:
     for ours, theirs in legal_pairs(3, 3):
         leads, follows = (written(log, SIZES["single records"]) for log in (ours, theirs))
         pair = Pair(leads, follows, 4)
+        ours_has, theirs_has = (r.log.cache.entries() for r in (pair.leader.r, pair.follower.r))
+        assert ours_has == [*bare_log(leads).cache.entries(), (4, len(ours))], "its own is in too"
+        assert theirs_has == bare_log(follows).cache.entries()
         said = pair.talk(most_rounds=4)
         assert show(pair.follower.r.log) == leads, said
+        assert pair.follower.r.log.chain == pair.leader.r.log.chain

@@ -98,66 +98,6 @@ def test_the_cache_of_a_stored_log_is_the_cache_it_had() -> None:
 
 # -- cases A to G ---------------------------------------------------------------------------------
 
-CASES = {
-    # name: leader's log, its epoch, its cache, follower's log, its cache,
-    #     the conversation, the follower's log after it
-    "A": ("0e1 1e1 2e1 3e1", 2, {1: 0, 2: 4}, "0e1 1e1", {1: 0},
-        ["(2, 1) -> 2e1 3e1"], "0e1 1e1 2e1 3e1"),
-    "B": ("0e1 1e1 2e2 3e2", 3, {1: 0, 2: 2, 3: 4}, "0e1 1e1", {1: 0},
-        ["(2, 1) -> 2e2 3e2"], "0e1 1e1 2e2 3e2"),
-    "C": ("0e1 1e1", 2, {1: 0, 2: 2}, "0e1 1e1 2e1 3e1", {1: 0},
-        ["(4, 1) -> diverging (1, 2), cut to 2"], "0e1 1e1"),
-    "D": ("0e1 1e1", 3, {1: 0, 3: 2}, "0e1 1e1 2e2 3e2", {1: 0, 2: 2},
-        ["(4, 2) -> diverging (1, 2), cut to 2"], "0e1 1e1"),
-    "E": ("0e1 1e1 2e3 3e3", 4, {1: 0, 3: 2, 4: 4}, "0e1 1e1 2e2 3e2", {1: 0, 2: 2},
-        ["(4, 2) -> diverging (1, 2), cut to 2", "(2, 1) -> 2e3 3e3"], "0e1 1e1 2e3 3e3"),
-    "F": ("0e1 1e1", 3, {1: 0, 3: 2}, "0e1 1e2 2e2", {1: 0, 2: 1},
-        ["(3, 2) -> diverging (1, 2), cut to 1", "(1, 1) -> 1e1"], "0e1 1e1"),
-    "G": ("0e1 1e3", 4, {1: 0, 3: 1, 4: 2}, "0e2", {2: 0},
-        ["(1, 2) -> diverging (1, 1), cut to 0", "(0, -1) -> 0e1 1e3"], "0e1 1e3"),
-    "figure 2": ("0e1 1e1", 2, {1: 0, 2: 2}, "0e1 1e1 2e1 3e1", {1: 0},
-        ["(4, 1) -> diverging (1, 2), cut to 2"], "0e1 1e1"),
-    "alternating unclean leaders: three rounds": (
-        "0e1 1e3 2e5", 5, {1: 0, 3: 1, 5: 2}, "0e0 1e2 2e4", {0: 0, 2: 1, 4: 2},
-        ["(3, 4) -> diverging (3, 2), cut to 2",
-         "(2, 2) -> diverging (1, 1), cut to 1",
-         "(1, 0) -> diverging (0, 0), cut to 0",
-         "(0, -1) -> 0e1 1e3 2e5"], "0e1 1e3 2e5"),
-    "only the last record differs": (
-        "0e0 1e2 2e5", 5, {0: 0, 2: 1, 5: 2}, "0e0 1e2 2e4", {0: 0, 2: 1, 4: 2},
-        ["(3, 4) -> diverging (2, 2), cut to 2", "(2, 2) -> 2e5"], "0e0 1e2 2e5"),
-    "KIP-279 scenario 1, n < 20: a fetch inside the leader's batch": (
-        "0-10e1 11-20e1 21-30e3", 3, {1: 0, 3: 21}, "0-10e1 11-15e2", {1: 0, 2: 11},
-        ["(16, 2) -> diverging (1, 21), cut to 11",
-         "(11, 1) -> 11-20e1 21-30e3"], "0-10e1 11-20e1 21-30e3"),
-    "KIP-279 scenario 1, n = 20: the same log end": (
-        "0-10e1 11-20e1 21-30e3", 3, {1: 0, 3: 21}, "0-10e1 11-20e2", {1: 0, 2: 11},
-        ["(21, 2) -> diverging (1, 21), cut to 11",
-         "(11, 1) -> 11-20e1 21-30e3"], "0-10e1 11-20e1 21-30e3"),
-    "KIP-279 scenario 1, n > 20: a cut inside the follower's batch": (
-        "0-10e1 11-20e1 21-30e3", 3, {1: 0, 3: 21}, "0-10e1 11-25e2", {1: 0, 2: 11},
-        ["(26, 2) -> diverging (1, 21), cut to 11",
-         "(11, 1) -> 11-20e1 21-30e3"], "0-10e1 11-20e1 21-30e3"),
-    "KAFKA-7415: the leader wrote nothing in its epoch": (
-        "0e1 1e1", 3, {1: 0, 3: 2}, "0e1 1e1 2e2", {1: 0, 2: 2},
-        ["(3, 2) -> diverging (1, 2), cut to 2"], "0e1 1e1"),
-    "an empty follower never diverges": ("0e3", 4, {3: 0, 4: 1}, "", {},
-        ["(0, -1) -> 0e3"], "0e3"),
-    "an empty leader takes everything away": ("", 3, {3: 0}, "0e1 1e2", {1: 0, 2: 1},
-        ["(2, 2) -> diverging (2, 0), cut to 0"], ""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_case(case: str) -> None:
-    leads, epoch, leads_cache, follows, follows_cache, said, after = CASES[case]
-    pair = Pair(leads, follows, epoch)
-    assert entries(pair.leader.r) == leads_cache, "the leader's own epoch is in from its election"
-    assert entries(pair.follower.r) == follows_cache
-    assert pair.talk() == "\n".join(said)
-    assert show(pair.follower.r.log) == after == show(pair.leader.r.log)
-    assert pair.follower.r.log.chain == pair.leader.r.log.chain
-
 
 # -- what a follower must not believe -------------------------------------------------------------
 

@@ -1,10 +1,10 @@
-"""Voters of one data partition, moved by hand through the histories that Raft argues with.
+"""Voters of one data partition, moved by hand through the histories that Raft argues with: a stage.
 
-Every step runs the node's own functions: votes, fetches, cuts, produce. What is by hand is the
-world: who reaches whom, which message is lost or doubled, who dies, and whose patience ends first.
+Every command runs the node's own functions: votes, fetches, truncations, produce. The world is by
+hand: who reaches whom, which message is lost or doubled, who dies, and whose patience ends first.
 
 A record is written with a letter and shown with its epoch: `x1 y2`; `*2` is the first record of a
-term. How a history ended is one letter:
+term. `outcome` says in one letter how a history ended:
 
     T   two nodes led in one term
     L   a record is lost that was committed: below the high watermark of a leader, so that readers
@@ -35,20 +35,19 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.protocol import Protocol
+from node.core.protocol import protocol as protocol_of
 from node.core.quorum import Quorum
 from node.core.replica import Replica, load
+from tests.support.stage_histories import Variant
+from tests.support.stage_replica import PARTITION
 
-PARTITION = "log-0"
-VOTES = (VoteRequest, VoteResponse)
-QUESTIONS = (EpochEndRequest, EpochEndResponse)
-
-
-class Variant(NamedTuple):
-    """What a history is played under."""
-
-    protocol: Protocol
-    bugs: tuple[str, ...] = ()
+KINDS: dict[str, tuple[type[AnyMessage], ...]] = {
+    "": (),
+    "votes": (VoteRequest, VoteResponse),
+    "requests": (VoteRequest,),
+    "questions": (EpochEndRequest, EpochEndResponse),
+    "responses": (FetchResponse,),
+}
 
 
 class Mail(NamedTuple):
@@ -106,74 +105,77 @@ class Node:
 class Voters:
     """The nodes, the mail between them, and what was committed. All begin empty and connected."""
 
-    def __init__(self, variant: Variant, count: int = 3) -> None:
+    def __init__(self, protocol: str = "quorum", bugs: str = "", count: int = 3) -> None:
         names = tuple(f"n{i}" for i in range(1, count + 1))
+        variant = Variant(protocol_of(protocol), tuple(bugs.split(",")) if bugs else ())
         self.now_us = 0
         self.mail: list[Mail] = []
+        self.kept: list[Mail] = []
         self.up = list(names)
         self.reached = list(names)
         self.committed: dict[int, str] = {}
         self.led: dict[int, set[str]] = {}
+        self.letter = ""
         self.nodes = {name: Node(name, variant, names) for name in names}
         for name in names:
-            self.nodes[name].ctx.effects.messages.clear()  # nobody is anybody's follower yet
-
-    def log(self, name: str) -> str:
-        return " ".join(self.nodes[name].records())
+            self.nodes[name].ctx.effects.messages.clear()  # no node follows another yet
 
     def role(self, name: str) -> tuple[str, int]:
+        """The role of a node, and its term."""
         return self.nodes[name].r.role, self.nodes[name].r.leader_epoch
 
     # -- the world --------------------------------------------------------------------------------
 
-    def connect(self, names: str) -> None:
+    def connect(self, *names: str) -> None:
         """Only these reach each other from now on; everything under way is lost."""
-        self.reached = names.split()
+        self.reached = list(names)
         self.mail.clear()
 
     def elect(self, name: str) -> None:
         """Its patience ends until it has won; only votes arrive, all else is lost."""
         for _ in range(5):
             self.patience_ends(name)
-            self.run(*VOTES)
+            self.run("votes")
             self.mail.clear()
             if self.nodes[name].r.role == "leader":
                 self.announces(name)
                 return
         raise AssertionError(f"{name} is not elected")
 
+    def campaigns(self, name: str, times: int = 3) -> None:
+        """So often its patience ends, and all mail arrives."""
+        for _ in range(times):
+            self.patience_ends(name)
+            self.run()
+
     def patience_ends(self, name: str) -> None:
         """Time passes everywhere, and this node is the first to act on it."""
-        self.sleep(700)
+        self._sleep(700)
         node = self.nodes[name]
         node.quorum.tick(node.ctx)
         self._collect(name)
 
     def announces(self, name: str) -> None:
-        """A leader tells again that it leads."""
+        """A leader says again that it leads."""
         node = self.nodes[name]
         node.quorum._announce(node.ctx)
         self._collect(name)
 
-    def sleep(self, ms: int) -> None:
+    def _sleep(self, ms: int) -> None:
         self.now_us += ms * 1000
         for each in self.up:
             self.nodes[each].ctx.now_us = self.now_us
 
-    def tick(self) -> None:
-        """Everybody looks at the time."""
-        for name in self.up:
-            self.nodes[name].quorum.tick(self.nodes[name].ctx)
+    def write(self, name: str, *letters: str) -> None:
+        """A client writes one record each, acks=all."""
+        node = self.nodes[name]
+        for letter in letters:
+            request = ProduceRequest(partition=PARTITION, acks=-1, timeout_ms=60_000)
+            leader.on_produce(node.ctx, node.r, "c1", request, batches.build(1, letter.encode()))
             self._collect(name)
 
-    def write(self, name: str, letter: str) -> None:
-        """A client writes one record, acks=all."""
-        node = self.nodes[name]
-        request = ProduceRequest(partition=PARTITION, acks=-1, timeout_ms=60_000)
-        leader.on_produce(node.ctx, node.r, "c1", request, batches.build(1, letter.encode()))
-        self._collect(name)
-
     def crash(self, name: str) -> None:
+        """The process is gone, and all mail from and to it."""
         self.up.remove(name)
         self.mail = [m for m in self.mail if name not in (m.source, m.to)]
 
@@ -187,24 +189,48 @@ class Voters:
 
     # -- the mail ---------------------------------------------------------------------------------
 
-    def run(self, *kinds: type[AnyMessage], links: str = "", most: int = 10_000) -> None:
+    def run(self, kinds: str = "", links: str = "", most: int = 10_000) -> None:
         """Deliver until nothing is left of these kinds (all, if none is named), or `most` were;
-        `links` ("n1>n2 n2>n1") names the only ones that carry anything."""
+        `links` ("n1-n2", "n1>n2" one way) names the only one that carries anything."""
         for _ in range(most):
             at = next((i for i, m in enumerate(self.mail) if self._goes(m, kinds, links)), None)
             if at is None:
                 return
-            self.give(self.mail.pop(at))
+            self._give(self.mail.pop(at))
 
-    def give(self, mail: Mail) -> None:
-        """This message arrives, perhaps a second time."""
+    def commits(self, name: str, links: str) -> None:
+        """Deliver until all that this leader has is committed."""
+        while self.nodes[name].r.hw < self.nodes[name].r.leo:
+            self.run(links=links, most=1)
+
+    def follows(self, name: str, leads: str, links: str) -> None:
+        """Deliver until a node follows this leader."""
+        while self.nodes[name].r.leader != leads:
+            self.run(links=links, most=1)
+
+    def keep(self, kinds: str, to: str = "") -> None:
+        """Keep a copy of each such message under way."""
+        self.kept += [
+            m for m in self.mail if isinstance(m.message, KINDS[kinds]) and to in ("", m.to)
+        ]
+
+    def give(self, *numbers: int) -> None:
+        """Kept messages arrive, perhaps a second time."""
+        for number in numbers:
+            self._give(self.kept[number])
+
+    def lose(self) -> None:
+        """All mail is lost."""
+        self.mail.clear()
+
+    def _give(self, mail: Mail) -> None:
         if mail.to in self.up:
             self.nodes[mail.to].takes(mail)
             self._collect(mail.to)
 
-    def _goes(self, m: Mail, kinds: tuple[type[AnyMessage], ...], links: str) -> bool:
-        right_kind = not kinds or isinstance(m.message, kinds)
-        return right_kind and (not links or f"{m.source}>{m.to}" in links.split())
+    def _goes(self, m: Mail, kinds: str, links: str) -> bool:
+        ways = (f"{m.source}>{m.to}", f"{m.source}-{m.to}", f"{m.to}-{m.source}", "")
+        return links in ways and (not kinds or isinstance(m.message, KINDS[kinds]))
 
     def _collect(self, name: str) -> None:
         node = self.nodes[name]
@@ -221,23 +247,41 @@ class Voters:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    def logs(self) -> list[str]:
+        """The log of each node, and what readers may have seen."""
+        seen = " ".join(self.committed[at] for at in sorted(self.committed))
+        logs = {name: " ".join(node.records()) for name, node in self.nodes.items()}
+        return [
+            *(f"{name}: {log} (HW {self.nodes[name].r.hw})" for name, log in logs.items()),
+            f"committed: {seen}",
+        ]
+
     def outcome(self) -> str:
         """Connect everybody, start who is down, let it settle under one leader, and judge."""
-        self.connect(" ".join(self.nodes))
+        self.connect(*self.nodes)
         for name in self.nodes:
             if name not in self.up:
                 self.start(name)
         for _ in range(60):
             self.run(most=200)
-            self.sleep(60)
-            self.tick()
+            self._sleep(60)
+            for name in self.up:
+                self.nodes[name].quorum.tick(self.nodes[name].ctx)
+                self._collect(name)
         leads = max(self.up, key=lambda n: (self.role(n)[0] == "leader", self.role(n)[1]))
         assert self.role(leads)[0] == "leader", {n: self.role(n) for n in self.up}
-        log = self.nodes[leads].records()
+        self.letter = self._judged(self.nodes[leads].records())
+        return f"-> {self.letter}"
+
+    def _judged(self, log: list[str]) -> str:
         if any(len(nodes) > 1 for nodes in self.led.values()):
             return "T"
         if any(log[at : at + 1] != [record] for at, record in self.committed.items()):
             return "L"
         if any(node.r.leo != len(log) for node in self.nodes.values()):
             return "S"
-        return "." if len({self.log(name) for name in self.nodes}) == 1 else "D"
+        return "." if all(node.records() == log for node in self.nodes.values()) else "D"
+
+    def observe(self) -> list[str]:
+        """Nothing is shown by itself."""
+        return []
