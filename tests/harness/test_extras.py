@@ -66,14 +66,16 @@ def test_a_large_run_is_judged_by_processes_and_says_what_to_install(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("search", "--budget", "3s", "--bug", "ack-before-isr"), ("faults",), ("systems",), ("bugs",)],
-    ids=lambda words: words[0],
+    ("command", "codes", "words"),
+    [
+        ("search --budget 3s --bug ack-before-isr", "012", ""),
+        ("search --budget 3s --master spark://127.0.0.1:1", "67", "install floodmark[spark]"),
+        *((name, "0", "") for name in ("faults", "systems", "bugs")),
+    ],
 )
-def test_other_commands_need_no_extra(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    assert floodmark(tmp_path, *arguments)[0] in "012"
-
-
-def test_a_search_on_a_cluster_names_the_extra(tmp_path: Path) -> None:
-    said = floodmark(tmp_path, "search", "--budget", "3s", "--master", "spark://127.0.0.1:1")
-    assert "install floodmark[spark]" in said
+def test_other_commands_need_an_extra_only_for_a_cluster(
+    tmp_path: Path, command: str, codes: str, words: str
+) -> None:
+    said = floodmark(tmp_path, *command.split())
+    assert said[0] in codes
+    assert words in said

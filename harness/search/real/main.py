@@ -69,6 +69,7 @@ def search_system(
     Raises UsageError for what cannot be searched, StorageError when the store cannot be written.
     """
     subject, system = subject_of(request)
+    system.check_kinds(subject.kinds)
     is_late = deadline.after(request.seconds)
 
     def stop() -> bool:

@@ -51,34 +51,33 @@ def grown(samples: list[StormSample], **bounds: float) -> dict[str, Growth]:
     return {each.what: each for each in soak.growth(settings, samples)}
 
 
-def test_constant_memory_is_flat() -> None:
-    found = grown([sample(n) for n in range(20)])
-    assert all(each.is_flat and each.ratio == 1 for each in found.values() if each.first)
-    assert {"harness: memory after a storm", "broker: most descriptors"} <= found.keys()
+HARNESS = "harness: memory after a storm"
 
 
-def test_the_first_storms_are_a_warm_up() -> None:
-    found = grown([sample(n, rss=(50 if n < 3 else 100) * MB) for n in range(20)])
-    assert found["harness: memory after a storm"].is_flat
-
-
-@pytest.mark.parametrize(("each_storm_mb", "is_flat"), [(0.1, True), (1.0, False)])
+@pytest.mark.parametrize(
+    ("samples", "grow"),
+    [
+        pytest.param([sample(n) for n in range(20)], [], id="constant"),
+        pytest.param(
+            [sample(n, rss=(50 if n < 3 else 100) * MB) for n in range(20)], [], id="a warm-up"
+        ),
+        pytest.param([sample(n, rss=100 * MB + n * MB // 10) for n in range(30)], [], id="slowly"),
+        pytest.param([sample(n, rss=(100 + n) * MB) for n in range(30)], [HARNESS], id="harness"),
+        pytest.param(
+            [sample(n, broker=(30 + n) * MB, fds=20 + n) for n in range(30)],
+            ["broker: most memory", "broker: most descriptors"],
+            id="brokers",
+        ),
+    ],
+)
 def test_memory_that_grows_from_storm_to_storm_is_named(
-    each_storm_mb: float, is_flat: bool
+    samples: list[StormSample], grow: list[str]
 ) -> None:
-    samples = [sample(n, rss=100 * MB + round(n * each_storm_mb * MB)) for n in range(30)]
-    assert [w for w, each in grown(samples).items() if not each.is_flat] == (
-        [] if is_flat else ["harness: memory after a storm"]
-    )
-
-
-def test_descriptors_and_the_processes_of_the_cluster_are_compared_too() -> None:
-    samples = [sample(n, broker=(30 + n) * MB, fds=20 + n) for n in range(30)]
-    assert [w for w, each in grown(samples).items() if not each.is_flat] == [
-        "broker: most memory",
-        "broker: most descriptors",
-    ]
+    found = grown(samples)
+    assert found.keys() >= {HARNESS, "broker: most descriptors"}
+    assert [what for what, each in found.items() if not each.is_flat] == grow
     assert all(each.is_flat for each in grown(samples, most_ratio=3).values())
+    assert grown(samples[: soak.LEAST_STORMS - 1]) == {}, "too few storms say nothing"
 
 
 @pytest.mark.parametrize(("late_mb", "is_flat"), [(12, True), (20, False)])
@@ -99,19 +98,18 @@ def test_a_storm_has_a_middle_and_an_end(tmp_path: Path) -> None:
     assert (found.disk_middle, found.disk_late) == (490, 690)
 
 
-def test_operations_are_counted_also_where_there_is_no_history(tmp_path: Path) -> None:
+def test_operations_and_deletions_are_counted(tmp_path: Path) -> None:
     assert soak.operations_in(tmp_path) == 0
     (tmp_path / "history.jsonl").write_text("{}\n" * 6)
     assert soak.operations_in(tmp_path) == 3
-
-
-def test_deletions_are_counted_by_traces(tmp_path: Path) -> None:
-    (tmp_path / "n1.jsonl").write_text(
+    traces = tmp_path / "trace"
+    traces.mkdir()
+    (traces / "n1.jsonl").write_text(
         '{"event":"deleted","from_start":2,"start":7}\n{"event":"append","base_offset":7}\n'
         '{"event":"refused","reason":"deleted"}\n'
     )
-    (tmp_path / "n2.jsonl").write_text('{"event":"deleted","from_start":5,"start":0}\n')
-    assert soak.deletions_in(tmp_path) == (2, 5)
+    (traces / "n2.jsonl").write_text('{"event":"deleted","from_start":5,"start":0}\n')
+    assert soak.deletions_in(traces) == (2, 5)
 
 
 def test_the_table_tells_deletions() -> None:
@@ -136,6 +134,9 @@ def test_a_cluster_that_does_not_start_is_not_the_end(
 
     monkeypatch.setattr(soak, "one_storm", one_storm)
     settings = SoakSettings(store=Path(), minutes=10, storm_s=10)
+    too_short = msgspec.structs.replace(settings, minutes=0.1)
+    with pytest.raises(UsageError, match="--minutes"):
+        soak.run_soak(too_short, Progress(quiet=True), interrupts)
     if fails == soak.MOST_UNSTARTED:
         with pytest.raises(StorageError):
             soak.run_soak(settings, Progress(quiet=True), interrupts)
@@ -143,16 +144,6 @@ def test_a_cluster_that_does_not_start_is_not_the_end(
     soaked = soak.run_soak(settings, Progress(quiet=True), interrupts)
     assert (soaked.storms, soaked.unstarted, asked) == (1, 1, [0, 1])
     assert "; 1 more did not start" in soak.table(soaked)
-
-
-def test_too_few_storms_say_nothing() -> None:
-    assert grown([sample(n) for n in range(soak.LEAST_STORMS - 1)]) == {}
-
-
-def test_a_storm_must_fit() -> None:
-    settings = SoakSettings(store=Path(), minutes=0.5, storm_s=45)
-    with pytest.raises(UsageError, match="--minutes"):
-        soak.run_soak(settings, Progress(quiet=True), Interrupts())
 
 
 @pytest.mark.nightly

@@ -167,20 +167,11 @@ def test_other_values_are_taken(
     assert kind.convert(text, "--it") == value
 
 
-@pytest.mark.parametrize(
-    ("kind", "sentence"),
-    [
-        (Readable(), "here: cannot be read: Permission denied"),
-        (ExistingFolder(), "here: cannot be read: Permission denied"),
-        (WritableFolder(), "here: cannot be written: Permission denied; choose another folder"),
-    ],
-)
+@pytest.mark.parametrize("kind", [Readable(), ExistingFolder(), WritableFolder()])
 def test_a_folder_without_permission_is_refused(
-    kind: ValueKind, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: ValueKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("here").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(UsageError) as refused:
-        kind.convert("here", "--store")
-    assert str(refused.value).startswith(sentence)
+    how = "written" if isinstance(kind, WritableFolder) else "read"
+    with pytest.raises(UsageError, match=f"^{tmp_path}: cannot be {how}: Permission denied"):
+        kind.convert(str(tmp_path), "--store")

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from harness.explore.bounds import Bounds
-from harness.explore.expanders import in_order
 from harness.explore.explorer import SLICE, Exploration, ExplorationLimits, Explorer
 from harness.explore.judgement import Judge, Memory
 from harness.explore.local_steps import TOLD
@@ -47,14 +46,6 @@ def test_the_shortest_counterexample_is_found_and_fails_in_the_simulated_world(
     assert "no-lost-acknowledged-write" in made.broken
     assert Path(made.folder, "schedule.json").exists()
     assert made.exit_code == 1
-
-
-def test_no_shorter_path_violates_anything() -> None:
-    """With one action less there is none: the first violation is one with the fewest actions."""
-    bug = ("ack-on-demotion",)
-    assert explored(Bounds(bugs=bug, elections=1)).counterexamples[0].counted == 2
-    assert explored(Bounds(bugs=bug, elections=0)).outcome == "none"
-    assert explored(Bounds(bugs=bug, elections=1, records=0)).outcome == "none"
 
 
 @pytest.mark.integration
@@ -103,73 +94,57 @@ def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
     )
 
 
-def test_a_worker_that_hangs_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("sentence", "hangs"), [(r"took over 0\.01 s", True), ("ended by itself", False)]
+)
+def test_a_worker_that_hangs_or_ends_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, sentence: str, hangs: bool
+) -> None:
     monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 1)
-    monkeypatch.setattr("harness.explore.expanders.WORKER_S", 0.01)
+    if hangs:
+        monkeypatch.setattr("harness.explore.expanders.WORKER_S", 0.01)
     made = Explorer(Bounds(records=0), cores=2)
     mine = os.getpid()
 
-    def hangs(state: State) -> Iterator[Edge]:
-        while os.getpid() != mine:
+    def edges(state: State) -> Iterator[Edge]:
+        assert os.getpid() != mine, "a worker does it"
+        while hangs:
             signal.pause()
-        raise AssertionError("a worker does it")
-
-    monkeypatch.setattr(made.moves, "edges", hangs)
-    with pytest.raises(FloodmarkError, match=r"took over 0\.01 s"):
-        made.run(ExplorationLimits())
-    assert not multiprocessing.active_children()
-
-
-def test_a_worker_that_ended_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 1)
-    made = Explorer(Bounds(records=0), cores=2)
-    mine = os.getpid()
-
-    def ends(state: State) -> Iterator[Edge]:
-        assert os.getpid() != mine
         os._exit(0)
         yield
 
-    monkeypatch.setattr(made.moves, "edges", ends)
-    with pytest.raises(FloodmarkError, match="ended by itself"):
+    monkeypatch.setattr(made.moves, "edges", edges)
+    with pytest.raises(FloodmarkError, match=sentence):
         made.run(ExplorationLimits())
     assert not multiprocessing.active_children()
 
 
-def test_an_exploration_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_exploration_that_was_stopped_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bounds, file = Bounds(kills=1), tmp_path / "checkpoint"
     whole = explored(bounds)
     looks = iter(range(1000))
     first = Explorer(bounds).run(ExplorationLimits(), stop=lambda: next(looks) >= 3, keep=file)
     assert first.outcome == "stopped"
     assert first.states < whole.states
-    rest = Explorer.continued(file, bounds, inner=False, check=False, cores=1).run(
-        ExplorationLimits()
-    )
+
+    def continued(bounds: Bounds) -> Explorer:
+        return Explorer.continued(file, bounds, inner=False, check=False, cores=1)
+
+    rest = continued(bounds).run(ExplorationLimits())
     assert (rest.outcome, rest.states, rest.digest) == ("none", whole.states, whole.digest)
-
-
-def test_a_checkpoint_of_other_bounds_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoint"
-    Explorer(Bounds(records=0)).run(ExplorationLimits(), keep=file)
     with pytest.raises(UsageError, match="other bounds"):
-        Explorer.continued(file, Bounds(kills=1), inner=False, check=False, cores=1)
+        continued(Bounds(kills=2))
+    # What was found with other sources may not be so with these.
+    monkeypatch.setattr("harness.sim.compiled.key", lambda: "other")
+    with pytest.raises(UsageError, match="other sources"):
+        continued(bounds)
 
 
 def test_an_exploration_ends_at_its_memory_bound() -> None:
     result = Explorer(Bounds(kills=1)).run(ExplorationLimits(memory_mb=1))
     assert result.outcome == "memory"
-
-
-def test_a_checkpoint_of_other_sources_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was found with them may not be so with these."""
-    file, bounds = tmp_path / "checkpoint", Bounds(records=0)
-    Explorer(bounds).run(ExplorationLimits(), keep=file)
-    monkeypatch.setattr("harness.sim.compiled.key", lambda: "other")
-    with pytest.raises(UsageError, match="other sources"):
-        Explorer.continued(file, bounds, inner=False, check=False, cores=1)
 
 
 @pytest.mark.parametrize("damage", [b"", b"(1", b"\x80\x05K\x01.", b"hello"])
@@ -221,50 +196,44 @@ def graph(
     return made
 
 
-def test_a_violation_on_the_way_to_a_known_state_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = graph(
-        monkeypatch,
-        {
-            "first": [("early", "known", False, False), ("late", "other", False, False)],
-            "other": [("wrong", "known", True, False)],
-        },
-    )
-    result = made.run(ExplorationLimits())
-    assert result.outcome == "violation"
-    assert result.counterexamples[0].actions == (("late",), ("wrong",))
+LATE_STEP = ("step", "second", False, False)
+KILL = ("kill", "first+", True, True)
 
 
-def test_more_steps_come_before_more_actions(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = graph(
-        monkeypatch,
-        {
-            "first": [("kill", "first+", True, True), ("step", "second", False, False)],
-            "second": [("step", "third", True, False)],
-        },
-    )
-    found = made.run(ExplorationLimits()).counterexamples
-    assert [(each.counted, each.actions) for each in found] == [(0, (("step",), ("step",)))]
-
-
-def test_a_violation_with_one_action_more_is_found_after_its_round(
+@pytest.mark.parametrize(
+    ("edges", "states", "counted", "actions"),
+    [
+        pytest.param(
+            {
+                "first": [("early", "known", False, False), ("late", "other", False, False)],
+                "other": [("wrong", "known", True, False)],
+            },
+            *(3, 0, (("late",), ("wrong",))),
+            id="on the way to a known state",
+        ),
+        pytest.param(
+            {"first": [KILL, LATE_STEP], "second": [("step", "third", True, False)]},
+            *(2, 0, (("step",), ("step",))),
+            id="more steps come before more actions",
+        ),
+        pytest.param(
+            {"first": [KILL, LATE_STEP], "second": [("step", "third", False, False)]},
+            *(3, 1, (("kill",),)),
+            id="one action more, after its round",
+        ),
+    ],
+)
+def test_the_first_violation_is_the_one_with_the_fewest_actions(
     monkeypatch: pytest.MonkeyPatch,
+    edges: dict[str, list[tuple[str, str, bool, bool]]],
+    states: int,
+    counted: int,
+    actions: tuple[Action, ...],
 ) -> None:
-    made = graph(
-        monkeypatch,
-        {
-            "first": [("kill", "first+", True, True), ("step", "second", False, False)],
-            "second": [("step", "third", False, False)],
-        },
-    )
-    result = made.run(ExplorationLimits())
-    assert (result.outcome, result.states) == ("violation", 3)
-    assert [(each.counted, each.actions) for each in result.counterexamples] == [(1, (("kill",),))]
-
-
-def test_held_messages_of_another_process_are_in_the_order_of_this_one() -> None:
-    """In one order only, or the same state would be two."""
-    state = State((0,), (), ((0, 1, 7), (0, 1, 3)), (), (), Memory(0))
-    assert in_order(state).held == ((0, 1, 3), (0, 1, 7))
+    result = graph(monkeypatch, edges).run(ExplorationLimits())
+    assert (result.outcome, result.states) == ("violation", states)
+    found = [(each.counted, each.actions) for each in result.counterexamples]
+    assert found == [(counted, actions)]
 
 
 # -- what can happen ------------------------------------------------------------------------------

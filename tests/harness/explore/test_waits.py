@@ -29,43 +29,36 @@ def name_of(action: Action | None) -> str:
     return "" if action is None else action[2][0]
 
 
-def test_the_shortest_wait_that_changes_anything_ends_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = made_up(
-        monkeypatch, {0: {"fetch": 0, "heartbeat": 1, "flush": 2}, 1: {"fetch": 1}, 2: {}}
-    )
-    assert name_of(waits.next((0,), ())) == "heartbeat"
-    assert waits.next((1,), ()) is None
-    assert not waits.is_circular((1,), ())
+LINE = {0: {"fetch": 0, "heartbeat": 1, "flush": 2}, 1: {"fetch": 1}, 2: {}}
+CIRCLE = {
+    0: {"fetch": 1, "heartbeat": 2, "flush": 3},
+    1: {"fetch": 0, "heartbeat": 3},
+    2: {"fetch": 3, "heartbeat": 2},
+    3: {"fetch": 2, "heartbeat": 3},
+}
+TWO_CIRCLES = {at: {"fetch": at ^ 1, "heartbeat": at ^ 2} for at in range(4)}
+A_WAY_OUT = {**{at: {**ends, "flush": 4} for at, ends in TWO_CIRCLES.items()}, 4: {}}
 
 
-def test_a_circle_is_left_by_the_shortest_wait_that_leads_out(
+@pytest.mark.parametrize(
+    ("ends", "first", "at_rest", "circular"),
+    [
+        pytest.param(LINE, "heartbeat", (1,), False, id="the shortest that changes anything"),
+        pytest.param(CIRCLE, "heartbeat", (2, 3), True, id="the shortest that leads out"),
+        # Each wait leads round by itself: none of them leads further.
+        pytest.param(TWO_CIRCLES, "", (0,), True, id="two circles that never end"),
+        pytest.param(A_WAY_OUT, "flush", (4,), False, id="out of two circles"),
+    ],
+)
+def test_the_wait_that_ends_next(
     monkeypatch: pytest.MonkeyPatch,
+    ends: dict[int, dict[str, int]],
+    first: str,
+    at_rest: tuple[int, ...],
+    circular: bool,
 ) -> None:
-    waits = made_up(
-        monkeypatch,
-        {
-            0: {"fetch": 1, "heartbeat": 2, "flush": 3},
-            1: {"fetch": 0, "heartbeat": 3},
-            2: {"fetch": 3, "heartbeat": 2},
-            3: {"fetch": 2, "heartbeat": 3},
-        },
-    )
-    assert name_of(waits.next((0,), ())) == "heartbeat"
-    for at in (2, 3):
+    waits = made_up(monkeypatch, ends)
+    assert name_of(waits.next((0,), ())) == first
+    for at in at_rest:
         assert waits.next((at,), ()) is None
-        assert waits.is_circular((at,), ())
-
-
-def test_two_circles_that_never_end_are_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each wait leads round by itself: none of them leads further."""
-    waits = made_up(monkeypatch, {at: {"fetch": at ^ 1, "heartbeat": at ^ 2} for at in range(4)})
-    assert waits.next((0,), ()) is None
-    assert waits.is_circular((0,), ())
-
-
-def test_the_wait_that_leads_out_of_two_circles_ends_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = {at: {"fetch": at ^ 1, "heartbeat": at ^ 2, "flush": 4} for at in range(4)}
-    waits = made_up(monkeypatch, {**ends, 4: {}})
-    assert name_of(waits.next((0,), ())) == "flush"
-    assert waits.next((4,), ()) is None
-    assert not waits.is_circular((4,), ())
+        assert waits.is_circular((at,), ()) is circular

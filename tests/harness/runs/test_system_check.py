@@ -99,10 +99,3 @@ def test_a_mistake_of_an_adapter_gets_a_hint(
     assert code == 1
     assert lines[1].startswith("NOT no fault: ")
     assert f"    hint: {system_check.HINTS['duplicate']}" in lines
-
-
-def test_a_system_without_an_adapter_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["systems", "check", "floodmark"])
-    assert ended.value.code == 64
-    assert "has no adapter to check" in capsys.readouterr().err

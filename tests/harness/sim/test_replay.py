@@ -119,19 +119,3 @@ def test_a_finding_is_replayed_in_the_form_of_each_world(
     (finding / "real.json").unlink()
     wanted = requested_schedule(ReplayRequest(file=finding, world="real"))
     assert wanted == load(finding / "schedule.json")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("kip-101-scenario-1", "--world", "dream"), "simulated or real"),
-        (("kip-101-scenario-1", "--times", "0"), "at least 1"),
-        (("kip-101-scenario-1", "--protocol", "nothing"), "unknown protocol"),
-        (("no-such-schedule",), "no ready-made schedule"),
-    ],
-)
-def test_an_impossible_replay_is_a_usage_error(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert replay(*words) == 64
-    assert said in capsys.readouterr().err
