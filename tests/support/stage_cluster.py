@@ -18,6 +18,7 @@ from typing import Any, Final
 from checker.formats.anomalies import KINDS
 from harness.formats.history import LogRun, RecordRun
 from node.core import batch as batches
+from node.core.api import Tick
 from node.core.batch import Produced
 from node.core.bugs import KNOWN_BUGS
 from node.core.messages import (
@@ -34,10 +35,12 @@ from node.core.messages import (
     ReportLeader,
     SetMinIsr,
 )
+from node.core.snapshot import restore, snapshot
+from node.core.timers import expire
 from node.formats.trace import METADATA_PARTITION, REPORTED, STOPPED, WITNESSED
 from node.formats.wire import split_fetch_body
 from tests.support.checker.story import STORM_MS, Story, against
-from tests.support.stage_replica import records
+from tests.support.stage_replica import event_text, message_text, records
 from tests.support.world import World
 
 P = "log-0"
@@ -263,6 +266,19 @@ class ClusterStage:
     def forgive(self) -> None:
         """Committed records may be lost from now on: more is lost than is promised."""
         self.world.invariants.committed_stays = False
+
+    def expire(self, node: str, *waits: str) -> list[str]:
+        """What a copy of the node does when one of these waits is over and no time has passed."""
+        lines = []
+        for wait in waits:
+            core = self.world.nodes[node]
+            copy = restore(snapshot(core), core.ctx.storage, core.ctx.jitter)
+            expire(copy, wait)
+            effects = copy.step(core.ctx.now_us, Tick())
+            said = [f"-> {m.to} {message_text(m.message, m.body)}" for m in effects.messages]
+            did = [event_text(event) for event in effects.trace]
+            lines += [f"{wait}: {line}" for line in (*said, *did)]
+        return lines
 
     # -- Liftbridge --------------------------------------------------------------------------------
 

@@ -69,14 +69,6 @@ def test_a_cut_that_takes_too_long_does_not_happen_later(
         assert run(used, "print(open('log').read())") == "not synced"
 
 
-def test_a_part_of_what_was_not_synced_can_remain(tmp_path: Path) -> None:
-    with disk(tmp_path) as used:
-        run(used, f"{WRITES}os.fsync(file)\nfor _ in range(50): file.write(bytes(range(200)))")
-        assert used.cut(0.333) == (10_000, 3330)
-        data = (used.folder / "log").read_bytes()
-    assert data == (bytes(range(200)) * 50)[:3330]
-
-
 @pytest.mark.parametrize("writemap", [False, True])
 def test_lmdb_keeps_what_it_has_committed(tmp_path: Path, writemap: bool) -> None:
     with disk(tmp_path) as used:
