@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from harness.explore.bounds import Bounds
+from harness.explore.expanders import in_order
 from harness.explore.explorer import SLICE, Exploration, ExplorationLimits, Explorer
 from harness.explore.judgement import Judge, Memory
 from harness.explore.local_steps import TOLD
@@ -234,6 +235,12 @@ def test_the_first_violation_is_the_one_with_the_fewest_actions(
     assert (result.outcome, result.states) == ("violation", states)
     found = [(each.counted, each.actions) for each in result.counterexamples]
     assert found == [(counted, actions)]
+
+
+def test_held_messages_of_another_process_are_in_the_order_of_this_one() -> None:
+    """In one order only, or the same state would be two."""
+    state = State((0,), (), ((0, 1, 7), (0, 1, 3)), (), (), Memory(0))
+    assert in_order(state).held == ((0, 1, 3), (0, 1, 7))
 
 
 # -- what can happen ------------------------------------------------------------------------------

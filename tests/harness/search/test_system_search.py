@@ -49,7 +49,12 @@ class TestDrawing:
         assert [one.draw(n) for n in (5, 0, 7)] == [other.draw(n) for n in (5, 0, 7)]
         assert storms(seed=2).draw(0) != one.draw(0)
 
-    def test_every_family_is_drawn_and_every_storm_is_possible(self) -> None:
+    @pytest.mark.parametrize("failover_ms", [trial_adapters.Trial.failover_ms, 100, 60_000])
+    def test_every_family_is_drawn_and_every_storm_is_possible(
+        self, failover_ms: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of the usual system, a very fast one and a very slow one."""
+        monkeypatch.setattr(trial_adapters.Trial, "failover_ms", failover_ms)
         system, generator = registry.find(TRIAL), storms()
         drawn = [generator.draw(number) for number in ANY_STORMS]
         assert {storm.family for storm in drawn} == FAMILIES.keys()
@@ -57,42 +62,31 @@ class TestDrawing:
             system.check(storm.schedule)
             schedules.check(storm.schedule, source="a drawn storm")
             ends = [(f.at_ms or 0) + (f.for_ms or 0) for f in storm.schedule.faults]
-            assert ends
-            assert max(ends) < storm.schedule.workload.duration_ms
+            assert 0 < max(ends) < storm.schedule.workload.duration_ms
             assert storm.schedule.drawn
-
-    @pytest.mark.parametrize("failover_ms", [100, 60_000])
-    def test_storms_of_very_fast_and_very_slow_systems_are_possible(
-        self, failover_ms: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(trial_adapters.Trial, "failover_ms", failover_ms)
-        generator = storms()
-        for number in ANY_STORMS:
-            schedules.check(generator.draw(number).schedule, source="a drawn storm")
 
     def test_most_storms_have_few_faults(self) -> None:
         generator = storms()
         counts = Counter(len(generator.draw(n).schedule.faults) for n in ANY_STORMS)
         assert sum(n for faults, n in counts.items() if faults <= 4) > 0.9 * len(ANY_STORMS)
 
-    @pytest.mark.parametrize(("disks", "most"), [("none", 0), ("one", 1)])
+    @pytest.mark.parametrize(("disks", "most"), [("none", 0), ("one", 1), ("any", 99)])
     def test_no_more_disks_lose_something_than_may(self, disks: str, most: int) -> None:
         generator = storms(disks)
         cuts = [power_cuts(generator.draw(number).schedule) for number in ANY_STORMS]
-        assert max(map(len, cuts)) == most
-        groups = ("all", "majority", "minority")
-        assert not [cut for found in cuts for cut in found if getattr(cut, "on", "") in groups]
-
-    def test_unbounded_power_cuts_take_several_nodes(self) -> None:
-        generator = storms()
-        cuts = [cut for n in ANY_STORMS for cut in power_cuts(generator.draw(n).schedule)]
-        assert {"all", "majority"} <= {getattr(cut, "on", "") for cut in cuts}
+        assert max(map(len, cuts)) <= most
+        on = {getattr(cut, "on", "") for found in cuts for cut in found}
+        assert (on >= {"all", "majority"}) is (disks == "any")
+        assert bool(on & {"all", "majority", "minority"}) is (disks == "any")
+        assert bool(on) is (disks != "none")
 
     def test_kinds_that_are_named_are_all_that_is_drawn(self) -> None:
         generator = storms(kinds=("kill", "cut"))
         drawn = [generator.draw(n) for n in ANY_STORMS]
         kinds = {fault.what for storm in drawn for fault in storm.schedule.faults}
         assert kinds == {"kill", "cut"}
+        with pytest.raises(UsageError, match="cannot take 'upgrade'"):
+            storms(kinds=("upgrade",))
 
     def test_a_fault_that_has_no_target_is_aimed_at_nobody(self) -> None:
         generator = storms(kinds=("kill", "ring"))
@@ -110,32 +104,35 @@ class TestDrawing:
         drawn = [fault for n in ANY_STORMS for fault in generator.draw(n).schedule.faults]
         assert {fault.limit for fault in drawn if isinstance(fault, DiskFull)} == {"file-system"}
 
-    def test_kinds_that_the_system_cannot_take_are_refused(self) -> None:
-        with pytest.raises(UsageError, match="cannot take 'upgrade'"):
-            storms(kinds=("upgrade",))
-
-
-def search(plan: Plan, store: Path, system: str = TRIAL, jobs: int = 1) -> SystemSearch:
-    return a_search(FakeStorms(plan), store, system, jobs)
-
 
 def a_search(
-    runner: FakeStorms,
+    runner: FakeStorms | Plan,
     store: Path,
     system: str = TRIAL,
     jobs: int = 1,
     stop: Callable[[], bool] = lambda: False,
 ) -> SystemSearch:
+    made = runner if isinstance(runner, FakeStorms) else FakeStorms(runner)
     return SystemSearch(
-        StormSubject(system=system, disks="one"),
-        registry.find(system),
-        runner,
-        store,
+        *(StormSubject(system=system, disks="one"), registry.find(system), made, store),
         seed=3,
         jobs=jobs,
         stop=stop,
-        clock_s=runner.now_s,
+        clock_s=made.now_s,
     )
+
+
+def not_told(find: Find) -> None:
+    """Take no notice of a find."""
+
+
+def first_find(
+    runner: FakeStorms | Plan, store: Path, system: str = TRIAL
+) -> tuple[SystemSearch, Find]:
+    """Search until something is found."""
+    made = a_search(runner, store, system)
+    made.search(UNTIL_FOUND, not_told)
+    return made, find_of(made)
 
 
 def cuts_power_and_kills(job: StormJob, run: int) -> StormOutcome | bool:
@@ -171,7 +168,7 @@ class TestFinding:
             assert saved == find.drawn == schedules.load(file.parent / "drawn.json")
             assert Path(find.finding.run).is_dir()
 
-        made = search(cuts_power_and_kills, tmp_path)
+        made = a_search(cuts_power_and_kills, tmp_path)
         made.search(UNTIL_FOUND, report)
         (finding,) = seen
         assert (finding.bucket, finding.disks) == (f"{LOST}: one disk", 1)
@@ -180,8 +177,8 @@ class TestFinding:
         assert not finding.shrunk
 
     def test_the_same_failure_is_kept_once_and_counted(self, tmp_path: Path) -> None:
-        made = search(lambda job, run: True, tmp_path)
-        made.search(SearchBudget(storms=6), lambda find: None)
+        made = a_search(lambda job, run: True, tmp_path)
+        made.search(SearchBudget(storms=6), not_told)
         assert made.counts.buckets == {f"{LOST}: processes only": 6}
         assert len(made.finds) == 1
         assert len(list(tmp_path.glob("search-*/*/schedule.json"))) == 0
@@ -194,8 +191,8 @@ class TestFinding:
             return replace(loses_a_write(job), broken={LOST: name})
 
         seen: list[str] = []
-        made = search(plan, tmp_path)
-        made.search(SearchBudget(storms=4), lambda find: None)
+        made = a_search(plan, tmp_path)
+        made.search(SearchBudget(storms=4), not_told)
         assert made.counts.buckets == {
             f"{LOST}: processes only": 2,
             f"{LOST}: processes only, undelivered only": 2,
@@ -206,7 +203,7 @@ class TestFinding:
         drawn = []
         for jobs in (1, 3):
             runner = FakeStorms(lambda job, run: False)
-            a_search(runner, tmp_path, jobs=jobs).search(SearchBudget(storms=7), lambda find: None)
+            a_search(runner, tmp_path, jobs=jobs).search(SearchBudget(storms=7), not_told)
             drawn.append([job.schedule for job in runner.jobs])
         assert drawn[0] == drawn[1]
         assert len(drawn[0]) == 7
@@ -214,34 +211,38 @@ class TestFinding:
     def test_another_search_of_the_same_seed_leaves_the_runs_of_the_first(
         self, tmp_path: Path
     ) -> None:
-        first = search(lambda job, run: job.name.endswith("2"), tmp_path)
-        first.search(SearchBudget(storms=2), lambda find: None)
+        first = a_search(lambda job, run: job.name.endswith("2"), tmp_path)
+        first.search(SearchBudget(storms=2), not_told)
         # The second storm is under way when the second search ends.
         runner = FakeStorms(lambda job, run: False)
         second = a_search(runner, tmp_path, stop=lambda: bool(runner.jobs), jobs=2)
-        second.search(SearchBudget(), lambda find: None)
+        second.search(SearchBudget(), not_told)
         assert runner.killed > 0
         assert Path(find_of(first).finding.run).is_dir()
 
     def test_a_run_that_comes_to_nothing_is_a_problem_and_no_finding(self, tmp_path: Path) -> None:
         broken = StormOutcome(verdict="unknown", problem="n1 did not start")
-        made = search(lambda job, run: broken, tmp_path)
-        made.search(SearchBudget(storms=2), lambda find: None)
+        made = a_search(lambda job, run: broken, tmp_path)
+        made.search(SearchBudget(storms=2), not_told)
         assert made.finds == {}
         assert made.counts.problems == ["storm 0: n1 did not start", "storm 1: n1 did not start"]
 
 
 class TestBudget:
-    def test_the_time_ends_a_search(self, tmp_path: Path) -> None:
-        runner = FakeStorms(lambda job, run: False)
-        made = a_search(runner, tmp_path, jobs=2)
-        made.search(SearchBudget(seconds=10 * RUN_S), lambda find: None)
-        assert (made.counts.storms, runner.killed) == (10, 1)
-
-    def test_a_find_leaves_time_to_shrink_it(self, tmp_path: Path) -> None:
-        made = search(lambda job, run: True, tmp_path)
-        made.search(SearchBudget(seconds=10 * RUN_S, reserve=0.4), lambda find: None)
-        assert made.counts.storms == 6
+    @pytest.mark.parametrize(
+        ("finds", "reserve", "jobs", "storms"),
+        [
+            pytest.param(False, 0.0, 2, 10, id="all of the time"),
+            pytest.param(True, 0.4, 1, 6, id="a find leaves time to shrink it"),
+        ],
+    )
+    def test_the_time_ends_a_search(
+        self, finds: bool, reserve: float, jobs: int, storms: int, tmp_path: Path
+    ) -> None:
+        runner = FakeStorms(lambda job, run: finds)
+        made = a_search(runner, tmp_path, jobs=jobs)
+        made.search(SearchBudget(seconds=10 * RUN_S, reserve=reserve), not_told)
+        assert (made.counts.storms, runner.killed) == (storms, jobs - 1)
 
     def test_stopping_kills_what_runs_and_leaves_nothing(self, tmp_path: Path) -> None:
         stopped: list[int] = []
@@ -254,16 +255,14 @@ class TestBudget:
 
         runner.at = stop_after_the_third
         made = a_search(runner, tmp_path, jobs=2, stop=lambda: bool(stopped))
-        made.search(SearchBudget(), lambda find: None)
+        made.search(SearchBudget(), not_told)
         assert (made.counts.storms, runner.killed) == (3, 1)
         assert list(tmp_path.iterdir()) == []
 
     def test_shrinking_ends_with_the_time_and_keeps_the_smallest(self, tmp_path: Path) -> None:
         runner = FakeStorms(cuts_power_and_kills)
-        made = a_search(runner, tmp_path)
-        made.search(UNTIL_FOUND, lambda find: None)
+        made, find = first_find(runner, tmp_path)
         end_s = runner.clock_s + 5 * RUN_S
-        find = find_of(made)
         made.shrink(find, lambda: runner.clock_s >= end_s)
         assert runner.clock_s <= end_s + RUN_S
         saved = schedules.load(find.folder / "schedule.json")
@@ -273,9 +272,7 @@ class TestBudget:
 
 class TestShrinking:
     def test_a_planted_loss_shrinks_to_what_it_needs(self, tmp_path: Path) -> None:
-        made = search(cuts_power_and_kills, tmp_path)
-        made.search(UNTIL_FOUND, lambda find: None)
-        find = find_of(made)
+        made, find = first_find(cuts_power_and_kills, tmp_path)
         made.shrink(find)
         kept = read_file(find.folder / FILE, SystemFinding)
         assert kept == find.finding
@@ -288,26 +285,23 @@ class TestShrinking:
         assert (workload.clients, workload.consumers) == (1, 0)
         assert find.smallest.cluster.partitions == 1
         assert all((fault.at_ms or 0) % 500 == 0 for fault in find.smallest.faults)
+        # Only failing runs of the smallest and of the drawn schedule stay.
+        folders = {str(folder) for folder in tmp_path.glob("search-*/*T*")}
+        assert len(folders) == 2
+        assert kept.run in folders
+        # Runs end when the majority is known.
+        assert set(find.counts.values()) <= {RunCounts(failed=2, of=2), RunCounts(failed=0, of=2)}
+        made.confirm(find)
+        assert find.finding.counts == RunCounts(failed=3, of=3)
 
     def test_a_run_that_does_not_show_what_is_wanted_does_not_count(self, tmp_path: Path) -> None:
-        made = search(lambda job, run: loses_a_write(job, *lost_power(job)), tmp_path)
-        made.search(SearchBudget(storms=20), lambda find: None)
+        made = a_search(lambda job, run: loses_a_write(job, *lost_power(job)), tmp_path)
+        made.search(SearchBudget(storms=20), not_told)
         find = made.finds[f"{LOST}: one disk"]
         find.wanted = lambda finding: finding.disks == 1 and Path(finding.run).is_dir()
         made.shrink(find)
         assert [fault.what for fault in find.smallest.faults] == ["power-cut"]
         assert find.finding.counts == RunCounts(failed=2, of=2)
-
-    def test_only_failing_runs_of_the_smallest_and_of_the_drawn_schedule_stay(
-        self, tmp_path: Path
-    ) -> None:
-        made = search(cuts_power_and_kills, tmp_path)
-        made.search(UNTIL_FOUND, lambda find: None)
-        find = find_of(made)
-        made.shrink(find)
-        folders = {str(folder) for folder in tmp_path.glob("search-*/*T*")}
-        assert len(folders) == 2
-        assert find.finding.run in folders
 
     @pytest.mark.parametrize(("fails", "counts"), [((1,), "2 of 3"), ((), "1 of 3")])
     def test_the_majority_of_three_runs_decides(
@@ -320,48 +314,33 @@ class TestShrinking:
             again = job.schedule.to_json() == find_of(made).drawn.to_json() if made.finds else False
             return len(drawn) == 1 or (again and run in fails)
 
-        made = search(plan, tmp_path)
-        made.search(UNTIL_FOUND, lambda find: None)
+        made = a_search(plan, tmp_path)
+        made.search(UNTIL_FOUND, not_told)
         find = find_of(made)
         made.shrink(find)
         assert find.smallest == find.drawn
         assert str(find.finding.drawn_counts) == counts
         assert find.finding.shrunk == (counts == "2 of 3")
 
-    def test_runs_end_when_the_majority_is_known(self, tmp_path: Path) -> None:
-        runner = FakeStorms(cuts_power_and_kills)
-        made = a_search(runner, tmp_path)
-        made.search(UNTIL_FOUND, lambda find: None)
-        find = find_of(made)
-        made.shrink(find)
-        assert set(find.counts.values()) <= {RunCounts(failed=2, of=2), RunCounts(failed=0, of=2)}
-        made.confirm(find)
-        assert find.finding.counts == RunCounts(failed=3, of=3)
-
 
 class TestSafeConfiguration:
-    def test_the_smallest_schedule_is_run_on_it_too(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("system", [SAFE, TRIAL])
+    def test_the_smallest_schedule_is_run_on_it_too(self, system: str, tmp_path: Path) -> None:
         runner = FakeStorms(
             lambda job, run: not job.subject.settings and cuts_power_and_kills(job, run)
         )
-        made = a_search(runner, tmp_path, SAFE)
-        made.search(UNTIL_FOUND, lambda find: None)
-        find = find_of(made)
+        made, find = first_find(runner, tmp_path, system)
+        before = len(runner.jobs)
         made.pair(find)
+        if system == TRIAL:
+            assert find.finding.safe_settings is None, "it declares none"
+            assert len(runner.jobs) == before
+            return
         assert (find.finding.safe_settings or {})["sync"] == "always"
         assert [run.verdict for run in find.finding.safe_runs] == ["valid", "valid"]
         assert runner.jobs[-1].schedule == find.smallest
         kept = json.loads((find.folder / FILE).read_text())
         assert len(kept["safe_runs"]) == 2
-
-    def test_a_system_that_declares_none_is_not_compared(self, tmp_path: Path) -> None:
-        runner = FakeStorms(cuts_power_and_kills)
-        made = a_search(runner, tmp_path)
-        made.search(UNTIL_FOUND, lambda find: None)
-        before = len(runner.jobs)
-        made.pair(find_of(made))
-        assert find_of(made).finding.safe_settings is None
-        assert len(runner.jobs) == before
 
 
 class TestOutcome:

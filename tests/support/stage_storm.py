@@ -1,0 +1,165 @@
+"""A storm in the simulated world: a stage of scripts.
+
+Commands add faults to a schedule on one partition (`fault kill on=n1 at_ms=500`), `run` says how
+the run ended, and the commands after it look at what happened in the storm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+
+from harness.sim.run import SimResult, simulate
+from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Schedule, Send, Workload
+from tests.support.sim_schedules import plan
+
+LEADER: Final = {"partition": "log-0", "role": "leader"}
+
+
+class StormStage:
+    """A schedule and its run. `bug` is one of the cluster, `stop_at` as of `simulate`; `sends`
+    replaces the load by so many writes, one after the other, which may end in any way."""
+
+    def __init__(
+        self,
+        seed: int = 1,
+        duration_ms: int = 5000,
+        bug: str = "",
+        sends: int = 0,
+        stop_at: str = "never",
+        **cluster: Any,
+    ) -> None:
+        bugs = {"bugs": (bug,)} if bug else {}
+        self.schedule = plan(duration_ms=duration_ms, **bugs, **cluster)
+        self._seed = seed
+        self._stop_at = stop_at
+        self._faults: list[dict[str, Any]] = []
+        if sends:
+            told = tuple(Send(client="c1", at_ms=10, must="any") for _ in range(sends))
+            load = Workload(clients=0, consumers=0, operations=told, timeout_ms=2000)
+            load = msgspec.structs.replace(load, duration_ms=duration_ms)
+            self.schedule = msgspec.structs.replace(self.schedule, workload=load)
+        self.result: SimResult
+
+    # -- commands
+
+    def fault(self, what: str, **fields: Any) -> None:
+        """Add a fault; `after` is the event that it waits for."""
+        if "after" in fields:
+            fields["after"] = {"event": fields["after"], "delay_ms": fields.pop("delay_ms", 0)}
+        if what == "break":
+            fields |= {"on": "n1", "event": "append", "match": LEADER, "at_ms": 0}
+        self._faults.append({"what": what, **fields})
+
+    def run(self) -> Iterator[str]:
+        """Run: the verdict, faults without effect, processes that ended by themselves."""
+        whole = msgspec.to_builtins(self.schedule) | {"faults": self._faults}
+        made = schedules.decode(msgspec.json.encode(whole), source="a script")
+        assert isinstance(made, Schedule)
+        stop_at: Any = self._stop_at
+        self.result = result = simulate(made, seed=self._seed, stop_at=stop_at)
+        yield " ".join([str(result.verdict), *result.broken])
+        for line in result.faults:
+            if line.action == "missed" or (line.action == "effect" and not line.writes):
+                yield f"fault {line.fault} {line.action}: {line.detail}"
+        for end in result.exits:
+            if end.by in ("itself", "stop"):
+                yield f"{end.node} ended by {end.by} with {end.code}" + " unexpected" * (
+                    not end.expected
+                )
+        allowed = {a.name for a in result.checked.anomalies if a.allowed}
+        if allowed:
+            yield f"allowed: {' '.join(sorted(allowed))}"
+        if not result.info.promise.disks_kept:
+            yield "disks may lose what they had synced"
+
+    def partitions(self) -> list[str]:
+        """What the controller decided of the partition in the storm."""
+        return unique(
+            f"{e['leader'] or 'nobody'} leads {' '.join(e['replicas'])}"
+            + f" adding {' '.join(e['adding'])} removing {' '.join(e['removing'])}"
+            * bool(e["adding"] or e["removing"])
+            + " unclean" * e["unclean"]
+            + f" min_isr {e['min_isr']}" * (e["min_isr"] != 2)
+            for e in self._events("partition")
+        )
+
+    def brokers(self) -> list[str]:
+        """Who was fenced and unfenced, and when, in tenths of a second."""
+        return [
+            f"{self._tenths(e)} {e['broker']} {e['state']}"
+            for e in self._events("broker")
+            if e["state"] in ("fenced", "unfenced")
+        ]
+
+    def candidates(self) -> str:
+        """How often each replica stood for election."""
+        roles = [e["node"] for e in self._events("role", partition="log-0", role="candidate")]
+        return " ".join(f"{node} x{roles.count(node)}" for node in sorted(set(roles))) or "nobody"
+
+    def processes(self) -> list[str]:
+        """Which processes began in the storm, under which protocol, with which end of the log."""
+        leo = {
+            (e["node"], e["incarnation"]): e["leo"]
+            for e in reversed(self._all("role", partition="log-0"))
+        }
+        return [
+            f"{e['node']}/{e['incarnation']} {e['protocol']} log end "
+            f"{leo.get((e['node'], e['incarnation']), 'unknown')}"
+            for e in self._events("started")
+        ]
+
+    def copies(self) -> str:
+        """The followers that appended something."""
+        nodes = {e["node"] for e in self._all("append", partition="log-0", role="follower")}
+        return " ".join(sorted(nodes)) or "nobody"
+
+    def damage(self) -> list[str]:
+        """Damage that brokers named, and what they cut for it."""
+        named = [f"{e['node']} at {e['offset']}: {e['what']}" for e in self._all("damaged")]
+        cut = self._all("truncated", reason="damaged")
+        return [*named, *(f"{e['node']} cuts to {e['leo']}" for e in cut)]
+
+    def sends(self) -> str:
+        """How the sends ended."""
+        ops = self.result.ops
+        return " ".join(op.type for op in ops if op.f == "send" and op.type != "invoke")
+
+    def acks(self, start: int = 0, end: int = 60_000, node: str = "") -> str:
+        """Whether anything was acknowledged in these milliseconds of the storm."""
+        began_us = self.result.info.phases.storm_us
+        chosen = {"node": node} if node else {}
+        at_ms = [(e["t_us"] - began_us) // 1000 for e in self._all("ack", **chosen)]
+        return "some" if any(start < ms < end for ms in at_ms) else "none"
+
+    def acked_after_the_break(self) -> str:
+        """The time from the breakpoint to the first acknowledgement, in tenths of a second."""
+        (stop,) = self._all("break")
+        first = self._all("ack")[0]
+        return f"{round((first['t_us'] - stop['t_us']) / 1e5)} tenths"
+
+    # -- output
+
+    def observe(self) -> list[str]:
+        return []
+
+    def _all(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        chosen = {"event": event, **fields}.items()
+        return [e for e in self.result.trace if chosen <= {k: e.get(k) for k, _ in chosen}.items()]
+
+    def _events(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        phases = self.result.info.phases
+        found = self._all(event, **fields)
+        return [e for e in found if phases.storm_us <= e["t_us"] < phases.final_us]
+
+    def _tenths(self, event: dict[str, Any]) -> str:
+        return f"{(event['t_us'] - self.result.info.phases.storm_us) / 1e6:.1f} s"
+
+
+def unique(lines: Iterable[str]) -> list[str]:
+    """The lines without repetitions."""
+    return [line for line, _ in groupby(lines)]
