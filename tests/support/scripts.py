@@ -36,6 +36,7 @@ STAGES: Final = {
     "nemesis": "tests.support.stage_nemesis:NemesisStage",
     "replica": "tests.support.stage_replica:ReplicaStage",
     "voters": "tests.support.stage_voters:Voters",
+    "storm": "tests.support.stage_storm:StormStage",
     "voter": "tests.support.stage_voter:VoterStage",
 }
 Options = dict[str, Any]

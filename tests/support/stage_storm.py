@@ -14,7 +14,7 @@ import msgspec
 
 from harness.sim.run import SimResult, simulate
 from nemesis.formats import schedule as schedules
-from nemesis.formats.schedule import Schedule, Send, Workload
+from nemesis.formats.schedule import Send, Workload
 from tests.support.sim_schedules import plan
 
 LEADER: Final = {"partition": "log-0", "role": "leader"}
@@ -53,24 +53,25 @@ class StormStage:
             fields["after"] = {"event": fields["after"], "delay_ms": fields.pop("delay_ms", 0)}
         if what == "break":
             fields |= {"on": "n1", "event": "append", "match": LEADER, "at_ms": 0}
-        self._faults.append({"what": what, **fields})
+        flags = {name: True for name, value in fields.items() if value == "yes"}
+        self._faults.append({"what": what, **fields, **flags})
 
     def run(self) -> Iterator[str]:
         """Run: the verdict, faults without effect, processes that ended by themselves."""
         whole = msgspec.to_builtins(self.schedule) | {"faults": self._faults}
-        made = schedules.decode(msgspec.json.encode(whole), source="a script")
-        assert isinstance(made, Schedule)
+        made = schedules.parse(msgspec.json.encode(whole), source="a script")
         stop_at: Any = self._stop_at
         self.result = result = simulate(made, seed=self._seed, stop_at=stop_at)
         yield " ".join([str(result.verdict), *result.broken])
         for line in result.faults:
-            if line.action == "missed" or (line.action == "effect" and not line.writes):
-                yield f"fault {line.fault} {line.action}: {line.detail}"
+            if line.action == "missed":
+                yield f"fault {line.fault} missed: {line.detail}"
+            if line.action == "effect" and line.writes:
+                yield f"fault {line.fault} affected writes"
         for end in result.exits:
-            if end.by in ("itself", "stop"):
-                yield f"{end.node} ended by {end.by} with {end.code}" + " unexpected" * (
-                    not end.expected
-                )
+            if end.by == "itself" or (end.by == "stop" and end.t_us < result.info.phases.final_us):
+                how = "" if end.expected else " unexpected"
+                yield f"{end.node} ended by {end.by} with {end.code}{how}"
         allowed = {a.name for a in result.checked.anomalies if a.allowed}
         if allowed:
             yield f"allowed: {' '.join(sorted(allowed))}"
@@ -81,8 +82,7 @@ class StormStage:
         """What the controller decided of the partition in the storm."""
         return unique(
             f"{e['leader'] or 'nobody'} leads {' '.join(e['replicas'])}"
-            + f" adding {' '.join(e['adding'])} removing {' '.join(e['removing'])}"
-            * bool(e["adding"] or e["removing"])
+            + "".join(f" {how} {' '.join(e[how])}" for how in ("adding", "removing") if e[how])
             + " unclean" * e["unclean"]
             + f" min_isr {e['min_isr']}" * (e["min_isr"] != 2)
             for e in self._events("partition")
@@ -96,22 +96,19 @@ class StormStage:
             if e["state"] in ("fenced", "unfenced")
         ]
 
-    def candidates(self) -> str:
-        """How often each replica stood for election."""
-        roles = [e["node"] for e in self._events("role", partition="log-0", role="candidate")]
-        return " ".join(f"{node} x{roles.count(node)}" for node in sorted(set(roles))) or "nobody"
+    def roles(self, role: str) -> str:
+        """How often each replica took a role in the storm."""
+        nodes = [e["node"] for e in self._events("role", partition="log-0", role=role)]
+        return " ".join(f"{node} x{nodes.count(node)}" for node in sorted(set(nodes))) or "nobody"
 
     def processes(self) -> list[str]:
-        """Which processes began in the storm, under which protocol, with which end of the log."""
-        leo = {
-            (e["node"], e["incarnation"]): e["leo"]
-            for e in reversed(self._all("role", partition="log-0"))
-        }
-        return [
-            f"{e['node']}/{e['incarnation']} {e['protocol']} log end "
-            f"{leo.get((e['node'], e['incarnation']), 'unknown')}"
-            for e in self._events("started")
-        ]
+        """Which processes began in the storm, and under which protocol."""
+        return [f"{e['node']}/{e['incarnation']} {e['protocol']}" for e in self._events("started")]
+
+    def log_end(self) -> str:
+        """The log end that the second process of n1 found on its disk."""
+        roles = self._all("role", partition="log-0", node="n1", incarnation=2)
+        return str(roles[0]["leo"])
 
     def copies(self) -> str:
         """The followers that appended something."""
@@ -119,10 +116,12 @@ class StormStage:
         return " ".join(sorted(nodes)) or "nobody"
 
     def damage(self) -> list[str]:
-        """Damage that brokers named, and what they cut for it."""
-        named = [f"{e['node']} at {e['offset']}: {e['what']}" for e in self._all("damaged")]
-        cut = self._all("truncated", reason="damaged")
-        return [*named, *(f"{e['node']} cuts to {e['leo']}" for e in cut)]
+        """Damage that brokers named, and whether they cut their logs there."""
+        cuts = {(e["node"], e["leo"]) for e in self._all("truncated", reason="damaged")}
+        return unique(
+            f"{e['node']}: {e['what']}" + ", cut there" * ((e["node"], e["offset"]) in cuts)
+            for e in self._all("damaged")
+        )
 
     def sends(self) -> str:
         """How the sends ended."""
@@ -149,7 +148,8 @@ class StormStage:
 
     def _all(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         chosen = {"event": event, **fields}.items()
-        return [e for e in self.result.trace if chosen <= {k: e.get(k) for k, _ in chosen}.items()]
+        trace = self.result.trace
+        return [e for e in trace if all(e.get(name) == value for name, value in chosen)]
 
     def _events(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         phases = self.result.info.phases
