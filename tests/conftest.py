@@ -41,10 +41,7 @@ def processor_s() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of the first tier that takes too long, and tell the report of others.
-
-    Processor seconds hardly depend on load, but they are longer on a slower or a shared core.
-    """
+    """Fail a test of the first tier that takes too long, by processor seconds: load is no failure."""
     before = processor_s()
     yield
     took = processor_s() - before
@@ -63,7 +60,7 @@ def of_first_tier(item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the tests of `--durations` by processor seconds too, which load does not change."""
+    """List the tests of `--durations` by processor seconds too."""
     wanted = terminalreporter.config.getoption("durations") or 0
     passed = terminalreporter.getreports("passed")
     taken = sorted(
