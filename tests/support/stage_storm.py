@@ -30,6 +30,7 @@ class StormStage:
         duration_ms: int = 5000,
         bug: str = "",
         sends: int = 0,
+        idempotent: int = 0,
         stop_at: str = "never",
         **cluster: Any,
     ) -> None:
@@ -43,6 +44,9 @@ class StormStage:
             load = Workload(clients=0, consumers=0, operations=told, timeout_ms=2000)
             load = msgspec.structs.replace(load, duration_ms=duration_ms)
             self.schedule = msgspec.structs.replace(self.schedule, workload=load)
+        if idempotent:
+            load = msgspec.structs.replace(self.schedule.workload, idempotent=True)
+            self.schedule = msgspec.structs.replace(self.schedule, workload=load)
         self.result: SimResult
 
     # -- commands
@@ -51,6 +55,9 @@ class StormStage:
         """Add a fault; `after` is the event that it waits for."""
         if "after" in fields:
             fields["after"] = {"event": fields["after"], "delay_ms": fields.pop("delay_ms", 0)}
+        if "kinds" in fields:
+            fields["kinds"] = fields["kinds"].split(",")
+            fields["match"] = {"partition": "log-0"}
         if what == "break":
             fields |= {"on": "n1", "event": "append", "match": LEADER, "at_ms": 0}
         flags = {name: True for name, value in fields.items() if value == "yes"}
@@ -77,6 +84,16 @@ class StormStage:
             yield f"allowed: {' '.join(sorted(allowed))}"
         if not result.info.promise.disks_kept:
             yield "disks may lose what they had synced"
+
+    def violations(self) -> list[str]:
+        """The invariants that were violated, and whether clients could see it."""
+        found = {(v.invariant, v.property, v.visible): v for v in reversed(self.result.violations)}
+        ordered = sorted(found.values(), key=lambda v: v.t_us)
+        return [
+            f"{v.invariant} ({v.property}) {'seen by clients' if v.visible else 'inside'}"
+            + f": {v.witnesses[0].what}" * bool(v.witnesses)
+            for v in ordered
+        ] or ["none"]
 
     def partitions(self) -> list[str]:
         """What the controller decided of the partition in the storm."""

@@ -17,8 +17,8 @@ from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.node import SimNode
 from harness.sim.run import simulate
 from nemesis import ready_made
-from nemesis.faults import Kill, Link, PowerCut, Reassign
-from nemesis.formats.schedule import After, Fault, Schedule
+from nemesis.faults import Kill, Link
+from nemesis.formats.schedule import After, Schedule
 from node.core.protocol import KAFKA
 from tests.support.sim_schedules import plan, storm
 
@@ -51,32 +51,6 @@ def test_a_lost_acknowledged_write_is_seen_when_the_leader_without_it_is_elected
     assert whole.verdict is whole.checked.verdict is Verdict.INVALID
     assert violation.property == "no-lost-acknowledged-write"
     assert (violation.property in whole.broken, whole.only_seen_by) == (True, "")
-
-
-BOTH_DOWN = (Kill(at_ms=1000, on="n2,n3", for_ms=4000),)
-ONE_BACK = (Kill(at_ms=500, on="n3", for_ms=3200), Kill(at_ms=3400, on="n1,n2", for_ms=1000))
-
-
-@pytest.mark.parametrize(
-    ("faults", "bug", "invariant"),
-    [
-        (DEAF_FOLLOWERS, "ack-before-isr", "acknowledged-early"),
-        ((), "ack-before-isr", "acknowledged-early"),
-        ((), "read-beyond-hw", "read-below-hw"),
-        # The leader goes on alone and commits, while both eligible replicas are down: they have no
-        # more than they last had.
-        (BOTH_DOWN, "hw-ignores-min-isr", "candidate-completeness"),
-        (ONE_BACK, "elect-any-replica", "clean-election"),
-    ],
-)
-def test_the_first_violation_is_seen_before_anything_is_lost(
-    faults: tuple[Fault, ...], bug: str, invariant: str
-) -> None:
-    result = simulate(plan(*faults, min_isr=2, bugs=(bug,)), seed=1)
-    assert result.violation is not None
-    assert result.violation.invariant == invariant
-    assert result.violation.t_us < result.info.phases.storm_us + 5_000_000
-    assert simulate(plan(*faults, min_isr=2), seed=1).violation is None
 
 
 def test_a_read_below_the_last_high_watermark_of_a_leader_that_dropped_its_log_is_none() -> None:
@@ -116,24 +90,6 @@ def test_records_committed_and_deleted_in_one_turn_are_not_compared() -> None:
     assert moves("n3", 7, "xx") == ["log-matching"]
 
 
-def test_a_replica_in_the_isr_of_the_record_that_ends_a_move_may_lead() -> None:
-    """n2 leads and is to go; the move ends when n1 is back in sync, and n1 leads at once."""
-    schedule = plan(
-        Kill(at_ms=1000, on="n1", for_ms=3000),
-        Reassign(at_ms=3500, partition="log-0", replicas="n1,n3"),
-        replication_factor=2,
-        min_isr=2,
-        duration_ms=6000,
-    )
-    result = simulate(schedule, seed=1)
-    assert result.violation is None, result.sentence
-    changes = [e for e in result.trace if e["event"] == "partition" and e["partition"] == "log-0"]
-    moved = next(e for e in changes if list(e["replicas"]) == ["n1", "n3"])
-    assert moved["leader"] == "n1"
-    before = changes[changes.index(moved) - 1]
-    assert "n1" not in (*before["isr"], *before["elr"])
-
-
 FEW, MANY = range(3), range(100, 130)
 
 
@@ -154,29 +110,6 @@ def test_storms_on_correct_protocols_break_nothing(protocol: str, seeds: range, 
         if seeds == FEW:
             assert result.checked.verdict in (Verdict.VALID, Verdict.NOT_EXERCISED)
             assert result.stalled == ()
-
-
-ALL = PowerCut(at_ms=2000, on="n1,n2,n3", keep_percent=0, for_ms=200)
-# The leader is back before anybody noticed, leads on, and its followers follow its loss.
-LEADER = PowerCut(at_ms=2000, on="leader:log-0", keep_percent=0, for_ms=50)
-
-
-@pytest.mark.parametrize(
-    ("cut", "protocol", "loses"),
-    [(ALL, "kip-279", True), (LEADER, "kip-279", True), (LEADER, "kafka", False)],
-)
-def test_a_loss_outside_the_promise_is_no_violation(
-    cut: PowerCut, protocol: str, loses: bool
-) -> None:
-    """Unsynced writes may be lost; from KIP-966 on not by the power cut of one broker."""
-    schedule = plan(cut, flush="async", flush_interval_ms=10_000, protocol=protocol)
-    result = simulate(schedule, seed=1)
-    assert (result.violation, result.verdict) == (None, Verdict.VALID)
-    assert result.info.promise.durable_acks is not loses
-    lost = [
-        a.allowed for a in result.checked.anomalies if a.property == "no-lost-acknowledged-write"
-    ]
-    assert (bool(lost), all(lost)) == (loses, True)
 
 
 def test_kip_101_s_first_scenario_breaks_the_old_protocol_and_not_the_new(tmp_path: Path) -> None:

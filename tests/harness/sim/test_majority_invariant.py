@@ -1,4 +1,4 @@
-"""What is wrong inside the cluster, before any client can see it: majorities and producers."""
+"""What is wrong inside a cluster of voters, before any client can see it."""
 
 from __future__ import annotations
 
@@ -6,56 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from harness.formats.run_info import Promise
 from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.majority_invariant import MajorityInvariant
-from harness.sim.producer_invariant import TOO_LITTLE, TOO_MUCH
-from harness.sim.run import SimResult, simulate
-from nemesis.faults import Cut, Kill
-from nemesis.formats.schedule import Fault, Schedule
 from node.core.protocol import QUORUM
-from tests.support.sim_schedules import plan
 
 P = "log-0"
-TAIL_IS_CUT = (
-    Cut(at_ms=1000, on="leader:log-0", to="rest", for_ms=3000),
-    Kill(at_ms=5000, on="n2", for_ms=500),
-)
-
-
-def idempotent(*faults: Fault, bugs: tuple[str, ...] = ()) -> Schedule:
-    schedule = plan(*faults, bugs=bugs, duration_ms=6000)
-    return replace(schedule, workload=replace(schedule.workload, idempotent=True))
-
-
-def inner(result: SimResult) -> dict[str, bool]:
-    return {violation.invariant: violation.visible for violation in result.violations}
-
-
-@pytest.mark.parametrize(
-    ("bug", "said", "shown"),
-    [
-        ("followers-forget-producers", "[] of producer", TOO_LITTLE),
-        ("forget-producers", "[] of producer", TOO_LITTLE),
-        ("keep-truncated-producers", " of producer", TOO_MUCH),
-    ],
-)
-def test_a_replica_that_does_not_know_its_producers(bug: str, said: str, shown: str) -> None:
-    result = simulate(idempotent(*TAIL_IS_CUT, bugs=(bug,)), seed=1)
-    assert inner(result)["producers-as-in-log"] is False
-    violation = next(v for v in result.violations if v.invariant == "producers-as-in-log")
-    assert said in violation.sentence
-    assert violation.witnesses[0].what == shown
-    assert "takes its log of log-0 to have" in violation.sentence
-
-
-def test_replicas_that_know_their_producers() -> None:
-    result = simulate(idempotent(*TAIL_IS_CUT), seed=1)
-    assert result.violations == ()
-    kinds = {event["event"] for event in result.trace}
-    assert "truncated" in kinds
 
 
 class Voters:
