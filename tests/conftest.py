@@ -41,7 +41,7 @@ def processor_s() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of the first tier that takes too long, by processor seconds: load is no failure."""
+    """Fail a test of the first tier that takes too many processor seconds: load is no failure."""
     before = processor_s()
     yield
     took = processor_s() - before
