@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from itertools import takewhile
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +21,7 @@ from node.core import bugs, follower, isr_change, leader, partitions, protocol
 from node.core.api import NodeConfig
 from node.core.context import Context
 from node.core.image import BrokerRecord, PartitionRecord
+from node.core.leader import MAX_PENDING_ACKS
 from node.core.log import Log
 from node.core.messages import (
     AlterPartition,
@@ -29,16 +31,15 @@ from node.core.messages import (
     FetchRequest,
     FetchResponse,
     ProduceRequest,
-    ProduceResponse,
 )
 from node.core.replica import Replica, load
+from node.core.serve import MAX_CONSUMER_WAITS
 from node.formats.timings import Timings
 from node.formats.wire import fetch_body, split_fetch_body
 
 PARTITION = "log-0"
 TEN = "0e1 1e1 2-3e1 4e1 5e2 6e2 7-8e2 9e2"
 BROKERS = ("n1", "n2", "n3", "n4")
-M = TypeVar("M", bound=AnyMessage)
 _TOKEN = re.compile(r"(\d+)(?:-(\d+))?e(\d+)")
 
 
@@ -86,6 +87,20 @@ def bare_log(text: str = "") -> Log:
     log = Log(PARTITION, SimDisk(), durable=True)
     fill(log, text)
     return log
+
+
+CORRUPT: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "empty": lambda batch: b"",
+    "zeros": lambda batch: bytes(40),
+    "text": lambda batch: b"garbage",
+    "short": lambda batch: batch[:-1],
+    "long": lambda batch: batch + b"x",
+    "two": lambda batch: batch + batch,
+    "flipped": lambda batch: batch[:-1] + b"X",
+    "no-records": lambda batch: batches.build(0, b""),
+    "version": lambda batch: batch[:12] + b"\x02" + batch[13:],
+    "count": lambda batch: batch[:24] + b"\x03" + batch[25:],
+}
 
 
 class Bench:
@@ -170,84 +185,6 @@ class Bench:
         """Trace events of one kind so far."""
         return [e for e in self.ctx.effects.trace if e["event"] == name]
 
-    # -- as a leader ----------------------------------------------------------------------------
-
-    def fetch(
-        self,
-        replica: str,
-        offset: int,
-        last_epoch: int,
-        *,
-        epoch: int | None = None,
-        from_process: int | None = None,
-        wait_ms: int = 0,
-    ) -> FetchResponse | None:
-        """A follower fetches, everything below `offset` being in its log."""
-        request = FetchRequest(
-            partition=PARTITION,
-            replica=replica,
-            offset=offset,
-            last_epoch=last_epoch,
-            leader_epoch=self.r.leader_epoch if epoch is None else epoch,
-            max_wait_ms=wait_ms,
-            broker_epoch=broker_epoch(replica) if from_process is None else from_process,
-        )
-        leader.on_fetch(self.ctx, self.r, replica, request)
-        return self.last(FetchResponse)
-
-    def consume(self, offset: int, *, wait_ms: int = 0, corr: int = 0) -> None:
-        """A consumer fetches; the answer is among `sent`."""
-        request = FetchRequest(partition=PARTITION, offset=offset, max_wait_ms=wait_ms, corr=corr)
-        leader.on_fetch(self.ctx, self.r, "c1", request)
-
-    def produce(
-        self,
-        payload: str = "x",
-        *,
-        acks: int = -1,
-        corr: int = 1,
-        timeout_ms: int = 3000,
-        body: bytes | None = None,
-    ) -> ProduceResponse | None:
-        """A client appends one record (or `body` as it is)."""
-        request = ProduceRequest(partition=PARTITION, acks=acks, corr=corr, timeout_ms=timeout_ms)
-        data = batches.build(1, payload.encode()) if body is None else body
-        leader.on_produce(self.ctx, self.r, "c1", request, data)
-        return self.last(ProduceResponse)
-
-    def controller_says(
-        self,
-        error: Error = Error.NONE,
-        *,
-        to: AlterPartition,
-        isr: str = "",
-        at: int,
-        epoch: int | None = None,
-    ) -> None:
-        """The controller answers proposal `to`; `at` is the partition epoch it names."""
-        isr_change.on_response(
-            self.ctx,
-            self.r,
-            AlterPartitionResponse(
-                partition=PARTITION,
-                error=error,
-                request_epoch=to.partition_epoch,
-                isr=tuple(isr.split()),
-                leader=self.ctx.node,
-                partition_epoch=at,
-                leader_epoch=self.r.leader_epoch if epoch is None else epoch,
-            ),
-        )
-
-    def proposals(self) -> list[AlterPartition]:
-        """Proposals sent since last asked; all other mail is dropped."""
-        return [m for _, m, _ in self.sent() if isinstance(m, AlterPartition)]
-
-    def last(self, kind: type[M]) -> M | None:
-        """The last message of a kind that waits to be sent; None if there is none."""
-        found = [m.message for m in self.ctx.effects.messages if isinstance(m.message, kind)]
-        return found[-1] if found else None
-
 
 class ReplicaStage(Bench):
     """A stage of scripts: one replica. The output has all messages, decisions and new states."""
@@ -272,9 +209,27 @@ class ReplicaStage(Bench):
         who = "" if leader == "-" else leader
         self.metadata(who, epoch, isr.replace(",", " "), at=self._at, **more)
 
-    def fetches(self, replica: str, offset: int, last_epoch: int = -1, **more: Any) -> None:
-        """A follower fetches: `fetch` of the bench."""
-        self.fetch(replica, offset, last_epoch, **more)
+    def fetches(
+        self,
+        replica: str,
+        offset: int,
+        last_epoch: int = -1,
+        *,
+        epoch: int | None = None,
+        from_process: int | None = None,
+        wait_ms: int = 0,
+    ) -> None:
+        """A follower fetches, everything below `offset` being in its log."""
+        request = FetchRequest(
+            partition=PARTITION,
+            replica=replica,
+            offset=offset,
+            last_epoch=last_epoch,
+            leader_epoch=self.r.leader_epoch if epoch is None else epoch,
+            max_wait_ms=wait_ms,
+            broker_epoch=broker_epoch(replica) if from_process is None else from_process,
+        )
+        leader.on_fetch(self.ctx, self.r, replica, request)
 
     def consumes(self, *offsets: int, wait_ms: int = 0, most: int = 0) -> None:
         """A consumer fetches from these offsets, each with its own as correlation id."""
@@ -294,25 +249,46 @@ class ReplicaStage(Bench):
         era: int = 0,
         acks: int = -1,
         timeout_ms: int = 3000,
-        body: str = "",
+        corrupt: str = "",
     ) -> None:
         """A client sends a batch for each correlation id; with `seq` an idempotent producer of the
-        epoch `era`, from that sequence on. `body` is sent instead of a batch."""
+        epoch `era`, from that sequence on. The batch is `corrupt` in one way."""
         for corr in corrs:
             produced = None if seq < 0 else batches.Produced(producer, era, seq)
             base = self.r.leo
             text = name_of(base, base + count, self.r.leader_epoch).encode().ljust(count)
             data = batches.build(count, text, produced=produced)
-            self.produce(acks=acks, corr=corr, timeout_ms=timeout_ms, body=body.encode() or data)
+            request = ProduceRequest(
+                partition=PARTITION, acks=acks, corr=corr, timeout_ms=timeout_ms
+            )
+            sent = CORRUPT[corrupt](data) if corrupt else data
+            leader.on_produce(self.ctx, self.r, "c1", request, sent)
             seq += count if seq >= 0 else 0
 
+    def crowd(self, of: str) -> None:
+        """As many clients wait as may: writers for their acknowledgement, consumers for the high
+        watermark. The state after it is not shown."""
+        if of == "writers":
+            self.writes(*range(MAX_PENDING_ACKS))
+        else:
+            self.consumes(*range(MAX_CONSUMER_WAITS), wait_ms=1000)
+        assert self.sent() == []
+        self._state = replica_text(self.r)
+
     def answered(
-        self, error: str = "", to: int = -1, isr: str = "", at: int = 0, **more: Any
+        self, error: str = "", to: int = -1, isr: str = "", at: int = 0, epoch: int | None = None
     ) -> None:
         """The controller answers a proposal; `at` is the partition epoch that it names."""
-        self.controller_says(
-            Error(error), to=self._proposed[to], isr=isr.replace(",", " "), at=at, **more
+        response = AlterPartitionResponse(
+            partition=PARTITION,
+            error=Error(error),
+            request_epoch=self._proposed[to].partition_epoch,
+            isr=tuple(isr.split(",")) if isr else (),
+            leader=self.ctx.node,
+            partition_epoch=at,
+            leader_epoch=self.r.leader_epoch if epoch is None else epoch,
         )
+        isr_change.on_response(self.ctx, self.r, response)
 
     def process(self, name: str, epoch: int = 0, fenced: int = 0) -> None:
         """The metadata says that of a broker."""
@@ -346,9 +322,10 @@ class ReplicaStage(Bench):
         for _ in range(ms // 100):
             for name, offset in followers.items():
                 at = offset if offset >= 0 else self.r.leo + 1 + offset
-                self.fetch(name, at, 1 if at else -1)
+                self.fetches(name, at, 1 if at else -1)
             self.sleep(100)
-            lines |= {f"proposes {_plain(p.isr)}": None for p in self.proposals()}
+            proposed = [m for _, m, _ in self.sent() if isinstance(m, AlterPartition)]
+            lines |= {f"proposes {_plain(p.isr)}": None for p in proposed}
         self._traced = len(self.ctx.effects.trace)
         return list(lines)
 
@@ -364,8 +341,8 @@ class ReplicaStage(Bench):
         """The replica leads epoch 3 with ten records, of which `hw` are committed."""
         self.disk(TEN)
         self.says("n1", 3)
-        self.fetch("n2", 10, 2)
-        self.fetch("n3", hw, 2 if hw > 5 else 1)
+        self.fetches("n2", 10, 2)
+        self.fetches("n3", hw, 2 if hw > 5 else 1)
         self.sent()
 
     def responds(self, source: str, offset: int, last_epoch: int, epoch: int, **more: Any) -> str:
@@ -485,26 +462,20 @@ def high_watermark(body: bytes | None) -> int:
 
 
 class Pair:
-    """Leader n1 in `epoch` and follower n2, each with its log; `lines` has one line a fetch."""
+    """Leader n1 in `epoch` and follower n2, each with its log."""
 
     def __init__(self, leads: str, follows: str, epoch: int) -> None:
         self.leader = Bench("n1", leads)
         self.leader.metadata("n1", epoch, "n1 n3")
         self.follower = Bench("n2", follows)
         self.follower.metadata("n1", epoch, "n1 n3")
-        self.lines: list[str] = []
 
     def round(self) -> bool:
         """The follower's fetch and its response; False when the leader holds the fetch."""
-        request = self.take_fetch()
-        answer = self.ask(request)
+        answer = self.ask(self.take_fetch())
         if answer is None:
             return False
-        before = self.follower.r.leo
-        taken = follower.on_response(self.follower.ctx, self.follower.r, "n1", *answer)
-        assert taken
-        self.lines.append(self._line(request, *answer, before))
-        return True
+        return follower.on_response(self.follower.ctx, self.follower.r, "n1", *answer)
 
     def take_fetch(self) -> FetchRequest:
         ((to, request, _),) = self.follower.sent()
@@ -520,20 +491,8 @@ class Pair:
                 return message, body
         return None
 
-    def talk(self, most_rounds: int = 10) -> str:
+    def talk(self, most_rounds: int = 10) -> None:
         """Until the follower has everything."""
-        for _ in range(most_rounds):
-            if not self.round():
-                assert self.follower.r.leo == self.leader.r.leo
-                return "\n".join(self.lines)
-        raise AssertionError("no end of it:\n" + "\n".join(self.lines))
-
-    def _line(
-        self, request: FetchRequest, response: FetchResponse, body: bytes | None, before: int
-    ) -> str:
-        asked = f"({request.offset}, {request.last_epoch})"
-        if response.diverging is None:
-            return f"{asked} -> {records(body)}"
-        leo = self.follower.r.leo
-        effect = f"cut to {leo}" if leo < before else "nothing to cut"
-        return f"{asked} -> diverging {response.diverging}, {effect}"
+        rounds = sum(1 for _ in takewhile(lambda _: self.round(), range(most_rounds)))
+        assert rounds < most_rounds, "no end of it"
+        assert self.follower.r.leo == self.leader.r.leo
