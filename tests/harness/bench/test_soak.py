@@ -81,14 +81,7 @@ def test_memory_that_grows_from_storm_to_storm_is_named(
 
 
 @pytest.mark.parametrize(("late_mb", "is_flat"), [(12, True), (20, False)])
-def test_memory_of_brokers_within_storms_is_compared(late_mb: int, is_flat: bool) -> None:
-    inside = Inside(rss_middle=50, rss_late=50, disk_middle=10 * MB, disk_late=late_mb * MB)
-    found = grown([msgspec.structs.replace(sample(n), inside=inside) for n in range(10)])
-    assert found["all brokers: disk in a storm"].is_flat is is_flat
-    assert found["all brokers: memory in a storm"].is_flat
-
-
-def test_a_storm_has_a_middle_and_an_end(tmp_path: Path) -> None:
+def test_a_storm_has_a_middle_and_an_end(tmp_path: Path, late_mb: int, is_flat: bool) -> None:
     monitor = PeakMonitor(tmp_path)
     phases = Phases(storm_us=100, heal_us=400)
     assert monitor.inside(phases) == Inside()
@@ -96,6 +89,18 @@ def test_a_storm_has_a_middle_and_an_end(tmp_path: Path) -> None:
     found = monitor.inside(phases)
     assert (found.rss_middle, found.rss_late) == (245, 345)
     assert (found.disk_middle, found.disk_late) == (490, 690)
+
+    inside = Inside(rss_middle=50, rss_late=50, disk_middle=10 * MB, disk_late=late_mb * MB)
+    samples = [
+        msgspec.structs.replace(sample(n), inside=inside, deletions=n, deleted_records=7)
+        for n in range(4, 14)
+    ]
+    uses = grown(samples)
+    assert uses["all brokers: disk in a storm"].is_flat is is_flat
+    assert uses["all brokers: memory in a storm"].is_flat
+    told = soak.table(soak.summed_up(SoakSettings(store=Path()), samples))
+    assert "log heads deleted in a storm: 4 at least, 8 in the middle; 70 records in all" in told
+    assert "deleted" not in soak.table(soak.summed_up(SoakSettings(store=Path()), [sample(1)]))
 
 
 def test_operations_and_deletions_are_counted(tmp_path: Path) -> None:
@@ -110,13 +115,6 @@ def test_operations_and_deletions_are_counted(tmp_path: Path) -> None:
     )
     (traces / "n2.jsonl").write_text('{"event":"deleted","from_start":5,"start":0}\n')
     assert soak.deletions_in(traces) == (2, 5)
-
-
-def test_the_table_tells_deletions() -> None:
-    samples = [msgspec.structs.replace(sample(n), deletions=n, deleted_records=7) for n in (4, 9)]
-    told = soak.table(soak.summed_up(SoakSettings(store=Path()), samples))
-    assert "log heads deleted in a storm: 4 at least, 6 in the middle; 14 records in all" in told
-    assert "deleted" not in soak.table(soak.summed_up(SoakSettings(store=Path()), [sample(1)]))
 
 
 @pytest.mark.parametrize("fails", [1, soak.MOST_UNSTARTED])

@@ -34,17 +34,13 @@ def test_a_signal_that_no_process_sends_itself_came_from_outside(
 
 
 def test_the_gravest_problem_comes_first_and_says_it_by_itself() -> None:
-    ended = node_ended("n2", -9)
     others = [Problem(kind=kind, sentence="s") for kind in reversed(KINDS)]
     assert [problem.kind for problem in sorted(others, key=rank)] == list(KINDS)
-    assert ended.in_a_verdict == (
+    assert node_ended("n2", -9).in_a_verdict == (
         "n2 was ended from outside (SIGKILL), which neither the schedule nor the harness did."
     )
     hub = Problem(kind="hub-ended", sentence="the hub ended")
     assert hub.in_a_verdict == "The harness had trouble: the hub ended"
-    assert hub.impairs
-    assert hub.breaks
-    late = Problem(kind="too-busy", sentence="s")
-    assert late.impairs
-    assert not late.breaks
-    assert not Problem(kind="log-not-read", sentence="s").impairs
+    late, unread = (Problem(kind=kind, sentence="s") for kind in ("too-busy", "log-not-read"))
+    assert [(p.impairs, p.breaks) for p in (hub, late)] == [(True, True), (True, False)]
+    assert not unread.impairs

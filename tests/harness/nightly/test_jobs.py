@@ -113,36 +113,35 @@ def test_jobs_whose_process_fails_or_takes_too_long_are_lost(tmp_path: Path) -> 
 
 
 def test_a_fault_is_counted_by_the_roles_and_the_isr_at_its_moment() -> None:
+    log = {"partition": "log-0"}
+
     def role(t_us: int, node: str, name: str, epoch: int) -> dict[str, object]:
-        head = {"t_us": t_us, "node": node, "event": "role", "partition": "log-0"}
-        return {**head, "role": name, "leader_epoch": epoch, "leo": 0, "hw": 0}
+        head = {"t_us": t_us, "node": node, "event": "role", "role": name, "leader_epoch": epoch}
+        return {**head, **log, "leo": 0, "hw": 0}
 
     def partition(t_us: int, leader: str, epoch: int, isr: list[str]) -> dict[str, object]:
-        head = {"t_us": t_us, "node": "v1", "event": "partition", "partition": "log-0"}
-        head |= {"leader": leader, "leader_epoch": epoch, "partition_epoch": epoch}
-        return {**head, "isr": isr, "elr": [], "replicas": ["n1", "n2", "n3"]}
-
-    def fault(t_us: int, what: str, *nodes: str, action: Action = "inject") -> FaultLine:
-        return FaultLine(t_us=t_us, fault=0, what=what, action=action, nodes=nodes)
+        head = {"t_us": t_us, "node": "v1", "event": "partition", "leader": leader, "isr": isr}
+        epochs = {"leader_epoch": epoch, "partition_epoch": epoch}
+        return {**head, **log, **epochs, "elr": [], "replicas": ["n1", "n2", "n3"]}
 
     trace = [
         {"t_us": 1, "node": "v1", "event": "controller", "state": "active", "term": 1},
         partition(2, "n1", 1, ["n1", "n2", "n3"]),
         role(3, "n1", "leader", 1),
-        role(3, "n2", "follower", 1),
-        role(3, "n3", "follower", 1),
+        *(role(3, node, "follower", 1) for node in ("n2", "n3")),
         partition(30, "n1", 2, ["n1", "n2"]),
         partition(60, "n2", 3, ["n2"]),
         role(61, "n2", "leader", 3),
     ]
-    faults = [
-        fault(10, "pause", "n3"),
-        fault(20, "pause", "n3", action="heal"),
-        fault(40, "cut", "n1", "n3"),
-        fault(50, "kill", "n1"),
-        fault(55, "delay", "v1"),
-        fault(70, "reassign"),
+    told: list[tuple[int, str, Action, tuple[str, ...]]] = [
+        (10, "pause", "inject", ("n3",)),
+        (20, "pause", "heal", ("n3",)),
+        (40, "cut", "inject", ("n1", "n3")),
+        (50, "kill", "inject", ("n1",)),
+        (55, "delay", "inject", ("v1",)),
+        (70, "reassign", "inject", ()),
     ]
+    faults = [FaultLine(t_us=t, fault=0, what=w, action=a, nodes=n) for t, w, a, n in told]
     assert fault_coverage(trace, faults) == {
         "pause/follower/in-sync": 1,
         "cut/leader/isr-short": 1,

@@ -21,24 +21,23 @@ from node.core import protocol as protocols
 
 
 @pytest.mark.parametrize(
-    ("given", "nearest"),
+    ("given", "clean", "nearest"),
     [
-        ("high-watermark", "kip-279"),
-        ("kip-101", "kip-279"),
-        ("quorum-naive", "quorum"),
-        ("liftbridge", "kip-279"),
-        ("kafka", "kafka"),
-        ("quorum", "quorum"),
+        ("high-watermark", True, "kip-279"),
+        ("kip-101", True, "kip-279"),
+        ("quorum-naive", True, "quorum"),
+        ("liftbridge", True, "kip-279"),
+        ("kafka", True, "kafka"),
+        ("quorum", True, "quorum"),
+        # A schedule with lying disks gets a protocol that promises to live with them.
+        ("high-watermark", False, "kafka"),
     ],
 )
-def test_the_nearest_correct_protocol_shares_most_choices(given: str, nearest: str) -> None:
-    found = nearest_correct(given)
-    assert found.name == nearest
+def test_the_nearest_correct_protocol_shares_most_choices(
+    given: str, clean: bool, nearest: str
+) -> None:
+    assert nearest_correct(given, clean=clean).name == nearest
     assert all(expected == "holds" for _, expected in protocols.REGISTRY[nearest].expected)
-
-
-def test_a_schedule_with_lying_disks_gets_a_protocol_that_promises_to_live_with_them() -> None:
-    assert nearest_correct("high-watermark", clean=False).name == "kafka"
 
 
 @pytest.fixture(scope="module")
@@ -144,15 +143,14 @@ class TestFinding:
         finding, run = tmp_path / "finding-1", tmp_path / "run"
         for folder in (finding, run):
             folder.mkdir()
+        # A schedule of another origin brings nothing.
+        page_builder.bring_finding(tmp_path / "kip-101-scenario-1", run, pytest.fail)
+        page_builder.bring_finding(None, run, pytest.fail)
+        assert list(run.iterdir()) == []
         (finding / "explain.json").write_text(json.dumps({"bucket": "b"}))
         (finding / "drawn.json").write_text("{}")
         page_builder.bring_finding(finding, run, pytest.fail)
         assert sorted(f.name for f in (run / "finding").iterdir()) == ["drawn.json", "explain.json"]
-
-    def test_a_schedule_of_another_origin_brings_nothing(self, tmp_path: Path) -> None:
-        page_builder.bring_finding(tmp_path / "kip-101-scenario-1", tmp_path, pytest.fail)
-        page_builder.bring_finding(None, tmp_path, pytest.fail)
-        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_page_that_fails_to_build_costs_a_sentence(

@@ -16,6 +16,10 @@ def test_messages_with_a_batch_and_without_are_counted(monkeypatch: pytest.Monke
     large, small = curve.cost_of_messages(5000)
     assert (large.body_bytes, small.body_bytes) == (5000, 0)
     assert large.plain_us > 0 < small.plain_us
+    # A batch is sent once and fetched by each follower.
+    large = curve.KeyCost(body_bytes=100, plain_us=40, added_us=20, from_us=18, to_us=22)
+    small = curve.KeyCost(body_bytes=0, plain_us=20, added_us=5, from_us=4, to_us=6)
+    assert curve.of_a_batch(large, small, 3) == 75
 
 
 def test_only_one_of_the_two_pairs_has_keys() -> None:
@@ -27,9 +31,3 @@ def test_only_one_of_the_two_pairs_has_keys() -> None:
                 assert mechanism == (zmq.CURVE if keys else zmq.NULL)
             finally:
                 pair.close()
-
-
-def test_a_batch_is_sent_once_and_fetched_by_each_follower() -> None:
-    large = curve.KeyCost(body_bytes=100, plain_us=40, added_us=20, from_us=18, to_us=22)
-    small = curve.KeyCost(body_bytes=0, plain_us=20, added_us=5, from_us=4, to_us=6)
-    assert curve.of_a_batch(large, small, 3) == 75
