@@ -254,31 +254,6 @@ def test_a_lie_costs_all_that_was_written_since(tmp_path: Path) -> None:
     assert (done.before, done.after) == (14, 5)
 
 
-def test_names_wait_for_a_sync_of_any_file(tmp_path: Path) -> None:
-    volume = disk(tmp_path)
-    for path in ("a", "b", "folder/c"):
-        volume.create(*at(volume, path), 0o644)
-    volume.sync(inode(volume, "b"))
-    volume.create(*at(volume, "d"), 0o644)
-    volume.cut(0)
-    assert set(contents(tmp_path / "files")) == {"a", "b", "folder/c"}
-
-
-def test_a_replaced_file_is_back_with_all_that_it_had(tmp_path: Path) -> None:
-    volume = disk(tmp_path)
-    top = volume.inodes[1]
-    volume.create(top, "conf", 0o644)
-    volume.write(inode(volume, "conf"), b"old", 0)
-    volume.sync(inode(volume, "conf"))
-    volume.create(top, "new", 0o644)
-    volume.write(inode(volume, "new"), b"new", 0)
-    volume.rename(top, "new", top, "conf", replace=True)
-    volume.remove(top, "conf")
-    assert contents(tmp_path / "files") == {}
-    volume.cut(0)
-    assert contents(tmp_path / "files") == {"conf": b"old"}
-
-
 def test_what_is_there_already_is_refused_like_the_kernel_does(tmp_path: Path) -> None:
     volume = disk(tmp_path)
     top = volume.inodes[1]

@@ -19,7 +19,12 @@ BACK_WITHIN_ITS_SESSION = PowerCut(on="leader:log-0", at_ms=1000, for_ms=100, ke
 
 @pytest.mark.parametrize(
     ("protocol", "flush", "diverges"),
-    [("kip-279", "async", True), ("kip-279", "sync", False), ("kafka", "async", False)],
+    [
+        ("kip-279", "async", True),
+        ("liftbridge", "async", True),
+        ("kip-279", "sync", False),
+        ("kafka", "async", False),
+    ],
 )
 def test_a_leader_that_lost_its_tail_leads_on_in_its_epoch(
     protocol: str, flush: str, diverges: bool

@@ -107,33 +107,6 @@ def test_the_broker_that_leads_least_is_chosen() -> None:
     assert world.leader(LOG) == min(candidates, key=load.__getitem__)
 
 
-def test_a_leader_that_lost_its_tail_writes_two_records_of_one_offset_and_epoch() -> None:
-    """Documented, and why the row of `liftbridge` is violable: nothing tells a process that lost
-    records in a power cut from one that lost none."""
-    world = World(0, protocol="liftbridge", check_invariants=False, flush_interval_ms=100_000)
-    world.run_for(500)
-    world.create_topic()
-    world.run_for(500)
-    leader = world.leader(LOG) or ""
-    other = next(name for name in world.broker_names if name != leader)
-    world.produce(leader, LOG, 1, b"x1")
-    world.run_for(400)
-    world.disks[leader].flush()
-    world.produce(leader, LOG, 2, b"x2")
-    world.run_for(400)
-    assert not world.answers()[2].error
-    world.power_cut(leader)
-    world.start(leader)
-    world.run_for(20)
-    world.produce(leader, LOG, 3, b"x3")
-    world.produce(leader, LOG, 4, b"x4")
-    world.run_for(600)
-    assert world.payloads(leader, LOG) == [b"x1", b"x3", b"x4"]
-    assert world.payloads(other, LOG)[:2] == [b"x1", b"x2"]
-    epochs = {world.nodes[n].replicas[LOG].log.epoch_at(1) for n in (leader, other)}
-    assert len(epochs) == 1, "offset and epoch are equal: no protocol can see it"
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_storms_break_nothing_with_truncate_on_fetch(
     seed: int, monkeypatch: pytest.MonkeyPatch

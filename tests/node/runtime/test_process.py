@@ -196,25 +196,22 @@ def test_a_full_disk_ends_the_process_with_its_reason(tmp_path: Path, partition:
         assert len(node.trace("append")) <= stored(node, partition)
 
 
-def test_a_taken_port_is_one_sentence(node: Node, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "code", "sentence"),
+    [
+        ("bind", 73, "cannot listen on {}: Address already in use (addr='{}')"),
+        ("data_dir", 74, "the store in {} is open in another process"),
+    ],
+)
+def test_a_place_that_is_taken_is_one_sentence(
+    node: Node, tmp_path: Path, what: str, code: int, sentence: str
+) -> None:
     (tmp_path / "second").mkdir()
-    with Node(tmp_path / "second", FakeCore, bind=node.config.bind) as second:
+    taken = getattr(node.config, what)
+    with Node(tmp_path / "second", FakeCore, **{what: taken}) as second:
         second.start()
-        assert second.ended() == 73
-        assert second.output() == (
-            f"n1/1: cannot listen on {node.config.bind}: Address already in use"
-            f" (addr='{node.config.bind}')\n"
-        )
-
-
-def test_a_data_folder_in_use_is_one_sentence(node: Node, tmp_path: Path) -> None:
-    (tmp_path / "second").mkdir()
-    with Node(tmp_path / "second", FakeCore, data_dir=node.config.data_dir) as second:
-        second.start()
-        assert second.ended() == 74
-        assert second.output() == (
-            f"n1/1: the store in {node.config.data_dir} is open in another process\n"
-        )
+        assert second.ended() == code
+        assert second.output() == f"n1/1: {sentence.format(taken, taken)}\n"
 
 
 def test_a_core_that_does_not_hand_over_is_stopped_flushed(tmp_path: Path) -> None:
