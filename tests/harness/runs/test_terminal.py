@@ -93,18 +93,3 @@ def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         main.main(["run", "--schedule", str(schedule)])
     assert ended.value.code == 64
     assert len(capsys.readouterr().err) < 2100
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b'{"a":"\xff"}', b'{"floodmark_schedule":1,"name":"\xff"}', b"[" * 100_000, b"\xff", b""],
-)
-def test_a_schedule_that_is_none_is_one_sentence(
-    text: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    schedule = tmp_path / "s.json"
-    schedule.write_bytes(text)
-    with pytest.raises(SystemExit) as ended:
-        main.main(["run", "--schedule", str(schedule)])
-    assert ended.value.code == 64
-    assert capsys.readouterr().err.startswith(f"floodmark: {schedule}: not JSON: ")

@@ -125,6 +125,29 @@ def test_real_replays_of_known_bugs_go_on_where_they_stopped(
     assert RealReplays(tmp_path, target, 0, known_bugs.drawn_schedule(target, 0, 1)).done.of == 0
 
 
+def test_an_entry_with_a_real_schedule_comes_before_one_without() -> None:
+    (target,) = [e for e in known_bugs.search_targets() if e.code == "M19"]
+    small, larger = (
+        known_bugs.Entry(
+            target=target,
+            seed=seed,
+            found=True,
+            schedules=1,
+            seconds=1.0,
+            faults=faults,
+            schedule=known_bugs.drawn_schedule(target, 0, seed),
+            bucket=f"of {faults}",
+        )
+        for seed, faults in ((0, 3), (1, 2))
+    )
+    missing = known_bugs_table.ReplayCount(code="M19", seed=1, failed=0, of=0)
+    replayed = known_bugs_table.ReplayCount(code="M19", seed=0, failed=2, of=3, failing_worlds=20)
+    (row,) = known_bugs_table.rows([target], [small, larger], [missing, replayed])
+    assert (row.faults, row.bucket, row.real) == (2, "of 2", "2 of 3")
+    (row,) = known_bugs_table.rows([target], [small, larger], [missing])
+    assert row.real == "no form"
+
+
 def found(request: BugSearchRequest) -> bool:
     """Whether a search found all that it was asked for."""
     return find_bugs(request, Progress(quiet=True)).is_complete(request.only)
