@@ -6,7 +6,8 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.test_project import Import, imports_of, listed, python_files
+from tests.support.sources import python_files
+from tests.test_project import Import, imports_of, listed
 
 # A room may import itself and these.
 MAY_IMPORT = {

@@ -2,7 +2,6 @@
 
     python -m tests.lab engines     how soon blind search finds the known bugs
     python -m tests.lab judges      our checks beside the outside judge, on drawn schedules
-    python -m tests.lab occurrences which situations drawn schedules come into
     python -m tests.lab disk-kills  what a killed harness leaves of disks in user space
     python -m tests.lab damage      verdicts on damaged copies of runs
 
@@ -20,7 +19,7 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("engines", "judges", "occurrences", "disk-kills", "damage")
+EXPERIMENTS: Final = ("engines", "judges", "disk-kills", "damage")
 
 
 def main(words: list[str]) -> int:

@@ -27,9 +27,3 @@ def test_a_killed_harness_leaves_no_disk_behind() -> None:
 def test_both_judges_agree_on_drawn_schedules() -> None:
     assert main(["judges", "--schedules", "200"]) == 0
     assert main(["judges", "--schedules", "60", "--bug", "M2"]) == 0
-
-
-def test_drawn_schedules_come_into_most_situations(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["occurrences", "--schedules", "300", "--runs", "100"]) == 0
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert len(rows) > 20

@@ -46,9 +46,6 @@ def whole(*partitions: str) -> Story:
     return s
 
 
-# -- logs
-
-
 def test_a_log_that_nobody_lists_as_missing(tmp_path: Path) -> None:
     s = whole()
     s.run["brokers"] = []
@@ -56,12 +53,6 @@ def test_a_log_that_nobody_lists_as_missing(tmp_path: Path) -> None:
     (folder / "logs" / "n2.jsonl").unlink()
     result = check_run(folder)
     assert of(result, AGREEMENT)[1].startswith("the log of log-0 on n2 is missing")
-
-
-# -- records
-
-
-# -- records that must be shown to be there at the end
 
 
 EDN = """\
@@ -95,12 +86,6 @@ def test_a_final_poll_of_jepsen_gets_nothing_below_what_was_read(
     assert unknown(result) == {LOST_WRITES}, "it may have waited in vain"
 
 
-# -- duplicates that nobody read
-
-
-# -- nothing to judge
-
-
 def test_a_bare_history_examines_no_replica(tmp_path: Path) -> None:
     file = tmp_path / "history.edn"
     file.write_text(EDN)
@@ -114,9 +99,3 @@ def test_the_document_names_every_need() -> None:
     text = (ROOT / "docs" / "checks.md").read_text().partition("## What each property needs")[2]
     named = {line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")}
     assert {need.value for need in Need} <= named
-
-
-# -- a history that lacks lines
-
-
-# -- logs without prefix hashes

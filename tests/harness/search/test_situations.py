@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from unittest import mock
 
 import pytest
 
@@ -14,12 +15,17 @@ from harness.search import generator
 from harness.search.attempt import visibly_broken
 from harness.search.choice_source import RandomChoices
 from harness.search.situations import PERCENT, SITUATIONS, Situation, draw_situation
-from harness.sim.run import SimResult, simulate
+from harness.sim import compiled
+from harness.sim.run import SimResult, SimRun, no_collections, simulate
 from nemesis.faults import Kill, Link, PowerCut, Reassign
 from nemesis.formats.schedule import Schedule, check
+from node.core.api import Deliver, Effects, Event
+from node.core.broker import Broker
+from node.core.messages import RegisterBroker, RegisterBrokerResponse
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
-from tests.lab.occurrences import happened, run_of
+
+compiled.leave()
 
 
 def _drawn(
@@ -76,14 +82,36 @@ def dies_again(run: Run) -> bool:
     """A process that lost data dies before it is registered."""
     schedule, _ = run
     assert (schedule.cluster.flush, schedule.cluster.min_isr >= 2) == ("async", True)
-    return "it dies before it is registered" in set(happened(*run))
+    unclean: dict[str, bool] = {}
+    for event in run[1].trace:
+        if event["event"] == "started":
+            if unclean.get(event["node"]):
+                return True
+            unclean[event["node"]] = not event["clean"]
+        elif event["event"] == "registered":
+            unclean[event["node"]] = False
+    return False
 
 
 def outlives(run: Run) -> bool:
     """A registration outlives the process that it was for."""
     schedule, _ = run
     assert any(isinstance(fault, PowerCut) for fault in schedule.faults)
-    return bool(run_of(schedule)[1]["a registration of a dead process arrives"])
+    again, step, late = SimRun(schedule, schedule.workload.seed, stop_at="visible"), Broker.step, 0
+
+    def counted(node: Broker, now_us: int, event: Event) -> Effects:
+        nonlocal late
+        if isinstance(event, Deliver) and event.source in again.cluster.nodes:
+            message, sender = event.message, again.cluster.nodes[event.source]
+            if isinstance(message, RegisterBroker):
+                late += message.incarnation < sender.incarnation
+            elif isinstance(message, RegisterBrokerResponse):
+                late += message.incarnation < node.ctx.config.incarnation
+        return step(node, now_us, event)
+
+    with no_collections(), mock.patch.object(Broker, "step", counted):
+        again.execute()
+    return late > 0
 
 
 def comes_back(run: Run) -> bool:

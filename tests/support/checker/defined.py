@@ -9,8 +9,8 @@ import msgspec
 from checker.formats.anomalies import FROM_ABSENCE, KINDS, Knows
 from harness.formats.history import Op
 from harness.formats.run_info import Promise
-from tests.support.checker.definitions import Definitions, Logs
-from tests.support.checker.done import joined
+from tests.support.checker.definitions import Definitions
+from tests.support.checker.done import Logs, joined
 from tests.support.checker.evidence_definitions import (
     finished,
     missing,

@@ -1,4 +1,4 @@
-"""Operations as the slow definitions see them: invocation and completion in one."""
+"""Operations and dumped logs as the slow definitions see them."""
 
 from __future__ import annotations
 
@@ -82,3 +82,30 @@ def joined(history: Iterable[Op]) -> list[Done]:
             )
         )
     return sorted(made, key=lambda op: op.number)
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What replicas' dumped logs hold: (offset, value) of every record, of those below the HW of
+    their replica, the values that each replica has; are all replicas there, with all records?"""
+
+    records: frozenset[Place] = frozenset()
+    committed_of: tuple[frozenset[Place], ...] = ()
+    of_replicas: tuple[frozenset[int], ...] = ()
+    finished: bool = False
+    listed: bool = True
+    deleted_below: int = 0
+    """Where the promise has retention: the highest offset that any of them ever began at."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether what none of them has is gone."""
+        return self.finished and self.listed
+
+    @property
+    def committed(self) -> frozenset[Place]:
+        """What some replica has below its HW."""
+        return frozenset[Place]().union(*self.committed_of)
+
+
+NO_LOGS = Logs()

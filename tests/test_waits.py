@@ -1,0 +1,127 @@
+"""What may wait, and for how long: read from the sources."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.sources import PACKAGES, parsed, python_files
+
+
+def test_no_test_sleeps() -> None:
+    """A test waits for an event, with a deadline."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in python_files("tests", having=".sleep")
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "sleep"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("time", "asyncio")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_waits_take_any_descriptor() -> None:
+    """`select.select` refuses descriptors above 1,023, which a long run reaches."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in python_files(*PACKAGES, "tests", having="select")
+        for node in ast.walk(parsed(file))
+        if (isinstance(node, ast.Attribute) and node.attr == "select")
+        or (isinstance(node, ast.ImportFrom) and node.module == "select")
+        if ast.unparse(node) in ("select.select", "from select import select")
+    ]
+    assert not found, "\n".join(found)
+
+
+# Calls without an argument that return only when something has happened.
+ENDLESS_WAITS = {"wait", "join", "get", "acquire", "result", "communicate", "accept"}
+RECEIVES = {"recv", "recv_bytes", "recv_multipart"}
+LIMITED = {"poll", "wait_for", "settimeout"}
+# Functions that may wait for ever, and why.
+MAY_WAIT = {
+    ("checker/engine/workers.py", "map"): "`_ready` has seen what it takes",
+    ("checker/engine/workers.py", "_main"): "a worker lives until its parent closes the pipe",
+    ("harness/bench/machine_limits.py", "_loopback_us"): "the client is connected",
+    ("harness/systems/external/calls.py", "call"): "the task is done",
+    ("harness/systems/external/several.py", "main"): "it lives as long as what it started",
+    ("harness/systems/external/system.py", "_version"): "the future is done",
+    ("nemesis/disk/process.py", "_obey"): "a disk lives until the harness closes the pipe",
+    ("nemesis/disk/server.py", "obey"): "a lock that is held for one request",
+    ("node/runtime/template.py", "_fork_twice"): "the child of a fork, which ends at once",
+    ("nemesis/links/tcp_proxy.py", "run"): "a proxy lives until the harness closes the pipe",
+    ("nemesis/links/tcp_proxy.py", "_changed"): "the caller limits it",
+    ("nemesis/links/tcp_proxy.py", "_obey"): "the event loop has seen that there is something",
+}
+
+
+def endless_waits(function: ast.AST) -> Iterator[ast.Call]:
+    """The calls in a function that may wait without a deadline. What it polls first, it may
+    receive."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    named = [(node, node.func.attr) for node in calls if isinstance(node.func, ast.Attribute)]
+    within = {inner for node, name in named if name in LIMITED for inner in ast.walk(node)}
+    polls = any(name in LIMITED for _, name in named)
+    for node, name in named:
+        if ast.unparse(node.func) == "os.waitpid":
+            if ast.unparse(node.args[1]) == "0":
+                yield node
+        elif name in RECEIVES and not (node.args or node.keywords):
+            if not polls:
+                yield node
+        elif name in ENDLESS_WAITS and not (node.args or node.keywords) and node not in within:
+            yield node
+
+
+def test_every_wait_has_a_deadline() -> None:
+    """Whatever hangs, the harness does not."""
+    found = {
+        (str(file.relative_to(ROOT)), function.name): node.lineno
+        for file in python_files(*PACKAGES)
+        for function in ast.walk(parsed(file))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in endless_waits(function)
+    }
+    assert {place: line for place, line in found.items() if place not in MAY_WAIT} == {}
+    assert MAY_WAIT.keys() <= found.keys(), "exceptions that nobody needs"
+
+
+@pytest.mark.parametrize(
+    ("body", "waits"),
+    [
+        ("child.join()", True),
+        ("child.join(REAP_S)", False),
+        ("','.join(names)", False),
+        ("process.wait(timeout=3)", False),
+        ("process.wait()", True),
+        ("pipe.recv()", True),
+        ("pipe.poll(3) and pipe.recv()", False),
+        ("os.waitpid(pid, 0)", True),
+        ("os.waitpid(pid, os.WNOHANG)", False),
+        ("asyncio.wait_for(event.wait(), 3)", False),
+        ("names.get(key)", False),
+        ("updates.get()", True),
+    ],
+)
+def test_waits_are_understood(body: str, waits: bool) -> None:
+    assert bool([*endless_waits(ast.parse(f"def f():\n    {body}"))]) == waits
+
+
+def test_a_test_raises_signals_in_its_own_thread() -> None:
+    """`signal.raise_signal` has been handled when it returns. A signal to the process goes to any
+    thread of it, and is handled at some later moment."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in python_files("tests", having="os.kill(")
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "kill"
+        and ast.unparse(node).startswith("os.kill(os.getpid(),")
+    ]
+    assert not found, "\n".join(found)
