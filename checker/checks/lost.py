@@ -219,8 +219,11 @@ class _Passed:
         that there is nothing more, or nothing; -1 if that never happened. Of a record that may be
         `anywhere`, one that had read everything from 0 on."""
         rows = self.rows
-        # Any other poll without records may have waited in vain.
-        nothing_more = (rows.empty & rows.final) | ((rows.ended >= 0) & (rows.end >= rows.ended))
+        # Any other poll without records may have waited in vain; so has one that reads contradict.
+        reached = np.where(rows.low > 0, self.known.final_end, _highest_read(self.known) + 1)
+        nothing_more = (rows.empty & rows.final & (rows.low >= reached)) | (
+            (rows.ended >= 0) & (rows.end >= rows.ended)
+        )
         rows = rows.take((rows.low >= 0) & nothing_more)
         if not len(rows):
             return np.full(len(offsets), -1)

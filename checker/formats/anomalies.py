@@ -77,6 +77,8 @@ class AnomalyKind(NamedTuple):
 
 _TIMED: Final = (Knows.TIMES, Knows.VALUES)
 _IN_TURN: Final = (Knows.PROCESSES,)
+_VALUES: Final = (Knows.VALUES,)
+_SENT_IN_TURN: Final = (Knows.PROCESSES, Knows.VALUES)
 _PLACED: Final = (Knows.PROCESSES, Knows.POSITIONS, Knows.LOG_START)
 
 CATALOGUE: Final = (
@@ -105,12 +107,12 @@ CATALOGUE: Final = (
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
     AnomalyKind("read-beyond-hw", READS, Needs.NOTHING),
     AnomalyKind("stale-read", READS, Needs.NOTHING, knows=(Knows.TIMES, Knows.END)),
-    AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a", knows=(Knows.VALUES,)),
-    AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING, knows=(Knows.VALUES,)),
+    AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a", knows=_VALUES),
+    AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING, knows=_VALUES),
     AnomalyKind("phantom", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("misrouted", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("unreadable-record", OFFSETS, Needs.NOTHING),
-    AnomalyKind("duplicate", OFFSETS, Needs.APPENDED_ONCE, "duplicate", knows=(Knows.VALUES,)),
+    AnomalyKind("duplicate", OFFSETS, Needs.APPENDED_ONCE, "duplicate", knows=_VALUES),
     AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING, "int-nonmonotonic-poll"),
     AnomalyKind(
         "int-poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "int-poll-skip", knows=(Knows.LOG_START,)
@@ -127,29 +129,17 @@ CATALOGUE: Final = (
         "poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "poll-skip", from_absence=True, knows=_PLACED
     ),
     AnomalyKind("future-read", OFFSETS, Needs.NOTHING, "G1c-realtime", knows=_TIMED),
-    AnomalyKind(
-        "precommitted-read", OFFSETS, Needs.NOTHING, "precommitted-read", knows=(Knows.VALUES,)
-    ),
-    AnomalyKind("g1c", OFFSETS, Needs.NOTHING, "G1c", knows=(Knows.VALUES,)),
-    AnomalyKind(
-        "g1c-process", OFFSETS, Needs.NOTHING, "G1c-process", knows=(*_IN_TURN, Knows.VALUES)
-    ),
+    AnomalyKind("precommitted-read", OFFSETS, Needs.NOTHING, "precommitted-read", knows=_VALUES),
+    AnomalyKind("g1c", OFFSETS, Needs.NOTHING, "G1c", knows=_VALUES),
+    AnomalyKind("g1c-process", OFFSETS, Needs.NOTHING, "G1c-process", knows=_SENT_IN_TURN),
     AnomalyKind("g1c-realtime", OFFSETS, Needs.NOTHING, "G1c-realtime", knows=_TIMED),
     AnomalyKind("offset-hole", OFFSETS, Needs.CONTIGUOUS, knows=(Knows.POSITIONS, Knows.LOG_START)),
     AnomalyKind("realtime-order", OFFSETS, Needs.DURABLE_ACKS, "G0-realtime", knows=_TIMED),
     AnomalyKind(
-        "nonmonotonic-send",
-        OFFSETS,
-        Needs.DURABLE_ACKS,
-        "nonmonotonic-send",
-        knows=(*_IN_TURN, Knows.VALUES),
+        "nonmonotonic-send", OFFSETS, Needs.DURABLE_ACKS, "nonmonotonic-send", knows=_SENT_IN_TURN
     ),
     AnomalyKind(
-        "int-nonmonotonic-send",
-        OFFSETS,
-        Needs.NOTHING,
-        "int-nonmonotonic-send",
-        knows=(Knows.VALUES,),
+        "int-nonmonotonic-send", OFFSETS, Needs.NOTHING, "int-nonmonotonic-send", knows=_VALUES
     ),
     AnomalyKind(
         "unseen",
@@ -195,13 +185,9 @@ CATALOGUE: Final = (
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("hw-regression", READS, Needs.INFORMATION, knows=_IN_TURN),
-    AnomalyKind(
-        "int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip", knows=(Knows.VALUES,)
-    ),
-    AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0", knows=(Knows.VALUES,)),
-    AnomalyKind(
-        "g0-process", OFFSETS, Needs.INFORMATION, "G0-process", knows=(*_IN_TURN, Knows.VALUES)
-    ),
+    AnomalyKind("int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip", knows=_VALUES),
+    AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0", knows=_VALUES),
+    AnomalyKind("g0-process", OFFSETS, Needs.INFORMATION, "G0-process", knows=_SENT_IN_TURN),
     AnomalyKind("g0-realtime", OFFSETS, Needs.INFORMATION, "G0-realtime", knows=_TIMED),
 )
 

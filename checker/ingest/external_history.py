@@ -166,7 +166,7 @@ def ops_of(
             sentence = f"{file.name} line {number} is not an operation: {error}."
             problems.add(f"{file.name}: operation", sentence)
             translator.lines_lost = True
-            continue
+            op = error.op
         if op is not None:
             yield op
 

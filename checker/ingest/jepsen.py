@@ -27,7 +27,10 @@ MOST_SHOWN: Final = 60
 
 
 class NotAnOperation(ValueError):
-    """A form that cannot be understood as an operation; the message says why."""
+    """A form that cannot be understood as an operation; the message says why. `op`: the operation
+    all the same, if it is only the one before it that must be wrong."""
+
+    op: Op | None = None
 
 
 class Translator:
@@ -73,12 +76,16 @@ class Translator:
 
     def _invoke(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op:
         process = common["process"]
-        if process in self.open and not self.lines_lost:
-            raise NotAnOperation(f"process {process} invokes while its last operation is under way")
+        overlaps = process in self.open and not self.lines_lost
         op = Op(op=self.ops, **common, **_body(form, common["f"]))
         self.ops += 1
         self.note(op)
         self.open[process] = op.op, op.f
+        if overlaps:
+            # How the last one ended stays unknown: what follows is not its completion.
+            wrong = NotAnOperation(f"process {process} invokes before its last operation has ended")
+            wrong.op = op
+            raise wrong
         return op
 
     def _complete(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op | None:

@@ -239,12 +239,15 @@ class Reader(FileReader):
         """The rows of one operation, complete or not."""
         op = invoked or done
         assert op is not None
+        sends = _sends(invoked, done)
+        if sends is None:
+            self.problem("other", f"operation {op.op} ends with sends that it did not invoke.")
+            sends, done = op.sends, None
         begun = invoked.t_us if invoked else _NO_TIME
         ended = done.t_us if done else _NO_TIME
         outcome = done.type if done else "info"
         common = (op.process, op.client)
         final = op.final or (done is not None and done.final)
-        sends = _sends(invoked, done)
         reads = (done or op).reads
         if len(sends) > 1 or (sends and reads):
             self.flags |= TRANSACTIONS
@@ -331,8 +334,8 @@ class Reader(FileReader):
                 yield op.op, partition, op.process, begun, ended, subscribed, named
 
 
-def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send]:
-    """The sends as invoked, with the offsets the completion knows."""
+def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
+    """The sends as invoked, with the offsets the completion knows; None if it is of others."""
     if invoked is None or done is None or not done.sends:
         return invoked.sends if invoked else done.sends if done else ()
     if len(done.sends) == 1 and len(invoked.sends) == 1:
@@ -344,8 +347,7 @@ def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send]:
     for send in invoked.sends:
         offset = offsets.pop((send.partition, send.value), -1)
         made.append(msgspec.structs.replace(send, offset=offset) if offset >= 0 else send)
-    # A completion may know of sends that the invocation did not list yet.
-    return [*made, *(s for s in done.sends if (s.partition, s.value) in offsets)]
+    return made if not offsets else None
 
 
 def read_history(source: Source, into: Ingested) -> None:

@@ -7,10 +7,10 @@ from collections import Counter
 import msgspec
 
 from checker.formats.anomalies import FROM_ABSENCE, KINDS, Knows
-from harness.formats.history import Op
+from harness.formats.history import Op, pairs
 from harness.formats.run_info import Promise
 from tests.support.checker.definitions import Definitions
-from tests.support.checker.done import Logs, joined
+from tests.support.checker.done import Logs, fits, joined
 from tests.support.checker.evidence_definitions import (
     finished,
     missing,
@@ -76,7 +76,8 @@ def withheld(clients: Definitions, s: Story, name: str) -> bool:
 
 
 def flaws(s: Story) -> frozenset[str]:
-    """Whether the clock of a process goes back, and whether one does two things at a time."""
+    """Whether the clock of a process goes back, whether one does two things at a time, and whether
+    an operation ends with sends of another."""
     found = set()
     lines = s.lines()
     last: dict[int, Op] = {}
@@ -89,6 +90,8 @@ def flaws(s: Story) -> frozenset[str]:
             begun[line.process] = line.op
         elif begun.get(line.process, line.op) != line.op:
             found.add("processes")
+    if not all(fits(*pair) for pair in pairs(lines) if pair[1] is not None):
+        found.add("ends")
     return frozenset(found)
 
 

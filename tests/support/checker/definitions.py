@@ -53,7 +53,7 @@ class Definitions:
     starts_known: frozenset[str] = frozenset()
     """Partitions of which the logs, or the traces of all replicas, say where the log begins."""
     flaws: frozenset[str] = frozenset()
-    """What cannot be relied on: "times", "processes"."""
+    """What cannot be relied on: "times", "processes", "ends"."""
     by_time: bool = False
     """Whether the numbers of operations do not follow each other in time."""
     external: bool = False
@@ -146,6 +146,9 @@ class Definitions:
                 process.add((a.number, b.number))
             if a.outcome != "info" and a.t1 is not None and a.t1 < b.t0:
                 time.add((a.number, b.number))
+        # What rests on nothing that is known takes no component from what does.
+        process = process if self.processes_sound() else set()
+        time = time if self.clocks_sound() else set()
         told: list[set[int]] = []
         for name, *kinds in (
             ("g1c", wr),
@@ -329,6 +332,11 @@ class OnePartition(OrderDefinitions):
             default=math.inf,
         )
 
+    def reached(self, *, by_final: bool) -> int:
+        """The end of what ok reads returned, or only final ones."""
+        readers = [op for op in self.ok if op.final or not by_final]
+        return max((o + 1 for op in readers for o, _ in op.polled(self.partition)), default=0)
+
     def asked_after(self, op: Done, value: int) -> bool:
         """Whether a read was to return the value, had it been there."""
         if self.all.start_open(self.partition) or not self.all.clocks_sound():
@@ -339,7 +347,7 @@ class OnePartition(OrderDefinitions):
                 (0 <= stood <= at if self.at[value] else self.origins[id(read)] == 0 <= stood)
                 and reader.t0 >= self.committed_us(op)
                 for reader, read, stood in self.stands()
-                if (not read.records and reader.final)
+                if (not read.records and reader.final and stood >= self.reached(by_final=stood > 0))
                 or 0 <= ended(read) <= (places(read)[-1][0] + 1 if read.records else stood)
             )
         finals = [

@@ -50,10 +50,18 @@ def places(read: Read) -> list[Place]:
     ]
 
 
+def fits(begun: Op, ended: Op) -> bool:
+    """Whether an operation ends with the sends that it invoked, or some of them."""
+    sent = {(s.partition, s.value) for s in begun.sends}
+    return sent >= {(s.partition, s.value) for s in ended.sends}
+
+
 def joined(history: Iterable[Op]) -> list[Done]:
     """Operations in the order of their numbers."""
     made = []
     for begun, ended in pairs(history):
+        if ended and not fits(begun, ended):
+            ended = None
         known = {(s.partition, s.value): s.offset for s in ended.sends} if ended else {}
         sends = tuple(
             Send(
