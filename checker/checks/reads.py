@@ -120,7 +120,7 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
     rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
     first = int(rows[0])
     case = read_witness(reads, first, offset=int(end[first]))
-    at = int(np.argmax(farthest > end[first]))
+    at = int(np.argmax(farthest >= end[first]))
     message = (
         f"{plural(len(rows), 'answer')} of {group.partition} older than {bound_us // 1000} ms: "
         f"{op_name(case)} got the log end {case.offset} from {case.node or 'a broker'} "
