@@ -12,7 +12,7 @@ import pytest
 
 from nemesis import ready_made
 from nemesis.draw import draw, expand
-from nemesis.faults import KINDS, aliases, storm_kinds
+from nemesis.faults import KINDS, ClockRate, aliases, storm_kinds
 from nemesis.faults.link_fault import KIND_GROUPS
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
 from node.core.messages import AnyMessage
@@ -226,9 +226,9 @@ def test_a_ready_made_schedule_is_possible_on_its_cluster(name: str) -> None:
     assert parse(schedule.to_json()) == schedule
 
 
-def test_unknown_ready_made_schedule() -> None:
-    with pytest.raises(UsageError, match=r"no ready-made schedule 'x' .*leader-bounce"):
-        ready_made.load("x")
+def test_a_fault_that_is_made_in_code_has_the_bounds_of_one_that_is_read() -> None:
+    with pytest.raises(UsageError, match=r"fault 0 \(clock-rate\): percent: expected `int` >= 10"):
+        check(Schedule(faults=(ClockRate(on="n1", at_ms=1, percent=5),)))
 
 
 @pytest.mark.parametrize("faults", [5, {"what": "kill"}, "kill"])

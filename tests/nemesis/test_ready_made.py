@@ -120,5 +120,5 @@ def test_a_ready_made_schedule_is_run_by_its_name_and_under_another_protocol() -
     assert other.cluster.protocol == "kip-101"
     assert other.faults == asis.faults
     assert other.expectation == Expectation()
-    with pytest.raises(UsageError, match="no ready-made schedule 'kip-0'"):
+    with pytest.raises(UsageError, match=r"no ready-made schedule 'kip-0' .*leader-bounce"):
         to_schedule(RunRequest(schedule=Path("kip-0")))
