@@ -390,7 +390,7 @@ BUDGETS = {
     "checker": 17_097,
     "reports": 6_080,
     "harness": 37_530,
-    "tests": 42_410,
+    "tests": 42_290,
 }
 
 
