@@ -163,10 +163,9 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
 
 def _why_not_injected(lines: Facts) -> str:
     """Why a fault was not injected, as its lines say."""
-    skipped = np.flatnonzero(
-        (lines.outcome == FaultAction.SKIPPED) | (lines.outcome == FaultAction.MISSED)
-    )
+    skipped = np.flatnonzero(np.isin(lines.outcome, (FaultAction.SKIPPED, FaultAction.MISSED)))
     if not len(skipped):
         return "was never reached"
     what = "found no target" if lines.outcome[skipped[0]] == FaultAction.SKIPPED else "missed"
-    return f"{what} ({lines.text[skipped[0]]})"
+    detail = str(lines.text[skipped[0]]).partition(" ")[2]
+    return f"{what} ({detail})" if detail else what

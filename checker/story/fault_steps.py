@@ -17,6 +17,12 @@ def fault_name(fault: ActiveFault, *, role: bool = True) -> str:
     return f"{fault.what} {listing(list(fault.nodes))}{what}"
 
 
+def fault_end_step(fault: ActiveFault) -> StoryStep:
+    """Return the step at which a fault ends."""
+    text = f"Fault ends: {fault_name(fault, role=False)}."
+    return StoryStep(t_us=fault.until_us, text=text, kind="fault-end")
+
+
 def fault_step(fault: ActiveFault) -> StoryStep:
     """Return the step at which a fault begins."""
     node = fault.nodes[0] if fault.nodes else ""

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from checker.checks.findings import listing
 from checker.formats.anomalies import LIVENESS
 from checker.formats.story import Span, Story, StoryStep
 from checker.formats.verdict import Anomaly
 from checker.story.evidence import ActiveFault, PartitionEvidence, RecordsRead, Sent
-from checker.story.fault_steps import fault_name, fault_step
+from checker.story.fault_steps import fault_end_step, fault_step
 from checker.story.record import RecordLife
 from checker.story.replica_logs import ReplicaLogs
 from checker.story.rules import BrokenRule
-from checker.story.spans import spans
+from checker.story.spans import down, spans
 from harness.formats.history import show_value
 from nemesis.faults import KINDS
 from nemesis.faults.kind import FaultKind
 from node.formats import trace
-from node.formats.event_text import EXIT, Event
+from node.formats.event_text import EXIT, Event, action
 
 MOST_READ: Final = 300_000
 """Records of reads that are compared one by one."""
 READ: Final = "read"
+_SAID: Final = (trace.ROLE, trace.PARTITION, trace.TRUNCATED, trace.APPEND, trace.HW, trace.ISR)
 _CLOSE_US: Final = 5_000
 """Client and broker look at one clock at slightly different moments."""
 
@@ -178,19 +181,36 @@ def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[Sto
     if finding.property == LIVENESS and before:
         made.append(_sent(before[-1], before[-1].offset, ": the last one"))
     if finding.name == "no-progress" and finding.t_us >= 0 and known.sent:
-        text = "No send is acknowledged from here to the end of the run."
-        made.append(StoryStep(t_us=max(finding.t_us, known.sent[-1].t_us), text=text, kind="log"))
+        made += _stuck(known, max(finding.t_us, known.sent[-1].t_us))
     if finding.name == "not-converged":
-        logs = ReplicaLogs()
-        for e in known.events:
-            if e.event == trace.APPEND:
-                logs.append(e)
-            else:
-                logs.observe(e)
-        ends = ", ".join(f"{n} at {log.leo}" for n, log in sorted(logs.logs.items()))
+        ends = ", ".join(f"{n} at {leo}" for n, leo in sorted(_ends(known).items()))
         text = f"The logs end with {ends}."
         made.append(StoryStep(t_us=finding.t_us, text=text, kind="log", rule="not-converged"))
     return [(step, False) for step in made]
+
+
+def _ends(known: PartitionEvidence) -> dict[str, int]:
+    logs = ReplicaLogs()
+    for e in known.events:
+        (logs.append if e.event == trace.APPEND else logs.observe)(e)
+    return {node: log.leo for node, log in logs.logs.items()}
+
+
+def _stuck(known: PartitionEvidence, since_us: int) -> Iterator[StoryStep]:
+    """The last step of the replicas, and from when on nothing was acknowledged by which nodes."""
+    last = next((e for e in reversed(known.events) if e.node and e.event in _SAID), None)
+    if last is not None and (what := action(last)):
+        by = "The controller" if last.event == trace.PARTITION else last.node
+        text = f"{by} {what}: the last step of a replica or the controller."
+        yield StoryStep(t_us=last.t_us, text=text, kind=last.event, node=last.node)
+    off = {s.who for s in down(known, known.end_us) if s.from_us <= since_us < s.until_us}
+    up = sorted({*known.logs, *(e.node for e in known.events if e.event == trace.ROLE)} - off)
+    hit = listing(sorted({f.what for f in known.faults if f.from_us < since_us < f.until_us}))
+    said = [f"{listing(up)} {'is' if len(up) == 1 else 'are'} up" if up else "no node is up"]
+    said += [f"{listing(sorted(off))} {'is' if len(off) == 1 else 'are'} down"] if off else []
+    said.append(f"faults in force: {hit}" if hit else "no fault is in force")
+    text = f"No send is acknowledged from here to the end of the run; here {', '.join(said)}."
+    yield StoryStep(t_us=since_us, text=text, kind="log")
 
 
 def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:
@@ -211,7 +231,7 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
         again = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
         if again:
             other = _sent(again[0], at, ": the offset is given again")
-            steps.append(_broken(other, "overwritten"))
+            steps.append(replace(other, breaks="overwritten"))
         steps += [_marked(s) for s in _reads_at(known, at, value)]
         steps += _held_at_end(known, at, value)
     else:
@@ -233,13 +253,8 @@ def _with_cause(
     active = active or [f for f in known.faults if f.from_us <= last_us]
     cause = _cause(active, own is not None)
     faults = {f.number: fault_step(f) for f in active}
-    ends = [
-        StoryStep(
-            t_us=f.until_us, text=f"Fault ends: {fault_name(f, role=False)}.", kind="fault-end"
-        )
-        for f in active
-        if f.lasts and f.ended and f.until_us <= last_us
-    ]
+    over = (f for f in active if f.lasts and f.ended and f.until_us <= last_us)
+    ends = [fault_end_step(f) for f in over]
     told = sorted([*steps, *faults.values(), *ends], key=lambda s: (s.t_us, s.kind != "fault"))
     crashed = next((s for s in told if s.rule), None)
     marked = crashed or (faults[cause.number] if cause is not None else None)
@@ -298,13 +313,9 @@ def _own(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
     return next(iter([*named, *here]), None)
 
 
-def _broken(step: StoryStep, breaks: str) -> StoryStep:
-    return StoryStep(t_us=step.t_us, text=step.text, kind=step.kind, node=step.node, breaks=breaks)
-
-
 def _marked(step: StoryStep) -> StoryStep:
     """A read of another record shows that the record is gone."""
-    return _broken(step, "read-other") if step.text.endswith("another record.") else step
+    return replace(step, breaks="read-other") if step.text.endswith("another record.") else step
 
 
 def _crashed(known: PartitionEvidence) -> Iterator[StoryStep]:
@@ -320,9 +331,7 @@ def _named(known: PartitionEvidence) -> Iterator[StoryStep]:
     for e in known.events:
         if e.event == trace.PARTITION and e.leader and e.leader != before:
             before = e.leader
-            yield StoryStep(
-                t_us=e.t_us, text=f"{e.leader} leads.", kind=trace.PARTITION, node=e.leader
-            )
+            yield StoryStep(t_us=e.t_us, text=f"{e.leader} leads.", kind=e.event, node=e.leader)
 
 
 def _leader_at(known: PartitionEvidence, t_us: int) -> str:
@@ -332,9 +341,7 @@ def _leader_at(known: PartitionEvidence, t_us: int) -> str:
 
 def _held_at_end(known: PartitionEvidence, at: int, value: int) -> list[StoryStep]:
     """What stands at the offset on each node in the end."""
-    own: list[str] = []
-    other: list[str] = []
-    none: list[str] = []
+    held: dict[str, list[str]] = {"the record": [], "another record": [], "nothing": []}
     for node, runs in sorted(known.logs.items()):
         found = {
             r.value + at - r.offset
@@ -342,18 +349,13 @@ def _held_at_end(known: PartitionEvidence, at: int, value: int) -> list[StorySte
             for r in run.records
             if r.offset <= at < r.offset + r.count
         }
-        (none if not found else own if value in found else other).append(node)
+        what = "nothing" if not found else "the record" if value in found else "another record"
+        held[what].append(node)
     parts = [
-        f"{listing(nodes)} {verb if len(nodes) == 1 else plural} {what}"
-        for nodes, verb, plural, what in (
-            (own, "holds", "hold", "the record"),
-            (other, "holds", "hold", "another record there"),
-            (none, "has", "have", "nothing there"),
-        )
+        f"{listing(nodes)} {'holds' if len(nodes) == 1 else 'hold'} {what}"
+        for what, nodes in held.items()
         if nodes
     ]
-    if not parts:
-        return []
-    text = f"In the end {'; '.join(parts)}."
-    gone = "" if own else "gone"
-    return [StoryStep(t_us=known.end_us, text=text, kind="log", breaks=gone)]
+    text = f"At offset {at}, in the end, {'; '.join(parts)}."
+    breaks = "" if held["the record"] else "gone"
+    return [StoryStep(t_us=known.end_us, text=text, kind="log", breaks=breaks)] if parts else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from checker.checks.findings import listing
 from checker.formats.story import Span
 from checker.story.evidence import PartitionEvidence
@@ -19,7 +21,7 @@ def spans(known: PartitionEvidence, life: RecordLife | None, window: tuple[int, 
     low, high = window
     margin = max(1_000, (high - low) // 20)
     low, high = max(0, low - margin), high + margin
-    found = [*_faults(known), *led(known, high), *_down(known, high)]
+    found = [*_faults(known), *led(known, high), *down(known, high)]
     if life is not None:
         found += [
             Span(
@@ -35,16 +37,7 @@ def spans(known: PartitionEvidence, life: RecordLife | None, window: tuple[int, 
     for span in found:
         start, end = max(low, span.from_us), min(high, span.until_us)
         if start <= end:
-            cut.append(
-                Span(
-                    lane=span.lane,
-                    who=span.who,
-                    from_us=start,
-                    until_us=end,
-                    what=span.what,
-                    epoch=span.epoch,
-                )
-            )
+            cut.append(replace(span, from_us=start, until_us=end))
     return cut[:MOST_SPANS]
 
 
@@ -78,7 +71,7 @@ def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
         yield Span(lane="led", who=node, from_us=start, until_us=last_us, epoch=epoch)
 
 
-def _down(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
+def down(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
     """When a node had no process."""
     starts: dict[str, list[int]] = {}
     for e in known.events:

@@ -19,7 +19,7 @@ from checker.formats.verdict import Anomaly, RunResult, Verdict
 from checker.story import evidence as evidences
 from checker.story import outside
 from checker.story.evidence import PartitionEvidence
-from checker.story.fault_steps import fault_name, fault_step
+from checker.story.fault_steps import fault_end_step, fault_step
 from checker.story.record import RecordLife, RecordMoment, record_at
 from checker.story.rules import BrokenRule, RuleReader
 from checker.story.spans import spans
@@ -173,10 +173,8 @@ def _cause(
     """The first step that breaks a rule and that the record, if there is one, depends on."""
     found = list(broken)
     named = [b for b in found if b.rule in RULES_OF.get(finding.name, ())]
-    if named:
-        return named[0]
-    if life is None:
-        return next((b for b in found), None)
+    if named or life is None:
+        return next(iter(named or found), None)
     at = life.offset
     return next((b for b in found if b.low <= at < b.high), None)
 
@@ -218,8 +216,7 @@ def _with_faults(
             continue
         made.append((fault_step(fault), False))
         if fault.lasts and fault.ended and fault.until_us <= last:
-            text = f"Fault ends: {fault_name(fault, role=False)}."
-            made.append((StoryStep(t_us=fault.until_us, text=text, kind="fault-end"), True))
+            made.append((fault_end_step(fault), True))
     return sorted(made, key=lambda pair: (pair[0].t_us, pair[0].kind != "fault"))
 
 
@@ -230,9 +227,11 @@ def _shortened(steps: list[tuple[StoryStep, bool]]) -> tuple[list[StoryStep], in
         return kept, len(steps) - len(kept)
     broke = [i for i, s in enumerate(kept) if s.breaks or s.rule] or [len(kept) - 1]
 
+    first = next((s for s in kept if s.kind in (trace.APPEND, "send")), kept[0])
+
     def weight(i: int) -> tuple[bool, bool, int]:
         step = kept[i]
-        plain = not (step.breaks or step.rule or i == 0)
+        plain = not (step.breaks or step.rule or step is first)
         return (plain, step.kind == "fault-end", min(abs(i - b) for b in broke))
 
     chosen = sorted(sorted(range(len(kept)), key=weight)[:MOST_STEPS])

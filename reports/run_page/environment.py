@@ -60,4 +60,6 @@ def _plain(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, str | int | float):
         return str(value)
-    return msgspec.json.encode(value).decode()
+    if isinstance(value, dict):
+        return f"({', '.join(f'{name} {_plain(each)}' for name, each in value.items())})"
+    return ", ".join(map(_plain, value)) if isinstance(value, list | tuple) else "none"

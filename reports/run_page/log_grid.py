@@ -20,6 +20,7 @@ from reports.run_page.replicas import Head, Held
 from reports.theme import EPOCH_COLOURS
 
 LONGEST_VALUE: Final = 6
+LONGEST_NAME: Final = 9
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _common_prefix(window: LogWindow, held: dict[str, dict[int, Held]]) -> str:
     stored = [c.value for cells in held.values() for c in cells.values() if c.value is not None]
     for seen in (window.acked, window.read, window.final):
         stored += [s.value for cell in seen.values() for s in cell if s.value >= 0]
-    values = [str(value) for value in stored if len(show_value(value)) > LONGEST_VALUE]
+    values = [str(value) for value in stored if len(show_value(value)) > LONGEST_NAME]
     if not values or len(set(map(len, values))) > 1:
         return ""
     low, high = min(values), max(values)
@@ -176,7 +177,7 @@ def _short(value: int | None, prefix: str) -> str:
     if value is None or value < 0:
         return "?"
     named = show_value(value)
-    if len(named) <= LONGEST_VALUE:
+    if len(named) <= LONGEST_NAME:
         return named
     text = str(value).removeprefix(prefix)
     return text if len(text) <= LONGEST_VALUE else "…" + text[1 - LONGEST_VALUE :]

@@ -152,8 +152,7 @@ def _broke(folder: RunFolder, window: LogWindow, steps: Sequence[Step]) -> int:
     story = folder.story
     when_us, wanted, whose = -1, "", -1
     if story is not None and story.partition == window.partition:
-        first = folder.cause
-        first = first or next((s for s in story.steps if s.breaks), None)
+        first = folder.cause or next((s for s in story.steps if s.breaks), None)
         if first is not None:
             when_us, wanted = first.t_us, _WHAT.get(first.kind, "")
             nodes = folder.info.partitions.get(window.partition, ())

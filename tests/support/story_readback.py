@@ -108,8 +108,8 @@ class Reader:
             if step.kind != "append" or "another record" in step.text:
                 continue
             for i in self.slow.at(step.t_us, step.node, "append"):
-                cell = self.slow.cell(i, step.node, self.told.offset)
-                if cell is not None:
+                e, cell = self.slow.events[i], self.slow.cell(i, step.node, self.told.offset)
+                if cell is not None and e["base_offset"] <= self.told.offset < e["leo"]:
                     return cell
         span = next((s for s in self.told.spans if s.lane == "holds"), None)
         if span is None:
@@ -318,10 +318,19 @@ class Reader:
         ]
         if step.text.startswith("No send is acknowledged") and late:
             return "one is acknowledged"
+        for names, state in re.findall(r"(n\d[\w, ]*) (?:is|are) (up|down)", step.text):
+            for node in re.findall(r"n\d+", names):
+                if self._is_up(node, step.t_us) != (state == "up"):
+                    return f"{node} is not {state}"
         for node, end in re.findall(r"(\w+) at (\d+)", step.text):
             if len(self.slow.states[-1].get(node, [])) != int(end):
                 return f"{node} ends elsewhere"
         return ""
+
+    def _is_up(self, node: str, t_us: int) -> bool:
+        ended = [x.t_us for x in self.run.exits if x.node == node and x.t_us <= t_us]
+        begun = [e["t_us"] for e in self.run.trace if e["event"] == "started" and e["node"] == node]
+        return not ended or any(max(ended) < t <= t_us for t in begun)
 
     # -- spans
 
@@ -346,13 +355,7 @@ class Reader:
             leads = (last["role"], last["leader_epoch"]) == ("leader", span.epoch)
             return "" if leads else "it does not lead"
         if span.lane == "down":
-            ended = [x.t_us for x in self.run.exits if x.node == span.who and x.t_us <= middle]
-            again = [
-                e["t_us"]
-                for e in self.run.trace
-                if e["event"] == "started" and e["node"] == span.who and e["t_us"] <= middle
-            ]
-            return "" if ended and max(ended) >= max(again, default=0) else "it is up"
+            return "it is up" if self._is_up(span.who, middle) else ""
         return "" if any(f.what == span.what for f in self.run.faults) else "no such fault"
 
 

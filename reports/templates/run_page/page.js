@@ -283,7 +283,7 @@
       }
       nodes.forEach((node, index) => {
         const row = made("tr", body, "", `replica${node.up ? "" : " down"}${index === number ? " now" : ""}`);
-        made("th", row, `${this.nodes[index]} ${node.role}`);
+        made("th", row, `${this.nodes[index]} ${node.role}, HW ${node.hw}`);
         for (let o = this.low; o < this.high; o += 1) {
           const epoch = node.cells.get(o);
           const classes = [];

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from checker.formats.story import Story
-from harness.sim.run import SimResult
 from tests.support.story_readback import Reader, read_back, stories
 
 
@@ -41,7 +40,6 @@ def changed(told: Story) -> Iterator[Story]:
 
 
 def test_a_false_sentence_is_noticed() -> None:
-    run: SimResult
     _, run, told = next(stories(seed=3))
     record = Reader(run, told).record
     made = list(changed(told))
