@@ -86,7 +86,7 @@ def _first_lines(file: Path) -> Iterator[Line]:
         return
 
 
-def run_folder_of(file: Path) -> Path:
+def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
     """Make the run folder of an external history. Raises CheckerError if it cannot be written."""
     folder = file.with_name(file.name + SUFFIX)
     if why := hole_in(file):
@@ -109,7 +109,7 @@ def run_folder_of(file: Path) -> Path:
             "name": file.stem,
             "state": "finished",
             "source": form,
-            "promise": _PROMISE,
+            "promise": {**_PROMISE, **promise},
             "capabilities": [],
             "complete_reads": True,
         }

@@ -35,11 +35,6 @@ class MemoryMonitor(RepeatedLook):
         self.peak_bytes = max(self.peak_bytes, sum(map(_resident, self._members)))
 
 
-def resident_bytes() -> int:
-    """Resident bytes of this process and all its descendants."""
-    return sum(map(_resident, _family()))
-
-
 def _family() -> list[int]:
     """This process and all its descendants."""
     me = psutil.Process()

@@ -49,6 +49,13 @@ def check(
             help="Judge by the invariants of the KIP-966 model instead (protocol kafka only).",
         ),
     ] = False,
+    promise: Annotated[
+        Path | None,
+        typer.Option(
+            **taking(Readable()),
+            help="JSON file with what the system of these histories promises (docs/checks.md).",
+        ),
+    ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Do not build the page of a failed run.")
     ] = False,
@@ -61,13 +68,13 @@ def check(
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.runs.judge import Keep, SparkOptions, SparkSoon, judge, summarise, wrong_lines
     from harness.runs.page_builder import is_invalid, page_after
-    from harness.runs.run_paths import run_folders
+    from harness.runs.run_paths import promise_in, run_folders
 
     if validate:
         sentences = [sentence for path in runs for sentence in wrong_lines(path)]
         print("\n".join(sentences) if sentences else "Every line is an operation.")
         return EXIT_UNKNOWN if sentences else 0
-    folders = run_folders(runs)
+    folders = run_folders(runs, promise_in(promise) if promise else None)
     if outside:
         return _outside(folders)
     spark = None if no_spark else SparkSoon(options=SparkOptions(master, memory))

@@ -13,7 +13,7 @@ under a new process number, as in Jepsen. Offsets are 0-based.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -149,16 +149,3 @@ def encode_numbered(ops: Iterable[Op], seq: int) -> bytes:
 def decode(line: bytes) -> Op:
     """Read one history line. Raises Unreadable if it is not one."""
     return _decoder.decode(line)
-
-
-def pairs(ops: Iterable[Op]) -> Iterator[tuple[Op, Op | None]]:
-    """Join each invocation with its completion, in invocation order; None where there is none.
-
-    Holds all operations in memory: for tests and single runs, not for the pipeline.
-    """
-    invoked: dict[int, Op] = {}
-    completed: dict[int, Op] = {}
-    for op in ops:
-        (invoked if op.type == "invoke" else completed)[op.op] = op
-    for number, invocation in invoked.items():
-        yield invocation, completed.get(number)

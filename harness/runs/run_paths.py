@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from checker.ingest.external_history import external_history_in, run_folder_of
+from harness.formats.run_info import Promise
 from harness.runs.page_builder import SIMULATED, is_finding
 from node.formats.errors import UsageError
+from node.formats.json_input import Unreadable, read_file
 
 STORE: Final = "store"
 """The name of a store, unless --store gives another."""
 _PARTS: Final = ("run.json", "history.jsonl", "schedule.json")
 
 
-def run_folders(paths: Iterable[Path]) -> list[Path]:
+class _Stated(Promise, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    contiguous_offsets: bool = False
+
+
+def promise_in(file: Path) -> dict[str, Any]:
+    """Return the promise that a file states. Raises UsageError for a wrong or unknown field."""
+    try:
+        found: dict[str, Any] = msgspec.to_builtins(read_file(file, _Stated))
+    except (OSError, Unreadable) as error:
+        raise UsageError(f"{file}: not a promise: {error}") from None
+    return found
+
+
+def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None) -> list[Path]:
     """The runs meant by `paths`: run folders, histories of other tools, or whole stores of runs.
+    A `promise` is that of the system whose clients recorded the histories.
 
     Raises UsageError when a path is none of these, CheckerError when a folder cannot be written.
     """
@@ -27,8 +45,8 @@ def run_folders(paths: Iterable[Path]) -> list[Path]:
         # `latest` in a store is a link to one of the others.
         inside = [folder for folder in inside if not folder.is_symlink()]
         # The folder of a finding has a schedule, and the run of it inside.
-        is_run = any((path / part).exists() for part in _PARTS[:2])
-        found += inside if inside and not is_run else [run_folder(path)]
+        is_run = promise is not None or any((path / part).exists() for part in _PARTS[:2])
+        found += inside if inside and not is_run else [run_folder(path, promise)]
     return found
 
 
@@ -51,13 +69,15 @@ def _holds_runs(path: Path) -> bool:
     return any(path.glob("*/*/run.json"))
 
 
-def run_folder(path: Path) -> Path:
-    """`path` as the folder of one run; of another tool's history one is made beside it.
+def run_folder(path: Path, promise: Mapping[str, Any] | None = None) -> Path:
+    """`path` as the folder of one run; one with this promise is made beside a history.
 
     Raises UsageError when it is none of these, CheckerError when the folder cannot be written.
     """
     if (history := external_history_in(path)) is not None:
-        return run_folder_of(history)
+        return run_folder_of(history, promise or {})
+    if promise is not None:
+        raise UsageError(f"{path}: not a history alone; the promise of a run is in its run.json")
     if not path.is_dir():
         raise UsageError(f"{path}: no such run folder")
     if not any((path / part).exists() for part in _PARTS):

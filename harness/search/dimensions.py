@@ -249,12 +249,6 @@ def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str]
     return schedule
 
 
-def scenarios_of_dimensions(led_by: LeaderBy) -> list[Scenario]:
-    """The scenarios that only some dimensions have, each once."""
-    fitting = [each for each in DIMENSIONS if each.led_by in (None, led_by)]
-    return list(dict.fromkeys(scenario for each in fitting for scenario in each.scenarios))
-
-
 def draw_dimensions(choose: RandomChoices, led_by: LeaderBy) -> list[Dimension]:
     """The dimensions of one schedule."""
     return [

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from checker.formats.anomalies import CATALOGUE, Knows
 from checker.formats.verdict import Verdict
-from tests.support.checker.story import P, Story, against, one
+from tests.support.checker.story import Story, against, one
 from tests.support.checker.weakened import campaign
 from tests.support.paths import ROOT
 
@@ -90,28 +90,3 @@ def test_a_completion_of_sends_of_another_operation_ends_nothing(tmp_path: Path)
     result = s.check(tmp_path)
     assert (against(result), result.verdict) == ({}, Verdict.UNKNOWN)
     assert "operation 0 ends with sends that it did not invoke" in result.problems[0]
-
-
-def test_a_larger_component_than_one_that_has_a_name(tmp_path: Path) -> None:
-    """Two transactions read each other; a third is behind one of them in real time, and before."""
-    s = Story(P, "log-1", "log-2", capabilities=[])
-    s.txn((10, 0), reads=[("log-1", (0, 20))], process=1, begin=0, end=9)
-    s.txn((20, 0, "log-1"), reads=[(0, 10), ("log-2", (0, 30))], process=2, begin=0, end=9)
-    s.txn((30, 0, "log-2"), process=3, begin=10, end=11)
-    found = {a.name for a in s.check(tmp_path).anomalies}
-    assert {"g1c", "g1c-realtime"} <= found
-
-
-def test_an_end_that_a_trace_tells_of_and_exits_do_not(tmp_path: Path) -> None:
-    s = Story()
-    batches = s.busy()
-    s.final((0, 1_000_000, 12))
-    s.agree(*batches)
-    for incarnation in (1, 2):
-        s.event("n1", "started", None, incarnation=incarnation, protocol="kafka", bugs=[])
-    result = s.check(tmp_path / "lacks")
-    assert (against(result), result.verdict) == ({}, Verdict.UNKNOWN)
-    assert "incarnation 1 of n1" in result.sentence
-    s.exits = [{"node": "n1", "incarnation": 1, "t_us": 1, "code": -9, "by": "kill"}]
-    s.exits[0]["expected"] = True
-    assert s.check(tmp_path / "has").verdict is Verdict.VALID

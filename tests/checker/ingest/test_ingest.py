@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -332,3 +333,25 @@ def test_checking_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     first = (folder / "results.json").read_bytes()
     check_run(folder, write=True)
     assert (folder / "results.json").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("promise", "said"),
+    [
+        ({}, "invalid"),
+        ({"delivery": "at-least-once"}, "valid"),
+        ({"delivery": "twice"}, "Invalid enum value 'twice'"),
+        ({"delivry": "at-least-once"}, "unknown field `delivry`"),
+    ],
+)
+def test_a_history_is_judged_by_the_promise_of_its_system(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], promise: dict[str, str], said: str
+) -> None:
+    s = Story()
+    s.busy()
+    s.poll((0, 1_000_000, 12), (12, 1_000_000), start=0, process=99, final=True, at_end=True)
+    file, stated = tmp_path / "history.jsonl", tmp_path / "promise.json"
+    file.write_bytes((s.write(tmp_path / "run") / "history.jsonl").read_bytes())
+    stated.write_text(json.dumps(promise))
+    code = {"invalid": 1, "valid": 0}.get(said, 64)
+    assert said in ended(["check", str(file), "--promise", str(stated), "--no-spark"], code, capsys)

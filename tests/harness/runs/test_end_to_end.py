@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.formats.history import Op, decode, pairs
+from harness.formats.history import Op, decode
 from nemesis.faults import ClockRate, Delay, Kill, Pause, Reassign
 from nemesis.formats.schedule import Cluster, Schedule, Workload
+from tests.support.checker.done import pairs
 from tests.support.running_harness import (
     CALM,
     SMALL,

@@ -7,10 +7,10 @@ from collections import Counter
 import msgspec
 
 from checker.formats.anomalies import FROM_ABSENCE, KINDS, Knows
-from harness.formats.history import Op, pairs
+from harness.formats.history import Op
 from harness.formats.run_info import Promise
 from tests.support.checker.definitions import Definitions
-from tests.support.checker.done import Logs, fits, joined
+from tests.support.checker.done import Logs, fits, joined, pairs
 from tests.support.checker.evidence_definitions import (
     finished,
     missing,

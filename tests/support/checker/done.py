@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from harness.formats.history import Op, Read, Send, pairs
+from harness.formats.history import Op, Read, Send
 
 Place = tuple[int, int]
 
@@ -48,6 +48,14 @@ def places(read: Read) -> list[Place]:
         for run in read.records
         for k in range(run.count)
     ]
+
+
+def pairs(ops: Iterable[Op]) -> Iterator[tuple[Op, Op | None]]:
+    """Join each invocation with its completion, in invocation order; None if it has none."""
+    ops = tuple(ops)
+    completed = {op.op: op for op in ops if op.type != "invoke"}
+    invoked = {op.op: op for op in ops if op.type == "invoke"}
+    return ((op, completed.get(number)) for number, op in invoked.items())
 
 
 def fits(begun: Op, ended: Op) -> bool:
