@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness.formats.history import Op, Read
+from harness.formats.history import Read
 from harness.formats.run_info import Promise
-from tests.support.checker.done import Done, Logs, Place, joined, places, values
+from tests.support.checker.done import Done, Logs, Place, places, values
 from tests.support.checker.order_definitions import OrderDefinitions
 
 Edge = tuple[int, int]
@@ -532,9 +532,3 @@ def ended(read: Read) -> int:
     if read.hw >= 0 or not read.at_end:
         return read.hw
     return places(read)[-1][0] + 1 if read.records else read.start
-
-
-def define(history: Sequence[Op], **about: object) -> tuple[Counter[str], Counter[str]]:
-    """Every anomaly of a history with its count, and how many are allowed for their own sake."""
-    definitions = Definitions(joined(history), **about)  # type: ignore[arg-type]
-    return definitions.counts(), definitions.excused()
