@@ -1,9 +1,8 @@
 """The laboratory: measurements and campaigns that judge floodmark itself.
 
-    python -m tests.lab engines     how soon blind search finds the known bugs
-    python -m tests.lab judges      our checks beside the outside judge, on drawn schedules
-    python -m tests.lab disk-kills  what a killed harness leaves of disks in user space
-    python -m tests.lab damage      verdicts on damaged copies of runs
+    python -m tests.lab time-to-bug  how soon blind search finds the known bugs
+    python -m tests.lab judges       our checks beside the outside judge, on drawn schedules
+    python -m tests.lab damage       verdicts on damaged copies of runs
 
 `python -m tests.lab NAME --help` lists the options of one. Three more have commands of their own:
 `tests.lab.mutate` changes lines of the sources, `tests.lab.kill_campaign` kills parts of runs,
@@ -19,7 +18,7 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("engines", "judges", "disk-kills", "damage")
+EXPERIMENTS: Final = ("time-to-bug", "judges", "damage")
 
 
 def main(words: list[str]) -> int:

@@ -10,8 +10,8 @@ the file, and numbers that the file has are not run again.
 
 A result is wrong if the system is blamed (exit code 1), if a run is valid though a process that it
 needed was gone or stood still, if a problem has no name, if a traceback is printed, if the run
-hangs, or if it leaves a process or a mount. See `verdict_of`. As root the store can also be full,
-read-only or gone; for anyone else it is always good.
+hangs, or if it leaves a process, a mount or a file outside its folder. See `verdict_of`. As root
+the store can also be full, read-only or gone; for anyone else it is always good.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.lab.stores import STORES, Store, can_mount, store_of
 from tests.support.paths import ROOT
 from tests.support.running_harness import FAST, descendants, lives, run_folder
+from tests.support.waiting import until
 
 PHASES: Final = (
     "starting the cluster",
@@ -63,6 +64,7 @@ STOPPED_S: Final = 1.5
 """The harness itself is resumed after so long: no process of the run can do that."""
 LIMIT_S: Final = 240.0
 GONE_S: Final = 20.0
+OWN_NAMES: Final = {"schedule.json", "store"}
 KINDS: Final = {
     "hub": {"hub-ended"},
     "links": {"hub-ended"},
@@ -256,6 +258,8 @@ def once(case: Case, folder: Path, store: Store) -> Done | None:
             harness.wait(LIMIT_S)
         code = harness.poll()
         left = remaining(below, folder) if code is not None else []
+        if case.store == "good":
+            left += [path.name for path in folder.iterdir() if path.name not in OWN_NAMES]
     finally:
         for pid in (harness.pid, *descendants(harness.pid), *below):
             if harness.poll() is None or pid != harness.pid:
@@ -287,8 +291,19 @@ def remaining(below: list[int], folder: Path) -> list[str]:
             found.append(psutil.Process(pid))
     alive = psutil.wait_procs(found, timeout=GONE_S)[1]
     left = [f"process {role_of(each.pid)}" for each in alive if lives(each.pid)]
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    return left + [line for line in mounts if f"{folder}/store" in line]
+    with contextlib.suppress(AssertionError):
+        until(lambda: not mounts(folder / "store"))
+    return left + mounts(folder / "store")
+
+
+def mounts(folder: Path) -> list[str]:
+    """Return the mounts below a folder that any process sees."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{name}/mountinfo").read_text().splitlines()
+            found += [line for line in lines if str(folder) in line]
+    return found
 
 
 def verdict_of(done: Done) -> str:

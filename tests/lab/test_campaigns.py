@@ -19,11 +19,6 @@ def test_damaged_copies_of_a_run_are_never_judged_better(tmp_path: Path) -> None
     assert main(["damage", "--copies", "100", str(tmp_path / "run")]) == 0
 
 
-@pytest.mark.needs("fuse")
-def test_a_killed_harness_leaves_no_disk_behind() -> None:
-    assert main(["disk-kills", "--times", "1"]) == 0
-
-
 def test_both_judges_agree_on_drawn_schedules() -> None:
     assert main(["judges", "--schedules", "200"]) == 0
     assert main(["judges", "--schedules", "60", "--bug", "M2"]) == 0

@@ -27,6 +27,20 @@ def test_the_process_of_a_disk_is_named(number: signal.Signals) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.needs("fuse")
+@pytest.mark.parametrize(
+    ("phase", "delay_s"),
+    [("starting the cluster", 1.0), ("storm", 0.75)],
+    ids=["disks are mounted", "a power cut"],
+)
+def test_a_harness_that_is_killed_leaves_no_process_mount_or_file(
+    phase: str, delay_s: float
+) -> None:
+    case = Case("disk", phase, delay_s, "good", KILL, role="harness")
+    assert run_case(case)[1] in (NAMED, FINE)
+
+
+@pytest.mark.integration
 @pytest.mark.needs("pysyncobj")
 def test_a_run_can_do_without_its_guardian() -> None:
     case = Case("proxy", "storm", 0.3, "good", KILL, role="guardian.py")

@@ -14,7 +14,6 @@ from harness.systems.disks import UserDisks
 from nemesis.disk import control
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
-from tests.lab import disk_kills
 from tests.support.disk_rig import suspend
 from tests.support.patience import brief, patient, played
 from tests.support.running_harness import lines
@@ -120,11 +119,3 @@ def test_a_power_cut_that_is_not_over_in_time_is_a_problem(
     finally:
         disks.close()
     assert [path.name for path in tmp_path.glob("n1*")] == ["n1"], "no copy is left"
-
-
-@pytest.mark.parametrize("moment", ["a disk is mounted", "the first power cut"])
-def test_a_harness_that_is_killed_leaves_no_process_mount_or_file(
-    moment: str, tmp_path: Path
-) -> None:
-    """`python -m tests.lab disk-kills` does so at every moment."""
-    assert disk_kills.once(moment, tmp_path) == "clean"
