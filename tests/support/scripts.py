@@ -33,6 +33,7 @@ STAGES: Final = {
     "controller": "tests.support.stage_controller:ControllerStage",
     "events": "tests.support.stage_events:EventStage",
     "histories": "tests.support.stage_histories:Histories",
+    "loop": "tests.support.stage_loop:LoopStage",
     "nemesis": "tests.support.stage_nemesis:NemesisStage",
     "replica": "tests.support.stage_replica:ReplicaStage",
     "voters": "tests.support.stage_voters:Voters",
@@ -130,6 +131,20 @@ def read(path: Path) -> list[Case]:
         title, *body = text.splitlines()
         found.append(Case(path, title, header, body))
     return found
+
+
+def beside(file: str) -> list[Case]:
+    """The cases of the folder `scripts` beside a module of tests."""
+    paths = sorted((Path(file).parent / "scripts").glob("*.txt"))
+    cases = [case for path in paths for case in read(path)]
+    assert len({case.name for case in cases}) == len(cases), "two cases have the same name"
+    return cases
+
+
+def proves(case: Case) -> None:
+    """Check that a case has commands, and that all do what its file says."""
+    assert case.commands, "a script without commands proves nothing"
+    assert case.played() == case.lines
 
 
 def make(stage: str, **options: Any) -> Any:

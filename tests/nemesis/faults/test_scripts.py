@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.support.scripts import Case, read
-
-CASES = [
-    case
-    for path in sorted((Path(__file__).parent / "scripts").glob("*.txt"))
-    for case in read(path)
-]
+from tests.support.scripts import Case, beside, proves
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
 def test_script(case: Case) -> None:
-    assert case.commands, "a script without commands proves nothing"
-    assert case.played() == case.lines
+    proves(case)
