@@ -1,4 +1,4 @@
-"""The table of known bugs: as text, as Markdown for docs/known-bugs.md, and as a page. Pure."""
+"""The table of known bugs: as text, as a page of Markdown, and as an HTML page. Pure."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def as_text(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
 def as_markdown(
     made: Sequence[Row], correct: Sequence[CorrectRuns], *, date: str, machine: str
 ) -> str:
-    """The whole of docs/known-bugs.md."""
+    """Return the table, the findings and the protocols that hold as one page of Markdown."""
     held = "\n".join(_item(line) for line in correct_lines(correct)) or "* None were run yet."
     runs = "\n".join(
         _item(f"**{row.target.code}** `{row.bucket}`: {row.sentence}") for row in made if row.found
