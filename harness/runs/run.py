@@ -319,6 +319,7 @@ def _versions() -> dict[str, str]:
 def _host() -> dict[str, object]:
     return {
         "cpus": os.cpu_count() or 1,
+        "process": os.getpid(),
         "load": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }

@@ -111,10 +111,11 @@ def _summary(result: CampaignResult) -> str:
 def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
     """A finding for a person, and how to run it again."""
     yield f"\n{finding.bucket}"
+    faults = wording.count(len(finding.smallest.faults), "fault")
     yield (
-        f"  found after {finding.schedules_before:,} schedules of one worker, "
+        f"  found after {wording.count(finding.schedules_before, 'schedule')} of one worker, "
         f"{finding.seconds_before:.1f} s; shrunk in {finding.shrink_tries} runs to "
-        f"{len(finding.smallest.faults)} faults{'' if finding.shrunk else UNFINISHED}"
+        f"{faults}{'' if finding.shrunk else UNFINISHED}"
     )
     yield from (f"  {line}" for line in as_lines(saved.explanation))
     yield f"  replay: {command_line('replay', saved.folder)}"

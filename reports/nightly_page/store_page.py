@@ -37,6 +37,12 @@ class _Info(msgspec.Struct):
     state: str = "?"
     epoch_us: int = 0
     phases: Phases = msgspec.field(default_factory=Phases)
+    host: dict[str, object] = {}
+
+    def __post_init__(self) -> None:
+        # A run ends with its process, whatever it wrote last.
+        if self.state == "running" and not Path(f"/proc/{self.host.get('process')}").exists():
+            self.state = "interrupted"
 
     @property
     def began(self) -> str:
@@ -114,7 +120,7 @@ class Store:
         path = str(folder.relative_to(self.path))
         stamp = _modified(folder / "run.json"), _modified(folder / "results.json")
         known = self._known.get(path)
-        if known is None or known[0] != stamp:
+        if known is None or known[0] != stamp or known[1].state == "running":
             # A name that is no text is shown, but no link can name it.
             shown = path.encode("utf-8", "replace").decode()
             known = stamp, _read(folder, shown, max(stamp))

@@ -39,8 +39,7 @@ def _facts(folder: RunFolder) -> list[tuple[str, str]]:
     info = folder.info
 
     def pairs(values: dict[str, object]) -> str:
-        texts = (f"{k} {_plain(v)}" for k, v in values.items())
-        return wording.clip(", ".join(texts), 600)
+        return wording.clip(_plain(values)[1:-1], 600)
 
     made = [
         ("versions", pairs(info.versions)),

@@ -91,19 +91,14 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
     if any(held.values()):
         in_logs = {o: {c.value for n in nodes if (c := held[n].get(o))} for o in offsets}
     expected = {o: {value} for o, value in wanted.items()}
-    lines = [
-        _clients(
-            "acked", "acked", "acknowledged to a producer", window.acked, prefix, offsets, in_logs
-        )
-    ]
+    told = "acknowledged to a producer"
+    lines = [_clients("acked", "acked", told, window.acked, prefix, offsets, in_logs)]
     epochs = {o: Counter(c.epoch for n in nodes if (c := held[n].get(o))) for o in offsets}
-    for node in nodes:
-        usual = {o: counts.most_common(1)[0][0] if counts else -1 for o, counts in epochs.items()}
-        lines.append(
-            _replica(
-                node, heads.get(node), held[node], offsets, wanted, usual, prefix, window.acked
-            )
-        )
+    usual = {o: counts.most_common(1)[0][0] if counts else -1 for o, counts in epochs.items()}
+    lines += [
+        _replica(node, heads.get(node), held[node], offsets, wanted, usual, prefix, window.acked)
+        for node in nodes
+    ]
     for label, hint, seen in (
         ("read", "read by a consumer during the storm", window.read),
         ("final", "read by a fresh consumer after the last heal", window.final),

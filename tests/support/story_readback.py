@@ -3,25 +3,21 @@
 The reading shares nothing with the builder: it keeps the whole log of every replica as a list, one
 entry an offset, at every event, and looks up in that what a sentence states. A sentence that it
 cannot read counts as false.
-
-`python -m tests.support.story_readback --pages 1000` draws schedules with bugs on, simulates them,
-and prints every false sentence.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checker.formats.story import Span, Story, StoryStep
-from checker.story import evidence, story
+from checker.story import story
 from harness.formats.history import show_value
+from harness.search.attempt import story_of
 from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim.run import SimResult, simulate
@@ -452,21 +448,8 @@ def stories(seed: int) -> Iterator[tuple[str, SimResult, Story]]:
         choose = RandomChoices(random.Random(number))
         schedule = draw_schedule(choose, bug.protocol, (name,), bug.faults, bug.dimensions)
         run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
-        finding = story.subject(run.checked)
-        if finding is None:
-            continue
-        known = evidence.of(
-            finding.partition,
-            events=run.trace,
-            faults=run.faults,
-            exits=run.exits,
-            ops=run.ops,
-            logs=run.logs,
-            promise=run.info.promise,
-            heal_us=run.info.phases.heal_us,
-            end_us=run.info.phases.final_us or run.info.phases.end_us,
-        )
-        yield f"{bug.code} {number}", run, story.build(known, finding)
+        if story.subject(run.checked) is not None:
+            yield f"{bug.code} {number}", run, story_of(run)
 
 
 def read_back(pages: int, seed: int) -> tuple[int, list[tuple[str, str, str]], Counter[Any]]:
@@ -481,22 +464,3 @@ def read_back(pages: int, seed: int) -> tuple[int, list[tuple[str, str, str]], C
         false += [(name, *each) for each in reader.false]
         causes[told.steps[told.cause].rule or "fault" if told.cause >= 0 else "none"] += 1
     return sentences, false, causes
-
-
-def main() -> int:
-    """Read stories back, and print what is false."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pages", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    sentences, false, causes = read_back(given.pages, given.seed)
-    lines = [" | ".join(each) for each in false]
-    lines.append(
-        f"{given.pages} pages, {sentences} sentences and spans, {len(false)} false; {causes}"
-    )
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 1 if false else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

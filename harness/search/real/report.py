@@ -25,10 +25,10 @@ def shrunk(find: Find) -> Iterator[str]:
     """A find for a person: the smallest schedule, what it needs, and how to run it again."""
     finding = find.finding
     yield f"\n{finding.bucket}: {finding.sentence}"
-    yield (
-        f"  found by storm {finding.storms_before + 1}, after {finding.seconds_before:.0f} s; as "
-        f"drawn, with {_faults(finding.drawn_faults)}, it failed in {finding.drawn_counts} runs"
-    )
+    found = f"found by storm {finding.storms_before + 1}, after {finding.seconds_before:.0f} s"
+    found = found if finding.storms_before >= 0 else "a run that failed"
+    drawn = f"with {_faults(finding.drawn_faults)}, it failed in {finding.drawn_counts} runs"
+    yield f"  {found}; as drawn, {drawn}"
     yield (
         f"  shrunk in {wording.count(finding.shrink_runs, 'run')} to "
         f"{_faults(len(finding.faults))}; failed in {finding.counts} runs"

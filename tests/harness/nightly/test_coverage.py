@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
 
 from harness.nightly import session
+from harness.nightly.environment import NightlyEnvironment
 from nemesis import wall_clocks
+from nemesis.disk import control
 from nemesis.formats.schedule import Schedule
+from nemesis.links import namespaces
 from node.formats.errors import FloodmarkError, UsageError
 from tests.support.nightly_fakes import NightlyRuns
 
@@ -90,10 +95,26 @@ def test_a_cell_that_does_not_start_leaves_the_others_their_turn(store: NightlyR
     assert not [s for s in nightly.uncovered if "kafka" in s]
 
 
+@pytest.mark.parametrize("tool", ["FUSE", "Java", "libfaketime", "nft", "strace"])
 def test_a_missing_tool_is_named_by_a_green_run(
-    store: NightlyRuns, capsys: pytest.CaptureFixture[str]
+    store: NightlyRuns, capsys: pytest.CaptureFixture[str], tool: str
 ) -> None:
-    missing = {"FUSE": "there can be no disk in user space: no fuse"}
-    assert store.nightly(missing=missing) == GREEN
-    assert "FUSE" in junit(store, "skipped")
-    assert "not run     FUSE: there can be no disk" in capsys.readouterr().out
+    assert store.nightly(missing={tool: "it is not here"}) == GREEN
+    assert tool in junit(store, "skipped")
+    assert f"not run     {tool}: it is not here" in capsys.readouterr().out
+
+
+def test_each_missing_tool_is_looked_for_on_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("FLOODMARK_JAVA", "system")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(namespaces, "_SYSTEM_FOLDERS", str(tmp_path))
+    monkeypatch.setattr(wall_clocks, "library", without_clocks)
+    monkeypatch.setattr(control, "why_impossible", lambda: "no FUSE")
+    unused = cast("Any", None)
+    found = NightlyEnvironment(tmp_path, tmp_path / "out", unused, unused, spark=False)
+    missing = found.missing_tools()
+    assert sorted(missing) == ["FUSE", "Java", "libfaketime", "nft", "strace"]
+    assert all(missing.values())

@@ -133,6 +133,17 @@ def test_runs_are_filtered(get: Get, query: str, found: list[str]) -> None:
     assert paths(get, query) == found
 
 
+@pytest.mark.parametrize(("process", "state"), [(os.getpid(), "running"), (0, "interrupted")])
+def test_a_run_whose_process_is_dead_is_interrupted(
+    tmp_path: Path, process: int, state: str
+) -> None:
+    about = {"state": "running", "host": {"process": process}}
+    (tmp_path / "run" / "t").mkdir(parents=True)
+    (tmp_path / "run" / "t" / "run.json").write_bytes(msgspec.json.encode(about))
+    row = Store(tmp_path).runs()[0]
+    assert row.state == state
+
+
 def test_the_list_is_a_page_that_links_to_pages(get: Get, tmp_path: Path) -> None:
     page = get("/?verdict=invalid").read().decode()
     assert "<h2>2 runs</h2>" in page
