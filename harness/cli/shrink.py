@@ -33,5 +33,4 @@ def shrink(
 
     request = ShrinkRequest(run=run, seconds=seconds_of(budget), store=store)
     with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
-        fails = shrink_run(request, interrupts, progress, print)
-    return 0 if fails else 1
+        return 0 if shrink_run(request, interrupts, progress, print) else 1

@@ -122,10 +122,8 @@ def _shrink_on_processes(
     output: Print,
 ) -> bool:
     """Run the schedule again until it is known whether it mostly fails, and then smaller ones."""
-    info = read_file(request.run / "run.json", RunInfo)
-    subject = StormSubject(
-        system=system.name, settings=dict(system.settings), links=info.system.links
-    )
+    links = read_file(request.run / "run.json", RunInfo).system.links
+    subject = StormSubject(system=system.name, settings=dict(system.settings), links=links)
     runner = storm_processes(system, request.store)
     try:
         search = SystemSearch(
