@@ -30,9 +30,7 @@ from harness.runs.page_builder import bring_finding
 from harness.search import findings
 from harness.search.attempt import attempt
 from harness.search.campaign import Finding
-from harness.search.generator import TIMINGS
 from harness.sim.run import simulate
-from nemesis import faults as kinds
 from nemesis import ready_made
 from nemesis.formats import schedule as s
 
@@ -41,83 +39,12 @@ ZERO_US: Final = 1_100_000
 BROKERS: Final = ("n1", "n2", "n3")
 LOST: Final = "no-lost-acknowledged-write"
 
-FAULTS: Final[tuple[s.Fault, ...]] = (
-    kinds.Kill(on="leader:log-0", at_ms=600, for_ms=900),
-    kinds.Pause(on="follower:log-1", at_ms=2500, for_ms=800),
-    kinds.Isolate(on="leader:log-0", at_ms=4200, for_ms=1500),
-    kinds.Delay(on="n1", to="n3", at_ms=6000, for_ms=600, delay_ms=20, jitter_ms=5),
-    kinds.Cut(on="n1", to="n3", at_ms=6800, for_ms=500),
-    kinds.Kill(on="lagging", at_ms=7500, for_ms=300),
-    kinds.Kill(on="minority", at_ms=8200),
-    kinds.Loss(on="n2", to="n1", percent=20, at_ms=8800, for_ms=200, kinds=("fetch",)),
-)
-STORM: Final = s.Schedule(
-    name="drawn",
-    drawn=True,
-    faults=FAULTS,
-    cluster=s.Cluster(partitions=2),
-    workload=s.Workload(seed=7, duration_ms=9500, clients=3, consumers=1, rate=10.0, batch=5),
-)
-SHORT: Final = s.Workload(
-    seed=7, clients=1, consumers=1, rate=10.0, batch=1, payload_bytes=16, timeout_ms=600
-)
-LEAST: Final = s.Schedule(
-    name="least",
-    faults=(kinds.Cut(on="n1", to="rest", at_ms=2, for_ms=400),),
-    cluster=s.Cluster(partitions=1, bugs=("ack-before-isr",), timings=TIMINGS),
-    workload=replace(SHORT, duration_ms=700),
-)
-DRAWN: Final = replace(
-    LEAST,
-    name="drawn",
-    faults=(
-        kinds.Pause(on="n3", at_ms=1, for_ms=5),
-        kinds.Cut(on="n1", to="rest", at_ms=2, for_ms=450),
-        kinds.Kill(on="n2", at_ms=650, for_ms=10),
-    ),
-)
+_FILES: Final = Path(__file__).with_name("report_schedules")
+STORM: Final = s.load(_FILES / "storm.json")
+LEAST: Final = s.load(_FILES / "least.json")
+DRAWN: Final = s.load(_FILES / "drawn.json")
 """What a search drew before it shrank it to `LEAST`: one fault more before, one after."""
-HANGS: Final = s.Schedule(
-    name="hangs",
-    faults=(
-        kinds.Kill(
-            on="leader:log-0",
-            after=s.After(
-                event="hw",
-                match={"partition": "log-0", "role": "leader", "leader_epoch": {"at_least": 1}},
-                delay_ms=2,
-            ),
-            for_ms=625,
-        ),
-        kinds.Pause(
-            on="leader:log-0",
-            after=s.After(event="role", match={"partition": "log-0", "role": "leader"}),
-            for_ms=800,
-        ),
-    ),
-    cluster=s.Cluster(
-        partitions=1,
-        replication_factor=2,
-        flush="async",
-        bugs=("keep-empty-epoch",),
-        timings=s.Timings(
-            heartbeat_ms=80,
-            session_ms=250,
-            lag_ms=200,
-            fetch_wait_ms=80,
-            fetch_timeout_ms=120,
-            retry_ms=20,
-            election_min_ms=170,
-            election_max_ms=260,
-            hw_checkpoint_ms=100,
-            idle_wait_ms=60,
-            leader_timeout_ms=250,
-        ),
-    ),
-    workload=replace(
-        SHORT, seed=33572, clients=2, batch_most=3, in_flight=1, timeout_ms=100, duration_ms=1550
-    ),
-)
+HANGS: Final = s.load(_FILES / "hangs.json")
 JEPSEN: Final = """\
 {:type :invoke, :f :send, :value [[:send 0 1]], :time 1000, :process 0, :index 0}
 {:type :ok, :f :send, :value [[:send 0 [0 1]]], :time 2000, :process 0, :index 1}

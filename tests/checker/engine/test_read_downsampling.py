@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from harness.bench.synthetic import Made, Size, make_history
 from tests.support.checker.agreed import budget
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import Story
+from tests.support.checker.story_text import steps_of, take
 
 
 def facts_of(folder: Path) -> list[pa.RecordBatch]:
@@ -152,84 +153,61 @@ def test_polls_of_any_sort_in_blocks(
     assert_same(told(s), rows, seed)
 
 
-def steady(s: Story, *hws: int, process: int = 21, begin: int = 0, **how: Any) -> None:
-    """Polls of one record each that go on from one another; `hws` are the stated ends."""
-    for at, hw in enumerate(hws, begin):
-        s.poll((at, 100 + at), process=process, hw=hw, **how)
+class Steady(Story):
+    """A story with polls of one record each that go on from one another."""
 
-
-def the_stated_end_goes_back(s: Story) -> None:
-    steady(s, 20, 20, 15, 20, 20, 20)
-
-
-def more_is_read_than_the_stated_end(s: Story) -> None:
-    steady(s, 20, 20, 20, 20, 20, 20, process=20)
-    steady(s, 3, 3, 3, 3, 3, 3)
-
-
-def one_final_read_says_where_it_began(s: Story) -> None:
-    s.send(300, at=6)
-    s.poll((6, 300), process=30)
-    s.poll((6, 106), process=31)
-    steady(s, -1, begin=5, final=True)
-    steady(s, 20, begin=6, final=True, start=6)
-    steady(s, 20, begin=7, final=True, start=7)
-
-
-def what_is_read_first_may_not_have_been(s: Story) -> None:
-    s.poll((1, 101), process=20, outcome="info")
-    steady(s, 20, 20, 20, 20)
-
-
-@pytest.mark.parametrize(
-    "tell",
-    [
-        the_stated_end_goes_back,
-        more_is_read_than_the_stated_end,
-        one_final_read_says_where_it_began,
-        what_is_read_first_may_not_have_been,
-    ],
-)
-def test_what_may_not_be_left_out(tell: Callable[[Story], None]) -> None:
-    s = Story()
-    for at in range(8):
-        s.send(100 + at, at=at)
-    tell(s)
-    assert assert_same(told(s), 100, 2)[False] == 0
+    def steady(self, *hws: int, process: int = 21, begin: int = 0, **how: Any) -> None:
+        """Poll once for each stated end."""
+        for at, hw in enumerate(hws, begin):
+            self.poll((at, 100 + at), process=process, hw=hw, **how)
 
 
 def told(story: Story) -> list[pa.RecordBatch]:
     """The facts of a story."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as name:
         return facts_of(story.write(Path(name)))
 
 
-def test_final_reads_that_are_left_out_have_got_their_records() -> None:
-    s = Story()
-    for at in range(8):
-        s.send(100 + at, at=at)
-    steady(s, *[20] * 8, process=20)
-    steady(s, *[20] * 8, process=30, final=True)
-    assert assert_same(told(s), 100, 2) == {True: 3}
+LEFT_OUT = {
+    "the stated end goes back": "steady 20 20 15 20 20 20",
+    "more is read than the stated end": ("steady 20 20 20 20 20 20 process=20; steady 3 3 3 3 3 3"),
+    "one final read says where it began": (
+        "send 300 at=6; poll 6:300 process=30; poll 6:106 process=31;"
+        "steady -1 begin=5 final=True;"
+        "steady 20 begin=6 final=True start=6; steady 20 begin=7 final=True start=7"
+    ),
+    "what is read first may not have been": (
+        "poll 1:101 process=20 outcome=info; steady 20 20 20 20"
+    ),
+    "final reads that are left out have got their records": (
+        "steady 20 20 20 20 20 20 20 20 process=20;"
+        "steady 20 20 20 20 20 20 20 20 process=30 final=True"
+    ),
+    "offsets far apart are not expanded": (
+        f"send 50 at={2**62};"
+        + "".join(f"poll 0:100 process={n}; poll {2**62}:50 start=1 process={n};" for n in range(5))
+    ),
+    "a record below what was established": "hw n1 100:8 ms=0; steady 8 8 8 8 8 8 8 8",
+    "a fresh answer": "promise staleness_ms=10000; steady 1 2 3 4 5 6 7 8",
+}
+JUDGED_WHOLE = {
+    "a record beyond what was established": "hw n1 100:3 ms=0; steady 8 8 8 8 8 8 8 8",
+    "an old answer": "promise staleness_ms=0; steady 1 2 3 4 5 6 7 8",
+}
 
 
-def test_offsets_far_apart_are_not_expanded() -> None:
-    s = Story()
-    far = 2**62
-    s.send(10, at=0)
-    s.send(11, at=far)
-    for process in range(20, 25):
-        s.poll((0, 10), start=0, process=process)
-        s.poll((far, 11), start=1, process=process)
-    assert assert_same(told(s), 100, 2)[True]
+@pytest.mark.parametrize("name", [*LEFT_OUT, *JUDGED_WHOLE])
+def test_what_may_be_left_out_and_what_has_all_judged(name: str) -> None:
+    s = Steady(capabilities=["trace", "epochs", *(["hw"] if "established" in name else [])])
+    s.each(100, 8, at=0)
+    take(s, [*steps_of((LEFT_OUT | JUDGED_WHOLE)[name])])
+    whole = int(name in JUDGED_WHOLE)
+    assert assert_same(told(s), 100, 2) == Counter({True: 3 - whole, False: whole})
 
 
 def test_a_poll_of_another_block_between_those_left_out_has_all_judged() -> None:
     s = Story()
-    for at in range(12):
-        s.send(100 + at, at=at)
+    s.each(100, 12, at=0)
     for at in (0, 1, 2, 9, 3, 4, 5, 6):
         s.poll((at, 100 + at))
     facts = told(s)
@@ -240,27 +218,6 @@ def test_a_poll_of_another_block_between_those_left_out_has_all_judged() -> None
     parts = [b for block in blocks for b in downsampled(block) if b.num_rows]
     (group,) = (g for g in groups_of([*others, *parts]) if g.partition == "log-0")
     assert not splittable(group)
-
-
-@pytest.mark.parametrize(("mark", "whole"), [(8, True), (3, False)])
-def test_a_record_beyond_what_was_established_has_all_judged(mark: int, whole: bool) -> None:
-    s = Story()
-    s.run["capabilities"].append("hw")
-    for at in range(8):
-        s.send(100 + at, at=at)
-    s.hw("n1", (100, mark), ms=0)
-    steady(s, *[8] * 8, process=20)
-    assert assert_same(told(s), 100, 2)[False] == (not whole)
-
-
-@pytest.mark.parametrize(("staleness_ms", "whole"), [(10_000, True), (0, False)])
-def test_an_old_answer_that_is_left_out_has_all_judged(staleness_ms: int, whole: bool) -> None:
-    s = Story()
-    s.run["promise"]["staleness_ms"] = staleness_ms
-    for at in range(8):
-        s.send(100 + at, at=at)
-    steady(s, *range(1, 9), process=20)
-    assert assert_same(told(s), 100, 2)[False] == (not whole)
 
 
 @pytest.mark.integration

@@ -34,7 +34,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from checker.formats.verdict import Anomaly, RunResult, Verdict
 from tests.support.checker.story import P, Story
@@ -46,6 +46,7 @@ FIELDS = ("finds", "allows", "lacks", "unknown", "verdict", "examined", "shows",
 WIDTH = 110
 
 NO_STEPS: Mapping[str, tuple[str, ...]] = {}
+Scene = TypeVar("Scene")
 Expected = dict[str, list[str]]
 """The lines of a block of expectations, by their first word."""
 
@@ -97,12 +98,12 @@ def value(text: str) -> Any:
     return tuple(map(atom, text.split(":"))) if ":" in text else atom(text)
 
 
-def take(story: Story, steps: Sequence[str]) -> Story:
-    """Take the steps of a stage, and return the story."""
+def take(story: Scene, steps: Sequence[str]) -> Scene:
+    """Take the steps of a stage, which are methods of a story or of another thing that is told."""
     for step in steps:
         verb, *words = step.split()
         if verb == "on":
-            story = Story(*words)
+            story = type(story)(*words)
             continue
         named = [re.match(r"[a-z_]+=", word) for word in words]
         plain = [value(w) for w, name in zip(words, named, strict=True) if not name]
