@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from checker.formats.verdict import Verdict, worst
+from tests.support.checker.agreed import EXERCISE
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.missing_evidence import may_be_valid, tampered
 from tests.support.checker.model import Model
-from tests.support.checker.story import Story
+from tests.support.checker.story import Story, against
 
 SAMPLE = 10
 """One tampered run of so many is in the sample, in two halves; the nightly tier judges all."""
@@ -57,3 +58,14 @@ def test_a_sample_of_units(tmp_path: Path, first: int) -> None:
 @pytest.mark.nightly
 def test_every_unit(tmp_path: Path) -> None:
     assert judge(tmp_path, 1, 0) > 300
+
+
+@pytest.mark.nightly
+def test_without_a_unit_what_shows_an_anomaly_is_never_valid(tmp_path: Path) -> None:
+    for name in GOLDENS.keys() - EXERCISE:
+        whole = GOLDENS[name].story(bad=True)
+        before = against(whole.check(tmp_path / name))
+        for number, (taken, s) in enumerate(tampered(whole)):
+            result = s.check(tmp_path / f"{name}-{number}")
+            assert result.verdict in (Verdict.INVALID, Verdict.UNKNOWN), (name, taken.what)
+            assert against(result).keys() <= before.keys(), (name, taken.what)

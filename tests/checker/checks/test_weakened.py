@@ -61,25 +61,6 @@ def test_an_operation_of_its_own_may_read_uncommitted(tmp_path: Path) -> None:
     assert one(s.check(tmp_path), "aborted-read").allowed
 
 
-def test_a_field_of_the_promise_that_is_not_known_is_an_error(tmp_path: Path) -> None:
-    s = Story(capabilities=[])
-    s.send(10, outcome="fail")
-    s.poll((0, 10), start=0)
-    s.run["promise"]["isolaton"] = "read_uncommitted"
-    result = s.check(tmp_path)
-    assert result.verdict is Verdict.UNKNOWN
-    assert "'isolaton'" in result.problems[0]
-
-
-def test_a_clock_that_goes_back_shows_no_future(tmp_path: Path) -> None:
-    s = Story(capabilities=[])
-    s.send(10, at=0, process=1, begin=9, end=10)
-    s.poll((0, 10), start=0, process=2, begin=20, end=5)
-    s.as_told = True
-    result = s.check(tmp_path)
-    assert (against(result), result.verdict) == ({}, Verdict.UNKNOWN)
-
-
 def test_a_completion_of_sends_of_another_operation_ends_nothing(tmp_path: Path) -> None:
     """A process whose end is lost, and with it its next invocation."""
     s = Story(capabilities=[])

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness.formats.history import LogRun
+from harness.formats.history import LogRun, Op
 from tests.support.checker.story import Story
+
+_FEW_OPERATIONS = 6
 
 
 class Taken(NamedTuple):
@@ -47,12 +49,15 @@ def units(s: Story) -> Iterator[Taken]:
         yield Taken(f"hashes of {node}", _changed(node, hash="", stored_hash=""))
         yield Taken(f"dump of {node} under another name", _renamed(node), damage=True)
     for node, events in s.traces.items():
+        if events:
+            yield Taken(f"trace of {node}", lambda t, n=node: t.traces.pop(n), damage=True)  # type: ignore[misc]
         if any(event["event"] == "hw" for event in events):
             yield Taken(f"HW events of {node}", _watermarks(node))
     if any(line.final for line in s.history):
-        yield Taken("final reads", _final_reads)
-    if s.ops > 2:
-        yield Taken("an operation in the middle", _operation(s.ops // 2))
+        yield Taken("final reads", _history(lambda line: not line.final))
+    few = s.ops <= _FEW_OPERATIONS
+    for number in range(s.ops - 1) if few else (s.ops // 2,):
+        yield Taken(f"operation {number}", _history(lambda line, n=number: line.op != n))  # type: ignore[misc]
     yield Taken("partitions of run.json", lambda t: t.run["partitions"].clear())
 
 
@@ -95,13 +100,9 @@ def _watermarks(node: str) -> Callable[[Story], object]:
     return take
 
 
-def _final_reads(s: Story) -> None:
-    s.history = [line for line in s.history if not line.final]
-
-
-def _operation(number: int) -> Callable[[Story], object]:
+def _history(keep: Callable[[Op], bool]) -> Callable[[Story], object]:
     def take(s: Story) -> None:
-        s.history = [line for line in s.history if line.op != number]
+        s.history = [line for line in s.history if keep(line)]
 
     return take
 

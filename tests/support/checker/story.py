@@ -316,6 +316,10 @@ class Story:
         """Fields of run.json."""
         self.run.update({k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
 
+    def in_this_order(self) -> None:
+        """Lines stand in the order in which they were told."""
+        self.as_told = True
+
     def replicas(self, *nodes: str, partition: str = P) -> None:
         """The replicas of a partition."""
         self.run["partitions"][partition] = list(nodes)
