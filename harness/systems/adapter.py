@@ -130,8 +130,9 @@ class LogSlice(msgspec.Struct, frozen=True):
 
 class Roles(msgspec.Struct, frozen=True):
     """What a node says of a partition that it leads: its term (-1: the system tells none), the
-    nodes that are in sync with it, and all nodes that have a replica (none told: every node). A
-    node is told by its name or by an address where it is dialed."""
+    nodes that are in sync with it (itself among them; none told: the recovery does not wait for
+    any), and all nodes that have a replica (none told: every node). A node is told by its name or
+    by an address where it is dialed."""
 
     term: int = -1
     in_sync: tuple[str, ...] = ()

@@ -109,8 +109,8 @@ class ExternalCluster:
 
     @property
     def tells_in_sync(self) -> bool:
-        """Where the adapter has a probe."""
-        return self._adapter.probes()
+        """Whether the adapter's probe names nodes in sync, or may still do so."""
+        return self._adapter.probes() and not self._never_in_sync
 
     @property
     def promise(self) -> Promise:
@@ -384,9 +384,16 @@ class ExternalCluster:
             )
         )
 
+    @property
+    def _never_in_sync(self) -> bool:
+        """Whether the probe told every leader and never a node that is in sync."""
+        return not self._probe.names_in_sync and self._probe.led.issuperset(self._partitions)
+
     def _all_in_sync(self) -> bool:
         copies = self._schedule.cluster.replication_factor
-        return all(len(self.view.isr(partition)) >= copies for partition in self._partitions)
+        return self._never_in_sync or all(
+            len(self.view.isr(partition)) >= copies for partition in self._partitions
+        )
 
     def _await(self, is_so: Callable[[], bool], limit_s: float) -> bool:
         """Watch nodes and probe until `is_so`; False when the time ran out. Raises FloodmarkError

@@ -49,6 +49,10 @@ class Probe:
         self._told: queue.Queue[tuple[str, int, Any]] = queue.Queue(MAX_WAITING)
         self._closed = threading.Event()
         self._memory = _Memory()
+        self.led: set[str] = set()
+        """The partitions whose leader an answer told."""
+        self.names_in_sync = False
+        """Whether an answer named a node that is in sync."""
 
     def start(self) -> None:
         """Begin to ask."""
@@ -100,6 +104,8 @@ class Probe:
                     self._known(roles.in_sync),
                     self._known(roles.replicas) or self._known(self._names),
                 )
+        self.led.update(found)
+        self.names_in_sync = self.names_in_sync or any(roles.in_sync for roles in found.values())
         return found
 
     def _known(self, names: Any) -> tuple[str, ...]:

@@ -359,7 +359,12 @@ def test_a_probe_that_lies_is_not_believed(tmp_path: Path) -> None:
         7: Roles(),
         "": "nonsense",
     }
+    assert made.understood({"*": Roles()}) == {
+        name: Roles(-1, (), ("n1", "n2")) for name in ("", "log-0")
+    }
+    assert (made.led, made.names_in_sync) == ({"", "log-0"}, False), "no phase waits for a sync"
     assert made.understood(told) == {"log-0": Roles(1 << 60, ("n1",), ("n1", "n2"))}
+    assert made.names_in_sync
     assert made.understood([1, 2]) == {}
     assert made.understood({"log-0": Roles(1, 5, None)}) == {"log-0": Roles(1, (), ("n1", "n2"))}  # type: ignore[arg-type]
 
