@@ -381,16 +381,16 @@ def test_names_and_docs_have_the_words_of_the_field() -> None:
 
 # The most lines of Python in a package. A budget only falls, and is changed with a reason.
 BUDGETS = {
-    "node": 11_400,
-    "nemesis": 9_430,
+    "node": 11_394,
+    "nemesis": 9_426,
     # The story of a failure (checker/story) took the place of the timeline: it reads the rules of
     # replication in traces, follows the record, and serves systems without traces too.
     # What a history must say for each conclusion (positions, ends of logs, times, threads, log
     # starts, isolation), and evidence that is compared with other evidence.
     "checker": 17_096,
     "reports": 6_080,
-    "harness": 37_530,
-    "tests": 41_549,
+    "harness": 36_379,
+    "tests": 41_499,
 }
 
 

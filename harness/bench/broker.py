@@ -10,7 +10,7 @@ import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -26,7 +26,6 @@ from harness.runs.options import RunRequest, to_schedule
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.systems import registry
-from harness.systems.floodmark.curve_cost import KeyCost, cost_of_messages, of_a_batch
 from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
 from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients, System
 from nemesis.formats import schedule as schedules
@@ -39,23 +38,18 @@ START_UPS: Final = 3
 FIRST_ACK_S: Final = 30.0
 """How long a busy machine may take until the clients have begun, which is not measured."""
 HUB_TURNS: Final = 3
-CURVE_CLIENTS: Final = 8
-CURVE_TURNS: Final = 4
-COPIES: Final = 3
 _LOOK_S: Final = 0.02
 
 Flush = Literal["sync", "async"]
 
 
 class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds each load is measured, records a batch, bytes a record, seconds of the judged run;
-    whether the processes have keys (`curve`)."""
+    """Seconds each load is measured, records a batch, bytes a record, seconds of the judged run."""
 
     seconds: float = 4.0
     batch: int = 100
     record_bytes: int = 100
     judged_s: float = 30.0
-    curve: bool = True
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,27 +82,14 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     operations_s: float
 
 
-class CurveCost(msgspec.Struct, frozen=True):
-    """What keys cost in a pair of measurements by turns, in percent of what it is without: batches
-    per second lost, and more processor time for a batch, of which `plain_cpu_ms` is the whole."""
-
-    rate: float
-    cpu: float
-    plain_cpu_ms: float
-
-
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of one bench. `start_ms`: three brokers up to the first acknowledgement, median;
-    `hub_added_ms`: what the hub adds to the median latency of one client. `curve_costs_percent`:
-    what keys cost, in each pair of measurements by turns; `key_costs`: what they add to a message
-    with a batch and to one without."""
+    `hub_added_ms`: what the hub adds to the median latency of one client."""
 
     settings: BenchSettings
     start_ms: float
     loads: tuple[Load, ...]
     hub_added_ms: float
-    curve_costs_percent: tuple[CurveCost, ...] = ()
-    key_costs: tuple[KeyCost, KeyCost] | None = None
     judging: Judging | None = None
 
 
@@ -124,9 +105,6 @@ def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
                 progress.phase(f"flush={flush}, {clients} clients", settings.seconds)
                 loads.append(measure(store, settings, flush, clients, hub=False))
         through_hub, hub_added_ms = _cost_of_the_hub(store, settings, progress)
-        costs = cost_of_curve(store, settings, progress) if settings.curve else ()
-        progress.phase("messages with and without keys")
-        key_costs = cost_of_messages(settings.batch * settings.record_bytes)
         judging = judge_a_run(store, settings, progress) if settings.judged_s else None
     starts = [load.start_ms for load in loads[:START_UPS]]
     return Figures(
@@ -134,8 +112,6 @@ def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
         start_ms=statistics.median(starts),
         loads=(*loads, through_hub),
         hub_added_ms=hub_added_ms,
-        curve_costs_percent=costs,
-        key_costs=key_costs if settings.curve else None,
         judging=judging,
     )
 
@@ -158,41 +134,10 @@ def _cost_of_the_hub(
     return found[True][-1], round(medians[True] - medians[False], 3)
 
 
-def cost_of_curve(
-    store: Path,
-    settings: BenchSettings,
-    progress: Progress,
-    *,
-    pairs: int = CURVE_TURNS,
-    hub: bool = False,
-) -> tuple[CurveCost, ...]:
-    """CURVE_CLIENTS clients with and without keys by turns: what keys cost in each pair. As in
-    `_cost_of_the_hub`, nothing waits for the disk."""
-    costs = []
-    for turn in range(pairs):
-        loads = {}
-        # The first of a pair is now this one, now the other.
-        for curve in (True, False) if turn % 2 else (False, True):
-            with_or_without = "with" if curve else "without"
-            progress.phase(f"{CURVE_CLIENTS} clients {with_or_without} keys, {turn + 1}/{pairs}")
-            wanted = msgspec.structs.replace(settings, curve=curve)
-            loads[curve] = measure(store, wanted, "async", CURVE_CLIENTS, hub=hub)
-        keys, none = loads[True], loads[False]
-        costs.append(
-            CurveCost(
-                rate=round(100 * (1 - keys.batches_s / none.batches_s), 1),
-                cpu=round(100 * (keys.cpu_ms / none.cpu_ms - 1), 1),
-                plain_cpu_ms=none.cpu_ms,
-            )
-        )
-    return tuple(costs)
-
-
 def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *, hub: bool) -> Load:
     """Start a cluster of our brokers, load it for a while, and read off what it did."""
-    system = SYSTEM.with_settings({"curve": "on" if settings.curve else "off"})
     links = HUB_LINKS if hub else NO_LINKS
-    return measure_system(store, system, settings, flush, clients, links=links)
+    return measure_system(store, SYSTEM, settings, flush, clients, links=links)
 
 
 def measure_system(
@@ -344,10 +289,6 @@ def table(figures: Figures) -> str:
     ]
     lines.append("client core: what the process of the clients took of one core")
     lines.append(f"the link hub adds {figures.hub_added_ms:.2f} ms to the median of one client")
-    if costs := figures.curve_costs_percent:
-        lines += curve_lines(costs)
-        if figures.key_costs is not None:
-            lines.append(_in_messages(figures.key_costs, [cost.plain_cpu_ms for cost in costs]))
     if (judging := figures.judging) is not None:
         lines.append(
             f"a storm of {judging.storm_s:g} s: {judging.last_op_to_verdict_s:.1f} s from the last "
@@ -356,48 +297,6 @@ def table(figures: Figures) -> str:
             f"({judging.operations_s:,.0f}/s), and {judging.page_s:.1f} s more to the page"
         )
     return "\n".join(lines)
-
-
-def curve_lines(costs: Sequence[CurveCost]) -> list[str]:
-    """What keys cost, in words: medians of the pairs, and how far apart those are."""
-    return [
-        f"keys (CURVE) cost {statistics.median(values):.1f} % {what}, {CURVE_CLIENTS} "
-        f"clients ({min(values):.1f} to {max(values):.1f} in {len(values)} pairs)"
-        for what, values in (
-            ("of the batches per second", [cost.rate for cost in costs]),
-            ("more processor time a batch", [cost.cpu for cost in costs]),
-        )
-    ]
-
-
-def run_curve_bench(
-    settings: BenchSettings, progress: Progress, *, pairs: int, hub: bool
-) -> tuple[CurveCost, ...]:
-    """Measure only what keys cost. Raises FloodmarkError when a cluster does not start."""
-    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        return cost_of_curve(Path(folder), settings, progress, pairs=pairs, hub=hub)
-
-
-def curve_table(costs: Sequence[CurveCost]) -> str:
-    """Each pair as ratios, with keys over without, and then all of them in words."""
-    rows = [
-        f"{number:>4} {1 - cost.rate / 100:>10.3f} {1 + cost.cpu / 100:>10.3f}"
-        for number, cost in enumerate(costs, 1)
-    ]
-    head = f"{'pair':>4} {'batches/s':>10} {'processor':>10}   with keys / without"
-    return "\n".join((head, *rows, *curve_lines(costs)))
-
-
-def _in_messages(costs: tuple[KeyCost, KeyCost], plain_cpu_ms: Sequence[float]) -> str:
-    """What keys add to messages, and to a batch that three replicas get, in words."""
-    added_us = of_a_batch(*costs, copies=COPIES)
-    share = added_us / (1000 * statistics.median(plain_cpu_ms))
-    large, small = costs
-    return (
-        f"keys add {large.added_us:.1f} us ({large.from_us:.1f} to {large.to_us:.1f}) of processor "
-        f"time to a message with a batch, {small.added_us:.1f} us ({small.from_us:.1f} to "
-        f"{small.to_us:.1f}) to one without: {added_us:.0f} us or {100 * share:.1f} % of a batch"
-    )
 
 
 def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], str]) -> None:

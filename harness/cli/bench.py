@@ -1,4 +1,4 @@
-"""`floodmark bench`: the speed of broker, hub, checker, simulated world and page, and a soak."""
+"""`floodmark bench`: the speed of broker, hub, checker and simulated world, and a soak."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from harness.cli.values import (
 
 _HOUR_S: Final = 3600
 _MOST_OPS: Final = 10**9
-_MOST_RUNS: Final = 10**5
 
 LoadSeconds = Annotated[
     float,
@@ -49,54 +48,21 @@ def bench(
             "0: no storm.",
         ),
     ] = 30.0,
-    no_curve: Annotated[
-        bool, typer.Option("--no-curve", help="No keys for the processes of the clusters.")
-    ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Measure start-up, throughput, the cost of the link hub and of keys, and the time to a
-    verdict."""
+    """Measure start-up, throughput, the cost of the link hub, and the time to a verdict."""
     from harness.bench.broker import BenchSettings, run_bench, table
     from harness.runs.progress import Progress
 
     if context.invoked_subcommand is not None:
         return 0
     settings = BenchSettings(
-        seconds=seconds, batch=batch, record_bytes=record_bytes, judged_s=judged, curve=not no_curve
+        seconds=seconds, batch=batch, record_bytes=record_bytes, judged_s=judged
     )
     with Progress(quiet=quiet) as progress:
         figures = run_bench(settings, progress)
     print_json(figures) if json else print(table(figures))
-    return 0
-
-
-@app.command("failover")
-def bench_failover(
-    kills: Annotated[
-        int, typer.Option(**taking(Whole(1, 10_000)), help="Leaders to kill per protocol.")
-    ] = 10,
-    protocols: Annotated[
-        str | None, typer.Option(help="Protocols, separated by commas [default: all].")
-    ] = None,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> int:
-    """Measure failover times and idle traffic.
-
-    Prints how long writes stop when a leader is killed, and what an idle cluster sends.
-    """
-    from harness.bench.failover import FailoverSettings, run_failover, table
-    from harness.runs.progress import Progress
-
-    wanted = (
-        FailoverSettings(kills=kills)
-        if protocols is None
-        else FailoverSettings(kills=kills, protocols=tuple(protocols.split(",")))
-    )
-    with Progress(quiet=quiet) as progress:
-        measured = run_failover(wanted, progress)
-    print_json(measured) if json else print(table(measured))
     return 0
 
 
@@ -135,13 +101,6 @@ def bench_check(
             help="Also measure histories of lines: ours, and Jepsen's as JSON and as EDN.",
         ),
     ] = False,
-    runs: Annotated[
-        int,
-        typer.Option(
-            **taking(Whole(0, _MOST_RUNS)),
-            help="Judge so many small runs in one job instead, and some of them one at a time.",
-        ),
-    ] = 0,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -161,17 +120,10 @@ def bench_check(
     those injected. Exit code: 2 when they differ, else 0.
     """
     from harness.bench.check import SIZES, CheckBench, check_table, run_check_bench
-    from harness.bench.many_runs import judge_many
-    from harness.runs.judge import ManyProcesses, SparkOptions, SparkSoon
+    from harness.runs.judge import SparkOptions
     from harness.runs.progress import Progress
 
     spark = None if no_spark else SparkOptions(master, memory)
-    if runs:
-        with Progress(quiet=quiet) as progress:
-            session = SparkSoon(options=spark) if spark else ManyProcesses()
-            many = judge_many(runs, folder, session, progress)
-        print_json(many) if json else print(many.sentence())
-        return 0
     settings = CheckBench(
         ops=tuple(ops or map(int, SIZES)),
         keys=keys,
@@ -253,54 +205,6 @@ def bench_peers(
     return 0
 
 
-@app.command("start")
-def bench_start(
-    repeat: Annotated[
-        int, typer.Option(**taking(Whole(1, 100)), help="How often each start is measured.")
-    ] = 5,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> int:
-    """Measure how long a start takes.
-
-    Three brokers up to the first acknowledgement, `floodmark --help`, and `floodmark run` up to its
-    storm.
-    """
-    from harness.bench.start_up import run_start_bench, start_table
-    from harness.runs.progress import Progress
-
-    with Progress(quiet=quiet) as progress:
-        found = run_start_bench(repeat, progress)
-    print_json(found) if json else print(start_table(found))
-    return 0
-
-
-@app.command("curve")
-def bench_curve(
-    pairs: Annotated[
-        int, typer.Option(**taking(Whole(1, 1000)), help="Pairs of measurements.")
-    ] = 8,
-    seconds: LoadSeconds = 4.0,
-    hub: Annotated[
-        bool, typer.Option("--hub", help="Through the link hub: each message is sealed twice.")
-    ] = False,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> int:
-    """Measure what keys (ZeroMQ CURVE) cost.
-
-    Eight clients load clusters with and without keys by turns. Prints the ratio of each pair, the
-    median and the range.
-    """
-    from harness.bench.broker import BenchSettings, curve_table, run_curve_bench
-    from harness.runs.progress import Progress
-
-    with Progress(quiet=quiet) as progress:
-        costs = run_curve_bench(BenchSettings(seconds=seconds), progress, pairs=pairs, hub=hub)
-    print_json(costs) if json else print(curve_table(costs))
-    return 0
-
-
 @app.command("soak")
 def bench_soak(
     minutes: Annotated[
@@ -367,28 +271,3 @@ def bench_soak(
     if Verdict.INVALID in soaked.verdicts:
         return EXIT_CODES[Verdict.INVALID]
     return 0 if soaked.is_flat else EXIT_UNKNOWN
-
-
-@app.command("page")
-def bench_page(
-    ops: Annotated[
-        list[int] | None,
-        typer.Option(
-            **taking(Whole(100, _MOST_OPS)),
-            help="Operations of a run; repeatable [default: 1e3 1e5 1e6].",
-        ),
-    ] = None,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> int:
-    """Measure the pages of generated runs.
-
-    Prints their size and the time to build and to paint them, for runs of growing length.
-    """
-    from harness.bench.page import SIZES, page_table, run_page_bench
-    from harness.runs.progress import Progress
-
-    with Progress(quiet=quiet) as progress:
-        found = run_page_bench(tuple(ops or map(int, SIZES)), progress)
-    print_json(found) if json else print(page_table(found))
-    return 0
