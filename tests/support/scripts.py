@@ -35,6 +35,7 @@ STAGES: Final = {
     "histories": "tests.support.stage_histories:Histories",
     "loop": "tests.support.stage_loop:LoopStage",
     "nemesis": "tests.support.stage_nemesis:NemesisStage",
+    "nightly": "tests.support.stage_nightly:NightlyStage",
     "replica": "tests.support.stage_replica:ReplicaStage",
     "voters": "tests.support.stage_voters:Voters",
     "storm": "tests.support.stage_storm:StormStage",
