@@ -38,6 +38,7 @@ STAGES: Final = {
     "nightly": "tests.support.stage_nightly:NightlyStage",
     "replica": "tests.support.stage_replica:ReplicaStage",
     "voters": "tests.support.stage_voters:Voters",
+    "run": "tests.support.stage_run:RunStage",
     "storm": "tests.support.stage_storm:StormStage",
     "voter": "tests.support.stage_voter:VoterStage",
 }
