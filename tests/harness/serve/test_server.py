@@ -133,7 +133,12 @@ def test_runs_are_filtered(get: Get, query: str, found: list[str]) -> None:
     assert paths(get, query) == found
 
 
-@pytest.mark.parametrize(("process", "state"), [(os.getpid(), "running"), (0, "interrupted")])
+@pytest.mark.parametrize(
+    ("process", "state"),
+    [(os.getpid(), "running"), (0, "interrupted")],
+    # A number of a process in a name makes two workers collect different tests.
+    ids=["alive", "dead"],
+)
 def test_a_run_whose_process_is_dead_is_interrupted(
     tmp_path: Path, process: int, state: str
 ) -> None:
