@@ -133,16 +133,11 @@ def test_runs_are_filtered(get: Get, query: str, found: list[str]) -> None:
     assert paths(get, query) == found
 
 
-@pytest.mark.parametrize(
-    ("process", "state"),
-    [(os.getpid(), "running"), (0, "interrupted")],
-    # A number of a process in a name makes two workers collect different tests.
-    ids=["alive", "dead"],
-)
+@pytest.mark.parametrize(("alive", "state"), [(True, "running"), (False, "interrupted")])
 def test_a_run_whose_process_is_dead_is_interrupted(
-    tmp_path: Path, process: int, state: str
+    tmp_path: Path, alive: bool, state: str
 ) -> None:
-    about = {"state": "running", "host": {"process": process}}
+    about = {"state": "running", "host": {"process": os.getpid() * alive}}
     (tmp_path / "run" / "t").mkdir(parents=True)
     (tmp_path / "run" / "t" / "run.json").write_bytes(msgspec.json.encode(about))
     row = Store(tmp_path).runs()[0]
