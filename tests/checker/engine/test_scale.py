@@ -8,18 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
-from checker.engine import plan, spark_job
+from checker.engine import plan
 from checker.engine.local import check_run, check_runs
 from checker.engine.plan import MakeExecutor, RunToJudge
 from checker.engine.result_cache import own_name
-from checker.engine.spark_job import check
 from checker.evidence import sorting
 from checker.evidence.facts import PROGRESS, Outcome
 from checker.evidence.run_meta import RunMeta
@@ -61,38 +58,6 @@ def test_all_that_was_planted_is_found_and_nothing_else(injected: tuple[Path, Ma
     folder, made = injected
     assert {p.name for p in made.injected} >= set(INJECTIONS)
     assert compare(made.injected, check_run(folder)) == ((), ())
-
-
-@pytest.mark.integration
-@pytest.mark.xdist_group("spark")
-def test_spark_finds_the_same_however_the_work_is_spread(
-    spark: SparkSession,
-    injected: tuple[Path, Made],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    folder, _ = injected
-    monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 1_000)
-    monkeypatch.setattr(spark_job, "_partitions", lambda *_: 3)
-    shuffled = shuffle_rows(folder, tmp_path / "injected")
-    (result,) = check([shuffled], session=spark)
-    assert result == check_run(folder)
-
-
-def shuffle_rows(folder: Path, target: Path) -> Path:
-    """The same run with the rows of its tables in another order, in several files and groups."""
-    random = np.random.default_rng(3)
-    (target / "tables").mkdir(parents=True)
-    (target / "run.json").write_bytes((folder / "run.json").read_bytes())
-    for name in ("ops", "sends", "reads"):
-        table = pq.read_table(folder / f"tables/{name}.parquet")
-        table = table.take(pa.array(random.permutation(table.num_rows)))
-        parts = target / f"tables/{name}.parquet"
-        parts.mkdir()
-        half = table.num_rows // 2
-        pq.write_table(table.slice(0, half), parts / "b.parquet", row_group_size=700)
-        pq.write_table(table.slice(half), parts / "a.parquet")
-    return target
 
 
 def test_a_history_kept_as_tables_is_judged_as_its_lines_were(tmp_path: Path) -> None:

@@ -149,15 +149,16 @@ def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
 
 
 def shuffled(folder: Path, target: Path, seed: int) -> Path:
-    """The same run with the rows of its tables in another order, in small groups."""
-    (target / "tables").mkdir(parents=True)
+    """The same run with the rows of its tables in another order, in two files of small groups."""
+    target.mkdir()
     (target / "run.json").write_bytes((folder / "run.json").read_bytes())
     for path in folder.glob("tables/*.parquet"):
         rows = pq.read_table(path)
         order = Random(seed).sample(range(rows.num_rows), rows.num_rows)
-        pq.write_table(
-            rows.take(pa.array(order)), target / "tables" / path.name, row_group_size=150
-        )
+        parts = target / "tables" / path.name
+        parts.mkdir(parents=True)
+        for name, part in (("b", order[: len(order) // 2]), ("a", order[len(order) // 2 :])):
+            pq.write_table(rows.take(pa.array(part)), parts / f"{name}.parquet", row_group_size=150)
     return target
 
 

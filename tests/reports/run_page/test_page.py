@@ -144,12 +144,6 @@ class TestHead:
         assert f"floodmark check store/{kind}/t" in text
 
     @pytest.mark.parametrize(
-        ("kind", "badge"), [("valid", "✓ valid"), ("invalid", "✗ invalid"), ("empty", "? unknown")]
-    )
-    def test_shows_the_verdict(self, pages: Pages, kind: str, badge: str) -> None:
-        assert badge in pages(kind).text
-
-    @pytest.mark.parametrize(
         ("state", "sentence"),
         [
             ("interrupted", "the run was interrupted; it left 305"),

@@ -207,6 +207,9 @@ class TestFaults:
         assert states[1].effect() == "Missed: no such event."
 
 
+LEADS: dict[str, Any] = {"partition": "p", "role": "leader"}
+
+
 class TestCluster:
     def events(self, tmp_path: Path, lines: list[dict[str, Any]]) -> cluster.ClusterTimeline:
         made.write_lines(tmp_path / "trace" / "n1.jsonl", lines)
@@ -214,22 +217,12 @@ class TestCluster:
         return cluster.read([tmp_path / "trace" / "n1.jsonl"], exits, 100, Notes())
 
     def test_a_dead_process_leads_nothing(self, tmp_path: Path) -> None:
-        head = {"node": "n1", "incarnation": 1}
-        timeline = self.events(
-            tmp_path,
-            [
-                {**head, "event": "started", "t_us": 1},
-                {
-                    **head,
-                    "event": "role",
-                    "t_us": 10,
-                    "partition": "p",
-                    "role": "leader",
-                    "leader_epoch": 4,
-                },
-                {"node": "n1", "incarnation": 2, "event": "started", "t_us": 70},
-            ],
-        )
+        lines: list[dict[str, Any]] = [
+            {"incarnation": 1, "event": "started", "t_us": 1},
+            {"incarnation": 1, "event": "role", "t_us": 10, **LEADS, "leader_epoch": 4},
+            {"incarnation": 2, "event": "started", "t_us": 70},
+        ]
+        timeline = self.events(tmp_path, [{"node": "n1", **x} for x in lines])
         assert timeline.partitions["p"].roles == [cluster.RoleSpan("n1", "leader", 4, 10, 50)]
         assert [(up.start_us, up.end_us) for up in timeline.processes] == [(1, 50), (70, 100)]
         assert timeline.starts() == {"n1": [1, 70]}
@@ -252,17 +245,8 @@ class TestCluster:
         ]
 
     def test_a_long_series_is_downsampled_and_keeps_its_last_point(self, tmp_path: Path) -> None:
-        lines = [
-            {
-                "event": "hw",
-                "t_us": i * 10,
-                "node": "n1",
-                "partition": "p",
-                "role": "leader",
-                "hw": i,
-            }
-            for i in range(20_000)
-        ]
+        head = {"event": "hw", "node": "n1", **LEADS}
+        lines = [{**head, "t_us": i * 10, "hw": i} for i in range(20_000)]
         hw = self.events(tmp_path, lines).partitions["p"].hw
         assert len(hw) <= cluster.MOST_POINTS + 1
         assert hw[-1][1] == 19_999
@@ -281,11 +265,8 @@ class TestGrid:
         assert list(rows) == ["acked", "n1", "n2", "read", "final"]
         at = folder.anomalies[0].offset - shown.offsets[0]
         assert at == model.GRID_BEFORE
-        assert {name for name, cells in rows.items() if "bad" in cells[at].classes} == {
-            "acked",
-            "n2",
-            "final",
-        }
+        bad = [name for name, cells in rows.items() if "bad" in cells[at].classes]
+        assert bad == ["acked", "n2", "final"]
         assert not any("bad" in cells[at - 1].classes for cells in rows.values())
         assert [cells[at].text for cells in rows.values()] == ["1:10 2:0", "1:10", "2:0", "", "2:0"]
         assert rows["n2"][at].title.endswith("; expected value 1:10")
@@ -375,13 +356,8 @@ class TestTime:
         self, tmp_path: Path
     ) -> None:
         folder = made.many(tmp_path / "a" / "b", 8_000, clients=4)
-        extra = {
-            "op": 99_999,
-            "process": 1,
-            "client": "c1",
-            "f": "send",
-            "sends": [{"partition": "log-0", "value": 9_999_999}],
-        }
+        extra = {"op": 99_999, "process": 1, "client": "c1", "f": "send"}
+        extra |= {"sends": [{"partition": "log-0", "value": 9_999_999}]}
         with (folder / "history.jsonl").open("a") as file:
             file.write(json.dumps({**extra, "t_us": made.us(11), "type": "invoke"}) + "\n")
             done = {"t_us": made.us(11.5), "type": "info", "error": "the very last"}
