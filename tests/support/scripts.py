@@ -40,6 +40,7 @@ STAGES: Final = {
     "voters": "tests.support.stage_voters:Voters",
     "run": "tests.support.stage_run:RunStage",
     "storm": "tests.support.stage_storm:StormStage",
+    "tcp": "tests.support.stage_tcp:TcpStage",
     "voter": "tests.support.stage_voter:VoterStage",
 }
 Options = dict[str, Any]

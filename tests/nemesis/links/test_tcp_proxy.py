@@ -2,141 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.systems.ports import PortLease
-from nemesis.links.rule import Action, LinkRule
-from nemesis.links.tcp_control import Door, ProxyConfig, ProxyGone, ProxyStats, TcpLinks
-from nemesis.links.tcp_rules import CLIENTS, WINDOW_BYTES
+from nemesis.links.tcp_control import Door, ProxyConfig, ProxyGone, TcpLinks
 from node.formats.errors import FloodmarkError
 from tests.support.paths import ROOT
-from tests.support.tcp_process import PROGRAM, TcpProcess
+from tests.support.scripts import Case, beside, proves
+from tests.support.stage_tcp import HOST, ROLES, Net, one_net, start_node
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
-HOST = "127.0.0.1"
-ROLES = ("client", "peer")
-
-
-def start_node(*ports: int) -> TcpProcess:
-    """A node's process, in a session of its own."""
-    return TcpProcess([*PROGRAM, HOST, *map(str, ports)], own_session=True)
-
-
-class Net:
-    """Three nodes with two roles each, a client, and the proxy between them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.names = ("n1", "n2", "n3")
-        self.lease = PortLease(len(self.names) * len(ROLES) * 2)
-        free = iter(self.lease.ports)
-        self.real = {(n, r): next(free) for n in self.names for r in ROLES}
-        self.doors = {(n, r): next(free) for n in self.names for r in ROLES}
-        self.links = TcpLinks(
-            ProxyConfig(
-                doors=tuple(
-                    Door(
-                        node=node,
-                        role=role,
-                        listen=(HOST, self.doors[node, role]),
-                        target=(HOST, self.real[node, role]),
-                    )
-                    for node, role in self.doors
-                ),
-                shared_clients=("c1", "c2"),
-                parent_pid=os.getpid(),
-                output_file=str(folder / "links.txt"),
-            )
-        )
-        self.links.wait_ready()
-        self.nodes: dict[str, TcpProcess] = {}
-        self.before = ProxyStats()
-
-    def begin(self) -> None:
-        """New processes, whole links."""
-        for number in self.links.stats().rules:
-            self.links.remove(number)
-        for node in self.nodes.values():
-            node.kill()
-        self.nodes.clear()
-        for name in (*self.names, CLIENTS):
-            self.start(name)
-        self.links.remove(self.rule("*", "*", "reset"))
-        until(lambda: self.links.stats().open == 0, "no connections are left")
-        self.before = self.links.stats()
-
-    def start(self, name: str) -> None:
-        """Start a node, or the client, which listens nowhere."""
-        ports = [] if name == CLIENTS else [self.real[name, role] for role in ROLES]
-        self.nodes[name] = start_node(*ports)
-        self.links.set_processes(name, [self.nodes[name].process.pid])
-
-    def accepted(self) -> dict[str, int]:
-        """Connections since the test began, by who dialed whom."""
-        counts = Counter(self.links.stats().accepted)
-        return dict(counts - Counter(self.before.accepted))
-
-    def dial(self, a: str, b: str, name: str = "", role: str = "peer") -> str:
-        """A connection from `a` to `b`; returns what it is called in `a`."""
-        name = name or b
-        assert self.nodes[a]("dial", name, HOST, self.doors[b, role]) == "ok"
-        return name
-
-    def dial_in_vain(self, a: str, b: str) -> str:
-        """What becomes of a connection that is reset, at once or a moment later."""
-        said = self.nodes[a]("dial", "in vain", HOST, self.doors[b, "peer"])
-        return str(self.receive(a, "in vain", 1) if said == "ok" else said)
-
-    def echo(self, a: str, name: str, text: str = "hello") -> Any:
-        """Send from `a` and receive what comes back."""
-        sent = self.nodes[a]("send", name, text)
-        return self.receive(a, name, len(text)) if sent == "ok" else sent
-
-    def receive(self, a: str, name: str, size: int, seconds: float = PATIENCE_S) -> Any:
-        """What has arrived at `a`."""
-        return self.nodes[a]("receive", name, size, seconds)
-
-    def rule(self, a: str, b: str, action: Action, **fields: Any) -> int:
-        """Put a rule in force from `a` to `b` (comma lists of names)."""
-        senders, receivers = tuple(a.split(",")), tuple(b.split(","))
-        return self.links.add(
-            LinkRule(senders=senders, receivers=receivers, action=action, **fields)
-        )
-
-    def await_acted(self, number: int, times: int = 1) -> None:
-        """Until a rule has done something to so many connections."""
-        until(lambda: self.links.stats().rules[number].acted >= times, f"rule {number} acts")
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        for node in self.nodes.values():
-            node.kill()
-        self.links.close()
-        self.lease.release()
-
-
-@pytest.fixture(scope="module")
-def one_net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
-    with contextlib.closing(Net(tmp_path_factory.mktemp("net"))) as made:
-        yield made
-
 
 @pytest.fixture
-def net(one_net: Net) -> Net:
-    one_net.begin()
-    return one_net
+def net() -> Net:
+    made = one_net()
+    made.begin()
+    return made
+
+
+@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
+def test_script(case: Case) -> None:
+    proves(case)
 
 
 def test_every_pair_and_role_is_named_and_carried(net: Net) -> None:
@@ -200,166 +95,9 @@ class TestWhoDials:
                 me.kill()
 
 
-class TestCut:
-    def test_bytes_wait_for_the_heal_and_arrive_in_order(self, net: Net) -> None:
-        link = net.dial("n1", "n2")
-        assert net.echo("n1", link) == "hello"
-        cut = net.rule("n1", "n2", "drop"), net.rule("n2", "n1", "drop")
-        net.nodes["n1"]("send", link, "late")
-        net.await_acted(cut[0])
-        net.nodes["n1"]("send", link, "later")
-        assert net.nodes["n2"]("heard") == len("hello")
-        counts = [net.links.remove(number) for number in cut]
-        assert net.receive("n1", link, 9) == "latelater"
-        assert [each.of for each in counts] == ["connections"] * 2
-        # Between the two removals the echo of what waited may meet the second rule.
-        assert [each.matched for each in counts] == [1, 1]
-        assert counts[0].held == 1
-
-    def test_links_beside_a_cut_are_untouched(self, net: Net) -> None:
-        net.rule("n1", "n2", "drop")
-        assert net.echo("n1", net.dial("n1", "n3")) == "hello"
-        assert net.echo("n3", net.dial("n3", "n2")) == "hello"
-        assert net.echo(CLIENTS, net.dial(CLIENTS, "n2")) == "hello"
-
-    def test_one_way_the_other_direction_has_a_window(self, net: Net) -> None:
-        link = net.dial("n1", "n2")
-        assert net.echo("n1", link) == "hello"
-        cut = net.rule("n2", "n1", "drop")
-        net.nodes["n1"]("flood", link, 4 * WINDOW_BYTES)
-        until(lambda: net.nodes["n2"]("heard") == WINDOW_BYTES + len("hello"), "a window")
-        net.await_acted(cut)
-        net.links.remove(cut)
-        until(lambda: net.nodes["n2"]("heard") == 4 * WINDOW_BYTES + len("hello"), "the rest")
-
-    @pytest.mark.parametrize(("a", "b"), [("n1", "n2"), ("n2", "n1")])
-    def test_a_new_connection_comes_about_at_the_heal(self, net: Net, a: str, b: str) -> None:
-        """In either direction: its first packets need both."""
-        cut = net.rule(a, b, "drop")
-        link = net.dial("n1", "n2")
-        net.nodes["n1"]("send", link, "hello")
-        net.await_acted(cut)
-        assert net.nodes["n2"]("connections") == 0
-        net.links.remove(cut)
-        assert net.receive("n1", link, 5) == "hello"
-
-    def test_who_gives_up_during_the_cut_was_never_there(self, net: Net) -> None:
-        cut = net.rule("n1", "n2", "drop")
-        for way in ("close", "abort"):
-            link = net.dial("n1", "n2")
-            net.nodes["n1"]("send", link, "hello")
-            until(lambda: net.links.stats().open == 1, "it is there")
-            net.await_acted(cut)
-            net.nodes["n1"](way, link)
-            until(lambda: net.links.stats().open == 0, "it is gone")
-        net.links.remove(cut)
-        assert net.echo("n1", net.dial("n1", "n2")) == "hello"
-        assert net.nodes["n2"]("connections") == 1
-
-    def test_the_end_of_a_sender_is_late_too(self, net: Net) -> None:
-        link = net.dial("n1", "n2")
-        net.echo("n1", link)
-        cut = net.rule("n1", "n2", "drop")
-        net.nodes["n1"]("send", link, "last words")
-        net.nodes["n1"].kill()
-        net.await_acted(cut)
-        assert net.nodes["n2"]("heard") == 5
-        net.links.remove(cut)
-        until(lambda: net.nodes["n2"]("heard") == 15, "they arrive")
-        until(lambda: net.links.stats().open == 0, "both ends are closed")
-
-    def test_a_link_under_two_cuts_is_whole_when_both_are_healed(self, net: Net) -> None:
-        link = net.dial("n1", "n2")
-        first, second = net.rule("n1", "n2", "drop"), net.rule("n1,n3", "n2", "drop")
-        net.nodes["n1"]("send", link, "hello")
-        net.await_acted(first)
-        net.links.remove(first)
-        net.await_acted(second)
-        assert net.nodes["n2"]("heard") == 0
-        net.links.remove(second)
-        assert net.receive("n1", link, 5) == "hello"
-
-    def test_the_links_of_clients_fail_together_or_not_at_all(self, net: Net) -> None:
-        with pytest.raises(FloodmarkError, match="so the links of c1 alone cannot fail"):
-            net.rule("c1", "n1", "drop")
-        cut = net.rule("c2,c1", "n1", "drop")
-        link = net.dial(CLIENTS, "n1")
-        net.await_acted(cut)
-        net.links.remove(cut)
-        assert net.echo(CLIENTS, link) == "hello"
-
-
-class TestOtherFaults:
-    def test_stall_holds_bytes_and_lets_connections_come_about(self, net: Net) -> None:
-        stall = net.rule("n1", "n2", "hold")
-        link = net.dial("n1", "n2")
-        net.nodes["n1"]("send", link, "hello")
-        until(lambda: net.nodes["n2"]("connections") == 1, "it is accepted")
-        net.await_acted(stall)
-        assert net.nodes["n2"]("heard") == 0
-        assert net.links.remove(stall).held == 1
-        assert net.receive("n1", link, 5) == "hello"
-
-    def test_delay_adds_to_a_round_trip(self, net: Net) -> None:
-        link = net.dial("n1", "n2")
-        net.echo("n1", link)
-        delay = net.rule("n1", "n2", "delay", delay_ms=60_000)
-        net.nodes["n1"]("send", link, "late")
-        net.await_acted(delay)
-        assert net.links.remove(delay).delayed == 1
-        assert net.receive("n1", link, 1, 0.01) == "timeout"
-        short = net.rule("n1", "n3", "delay", delay_ms=30, jitter_ms=10)
-        assert net.echo("n1", net.dial("n1", "n3")) == "hello"
-        assert net.links.remove(short).delayed == 1
-
-    def test_slow_passes_a_little_at_a_time_and_the_rest_at_the_heal(self, net: Net) -> None:
-        link = net.dial("n1", "n2")
-        net.echo("n1", link)
-        slow = net.rule("n1", "n2", "slow", bytes_per_s=20)
-        net.nodes["n1"]("send", link, "x" * 100_000)
-        until(lambda: net.nodes["n2"]("heard") > 5, "some")
-        assert net.nodes["n2"]("heard") < 50_000
-        assert net.links.remove(slow).delayed == 1
-        assert net.receive("n1", link, 100_000) == "x" * 100_000
-
-    def test_reset_ends_what_is_there_and_what_comes(self, net: Net) -> None:
-        link, other = net.dial("n1", "n2"), net.dial("n1", "n3")
-        assert net.echo("n1", link) == net.echo("n1", other) == "hello"
-        back = net.dial("n2", "n1")
-        assert net.echo("n2", back) == "hello"
-        reset = net.rule("n1", "n2", "reset")
-        assert net.receive("n1", link, 1) == "ConnectionResetError"
-        assert net.receive("n2", back, 1) == "ConnectionResetError"
-        assert net.dial_in_vain("n1", "n2") == "ConnectionResetError"
-        assert net.echo("n1", other) == "hello"
-        assert net.links.remove(reset).dropped == 3
-        assert net.echo("n1", net.dial("n1", "n2", "after")) == "hello"
-
-    @pytest.mark.parametrize("believer", ["n1", "n2"])
-    def test_half_open_ends_for_one_side(self, net: Net, believer: str) -> None:
-        mine, theirs = net.dial("n1", "n2"), net.dial("n2", "n1")
-        links = {"n1": mine, "n2": theirs}
-        for node, link in links.items():
-            assert net.echo(node, link) == "hello"
-        loser = "n2" if believer == "n1" else "n1"
-        half = net.rule(believer, loser, "half-open")
-        assert net.receive(loser, links[loser], 1) == "ConnectionResetError"
-        assert net.nodes[believer]("send", links[believer], "anybody?") == "ok"
-        assert net.receive(believer, links[believer], 1, 0.01) == "timeout"
-        again = net.dial(loser, believer, "again")
-        assert net.echo(loser, again) == "hello"
-        assert net.links.remove(half).dropped == 2
-        assert net.receive(believer, links[believer], 1) == "ConnectionResetError"
-        assert net.echo(loser, again) == "hello"
-
-    def test_what_bytes_cannot_do_is_refused(self, net: Net) -> None:
-        with pytest.raises(FloodmarkError, match="the TCP proxy cannot duplicate"):
-            net.rule("n1", "n2", "duplicate")
-        with pytest.raises(FloodmarkError, match="sees no single messages"):
-            net.rule("n1", "n2", "drop", percent=50)
-        with pytest.raises(FloodmarkError, match="there is no link rule 9"):
-            net.links.remove(9)
-        assert net.echo("n1", net.dial("n1", "n2")) == "hello"
+def test_a_rule_that_is_not_in_force_cannot_be_removed(net: Net) -> None:
+    with pytest.raises(FloodmarkError, match="there is no link rule 9"):
+        net.links.remove(9)
 
 
 class TestTransparency:
@@ -371,23 +109,6 @@ class TestTransparency:
         net.echo("n1", net.dial("n1", "n2"))
         net.nodes["n2"].kill()
         assert net.receive("n1", link, 1) in ("eof", "ConnectionResetError")
-
-    def test_bytes_on_their_way_between_two_dead_ends_harm_nobody(self, net: Net) -> None:
-        link = net.dial("n1", "n2")
-        net.echo("n1", link)
-        delay = net.rule("n1", "n2", "delay", delay_ms=100)
-        net.nodes["n1"]("send", link, "late")
-        net.await_acted(delay)
-        net.nodes["n1"].kill()
-        net.nodes["n2"].kill()
-        until(lambda: net.links.stats().open == 0, "nothing is left of it")
-
-    def test_a_node_that_is_down_resets_and_is_found_again(self, net: Net) -> None:
-        net.nodes["n2"].kill()
-        assert net.dial_in_vain("n1", "n2") == "ConnectionResetError"
-        assert net.links.stats().refused == net.before.refused + 1
-        net.start("n2")
-        assert net.echo("n1", net.dial("n1", "n2")) == "hello"
 
     def test_much_passes_whole_and_a_reader_that_stops_holds_its_sender_up(self, net: Net) -> None:
         link = net.dial("n1", "n2")
