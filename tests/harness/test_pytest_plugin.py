@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 from xml.etree import ElementTree
 
 import pytest
@@ -126,11 +125,6 @@ def test_a_seed_out_of_bounds_is_refused(suite: pytest.Pytester) -> None:
     done = suite.runpytest_inprocess("-p", PLUGIN, "--floodmark-seed", "-1")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*--floodmark-seed is -1, but must be from 0 to 2147483647*"])
-
-
-def test_the_plugin_has_an_entry_point() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert project["project"]["entry-points"]["pytest11"] == {"floodmark": PLUGIN}
 
 
 @pytest.mark.integration

@@ -4,9 +4,8 @@
     python -m tests.lab judges       our checks beside the outside judge, on drawn schedules
     python -m tests.lab damage       verdicts on damaged copies of runs
 
-`python -m tests.lab NAME --help` lists the options of one. Three more have commands of their own:
-`tests.lab.mutate` changes lines of the sources, `tests.lab.kill_campaign` kills parts of runs,
-`tests.lab.each_fault` runs storms of each kind of fault alone.
+`python -m tests.lab NAME --help` lists the options of one. Two more have commands of their own:
+`tests.lab.mutate` changes lines of the sources, `tests.lab.kill_campaign` kills parts of runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every process of a run is killed and stopped, its store fails, and each kind of fault is alone.
 
-The laboratory does so thousands of times (`tests/lab/kill_campaign.py`, `tests/lab/each_fault.py`).
+The laboratory kills thousands of times (`tests/lab/kill_campaign.py`).
 Of the integration tests each case takes some 8 s of processor time, and there are at most nine.
 """
 
