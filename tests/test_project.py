@@ -379,14 +379,11 @@ def test_names_and_docs_have_the_words_of_the_field() -> None:
     assert not found, "\n".join(found)
 
 
-# The most lines of Python in a package. A budget only falls, and is changed with a reason.
+# The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
+    "documents": 4_863,
     "node": 11_394,
     "nemesis": 9_426,
-    # The story of a failure (checker/story) took the place of the timeline: it reads the rules of
-    # replication in traces, follows the record, and serves systems without traces too.
-    # What a history must say for each conclusion (positions, ends of logs, times, threads, log
-    # starts, isolation), and evidence that is compared with other evidence.
     "checker": 17_096,
     "reports": 6_080,
     "harness": 36_379,
@@ -399,6 +396,8 @@ def test_a_package_stays_within_its_budget_of_lines(package: str) -> None:
     """What exceeds it replaces something, which goes first."""
     files = [file for file in project_files() if file.suffix == ".py"]
     within = [file for file in files if file.relative_to(ROOT).parts[0] == package]
+    if package == "documents":
+        within = [*TestDocuments.files]
     lines = sum(file.read_bytes().count(b"\n") for file in within)
     assert lines <= BUDGETS[package]
 
