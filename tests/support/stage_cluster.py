@@ -37,9 +37,10 @@ from node.core.messages import (
 )
 from node.core.snapshot import restore, snapshot
 from node.core.timers import expire
-from node.formats.trace import METADATA_PARTITION, REPORTED, STOPPED, WITNESSED
+from node.formats.trace import DAMAGED, METADATA_PARTITION, REPORTED, STOPPED, WITNESSED
 from node.formats.wire import split_fetch_body
 from tests.support.checker.story import STORM_MS, Story, against
+from tests.support.disk_damage import flip, spoil, text_of
 from tests.support.stage_replica import event_text, message_text, records
 from tests.support.world import World
 
@@ -67,6 +68,7 @@ class ClusterStage:
         protocol: str = "",
         seed: int = 7,
         retention_records: int = 0,
+        settle_ms: int = 100,
     ) -> None:
         known = next((each for each in KNOWN_BUGS if each.code == bug), None)
         self.world = World(
@@ -99,7 +101,7 @@ class ClusterStage:
         self.world.run_for(500)
         self.world.create_topic(rf=rf, min_isr=min_isr)
         self.world.mail.clear()
-        self.wait(100)
+        self.wait(settle_ms)
         self.write("a")
         self.wait(300)
         assert self._leader() == "n1"
@@ -251,7 +253,7 @@ class ClusterStage:
         return self.world.broker_names
 
     def _texts(self, name: str) -> str:
-        texts = [text.decode() for text in self.world.payloads(name, P)]
+        texts = [text_of(data) for _, (_, data) in sorted(self.world.log(name, P).items())]
         return " ".join(text for text in texts if text.isalpha()) or "-"
 
     def _role(self, name: str) -> str:
@@ -279,6 +281,47 @@ class ClusterStage:
             did = [event_text(event) for event in effects.trace]
             lines += [f"{wait}: {line}" for line in (*said, *did)]
         return lines
+
+    # -- damage ------------------------------------------------------------------------------------
+
+    def flip(self, name: str, text: str, *, place: str = "payload") -> None:
+        """Change one bit of the batch of a record on a disk, or of its hash."""
+        kept = self.world.log(name, P).items()
+        (base,) = (base for base, (_, data) in kept if batches.view(data).payload == text.encode())
+        flip(self.world.disks[name], base, place)
+
+    def flip_metadata(self, name: str, nth: int) -> None:
+        """Change one bit of a batch of the metadata."""
+        base = sorted(self.world.log(name, METADATA_PARTITION))[nth]
+        flip(self.world.disks[name], base, "payload", METADATA_PARTITION)
+
+    def metadata(self, name: str, other: str) -> str:
+        """Whether two nodes have the same metadata."""
+        one, two = (self.world.log(each, METADATA_PARTITION) for each in (name, other))
+        return "equal" if one.keys() == two.keys() else "different"
+
+    def last_known_elr(self) -> str:
+        """The replicas that could lead last."""
+        image = self.world.nodes[self._controller].ctx.image
+        return " ".join(image.partitions[P].last_known_elr)
+
+    def spoil(self, name: str, *keys: str) -> None:
+        """Damage small values."""
+        for key in keys:
+            spoil(self.world.disks[name], key)
+
+    def read_from_disk(self, name: str) -> str:
+        """A consumer reads from the beginning, of which the broker has nothing in its memory."""
+        if P in self.world.nodes[name].replicas:
+            self.world.nodes[name].replicas[P].log._tail.clear()
+        self.world.mail.clear()
+        self._heard = 0
+        self.world.ask(name, FetchRequest(partition=P, offset=0, corr=-1))
+        self.wait(100)
+        answers = [m for m in self.world.mail if isinstance(m[1], FetchResponse)]
+        data = b"".join(split_fetch_body(body)[2] for _, _, body in answers)
+        errors = {message.error.value for _, message, _ in answers}  # type: ignore[union-attr]
+        return f"{name} gives {len(data)} bytes {' '.join(errors)}".strip()
 
     # -- Liftbridge --------------------------------------------------------------------------------
 
@@ -404,10 +447,15 @@ class ClusterStage:
         for e in fresh:
             if e["event"] == STOPPED:
                 self._note(f"{e['node']} has stopped")
+            if e["event"] == DAMAGED:
+                where = e["key"] or f"{e['partition']} @{e['offset']}"
+                self._note(f"{e['node']} has damage, {where}: {e['what']}")
             if e.get("partition") != P:
                 continue
             if e["event"] == "partition":
                 self._note_change(e)
+            elif e["event"] == "truncated" and e["reason"] == "damaged":
+                self._note(f"{e['node']} removes what is damaged from {e['leo']}")
             elif e["event"] == "truncated" and e["leo"] < e["from_leo"]:
                 self._note(f"{e['node']} cuts {e['from_leo']} -> {e['leo']}")
             elif e["event"] == REPORTED:
@@ -423,7 +471,7 @@ class ClusterStage:
 
     def _record(self, node: str, offset: int) -> str:
         kept = self.world.log(node, P).get(offset)
-        return batches.view(kept[1]).payload.decode() if kept else "a deleted record"
+        return text_of(kept[1]) if kept else "a deleted record"
 
     def _note_change(self, e: dict[str, Any]) -> None:
         now = {f: e[f] for f in ("leader", "isr", "elr")}

@@ -7,47 +7,16 @@ from typing import Any
 
 import pytest
 
-from harness.sim.damaged_value import DamagedValue
 from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core.log import Damage, Log
-from node.core.messages import FetchRequest, FetchResponse
-from node.core.protocol import KAFKA, KIP_279, LIFTBRIDGE, QUORUM
+from node.core.protocol import QUORUM
 from node.formats.errors import DamagedStore
 from node.formats.trace import METADATA_PARTITION
-from node.formats.wire import split_fetch_body
+from tests.support.disk_damage import PLACES, flip, spoil
 from tests.support.world import World, logs_of
 
 LOG = "log-0"
-PLACES = {"payload": -1, "count": batches.HEADER.size - 1, "epoch": 11, "base": 7, "version": 12}
-
-
-def flip(disk: SimDisk, base: int, place: str, partition: str = LOG) -> None:
-    """Change one bit of a stored batch, or remove the batch."""
-    for image in (disk._synced, disk._now):
-        log = image.logs.get(partition, {})
-        if base not in log:
-            continue
-        chain, data = log[base]
-        if place == "chain":
-            log[base] = (_flipped(chain, 3), data)
-        elif place == "missing":
-            del log[base]
-        else:
-            log[base] = (chain, _flipped(data, PLACES[place]))
-
-
-def spoil(disk: SimDisk, key: str) -> None:
-    """Damage a small value."""
-    disk.flush()
-    for image in (disk._synced, disk._now):
-        image.values[key] = DamagedValue(image.values.get(key, b""))
-
-
-def _flipped(data: bytes, at: int) -> bytes:
-    changed = bytearray(data)
-    changed[at] ^= 4
-    return bytes(changed)
 
 
 def cluster(protocol: str = "kafka", *, rf: int = 3, voters: int = 1, **options: Any) -> World:
@@ -175,103 +144,6 @@ class TestLog:
         )
 
 
-@pytest.mark.parametrize("protocol", [KAFKA.name, KIP_279.name, LIFTBRIDGE.name, QUORUM.name])
-@pytest.mark.parametrize("who", ["leader", "follower"])
-@pytest.mark.parametrize("place", ["payload", "chain"])
-def test_a_replica_comes_back_by_its_peers(protocol: str, who: str, place: str) -> None:
-    world = cluster(protocol)
-    leader = world.leader(LOG)
-    node = leader if who == "leader" else next(n for n in ("n1", "n2", "n3") if n != leader)
-    assert node
-    base = base_of(world, node, 4)
-    world.kill(node)
-    flip(world.disks[node], base, place)
-    world.start(node)
-    world.run_for(6000)
-    named = found(world, node)
-    assert {(e["partition"], e["offset"]) for e in named} == {(LOG, base)}
-    assert "match" in named[0]["what"]
-    repaired = [e for e in found(world, node, "truncated") if e["reason"] == "damaged"]
-    assert [(e["from_leo"], e["leo"]) for e in repaired] == [(base, base)]
-    assert all(whole(world, name) for name in ("n1", "n2", "n3"))
-    served = [e for e in found(world, node, "role") if e["t_us"] >= named[0]["t_us"]]
-    assert all(e["role"] != "leader" for e in served if e["t_us"] < repaired[0]["t_us"])
-    now_leads = world.leader(LOG)
-    assert now_leads
-    world.produce(now_leads, LOG, 99, b"after")
-    world.run_for(500)
-    assert not world.answers()[99].error
-
-
-@pytest.mark.parametrize("protocol", [KAFKA.name, KIP_279.name, LIFTBRIDGE.name, QUORUM.name])
-def test_the_last_copy_stays_out(protocol: str) -> None:
-    world = cluster(protocol, rf=1)
-    node = world.leader(LOG)
-    assert node
-    for _ in range(2):
-        world.kill(node)
-        if not found(world, node):
-            flip(world.disks[node], base_of(world, node, 4), "payload")
-        before = dict(world.log(node, LOG))
-        world.start(node)
-        world.run_for(8000)
-        assert world.leader(LOG) is None
-        assert world.log(node, LOG) == before, "it is left for a person to look at"
-    request = FetchRequest(corr=1, partition=LOG, offset=0)
-    world.mail.clear()
-    world.ask(node, request)
-    world.run_for(100)
-    [(_, answer, body)] = world.mail
-    assert isinstance(answer, FetchResponse)
-    assert answer.error == "not-leader"
-    assert not split_fetch_body(body)[2]
-
-
-@pytest.mark.parametrize("protocol", [KAFKA.name, KIP_279.name, LIFTBRIDGE.name, QUORUM.name])
-def test_a_leader_that_reads_damage_serves_none_of_it_and_hands_over(protocol: str) -> None:
-    world = cluster(protocol)
-    node = world.leader(LOG)
-    assert node
-    base = base_of(world, node, 4)
-    world.nodes[node].replicas[LOG].log._tail.clear()
-    flip(world.disks[node], base, "payload")
-    world.ask(node, FetchRequest(corr=1, partition=LOG, offset=0))
-    world.mail.clear()
-    world.run_for(100)
-    answers = [body for _, m, body in world.mail if isinstance(m, FetchResponse)]
-    assert not any(split_fetch_body(body)[2] for body in answers)
-    world.run_for(6000)
-    assert [e["offset"] for e in found(world, node)] == [base]
-    assert world.leader(LOG) not in (None, node)
-    assert all(whole(world, name) for name in ("n1", "n2", "n3"))
-
-
-def test_two_of_three_damaged_are_made_good_by_the_third() -> None:
-    world = cluster()
-    for node in ("n1", "n2"):
-        world.kill(node)
-        flip(world.disks[node], base_of(world, node, 3), "payload")
-    for node in ("n1", "n2"):
-        world.start(node)
-    world.run_for(6000)
-    assert world.leader(LOG) == "n3"
-    assert all(whole(world, name) for name in ("n1", "n2", "n3"))
-
-
-def test_a_damaged_replica_is_not_elected_for_its_length() -> None:
-    """All of ISR and ELR lost data: recovery waits for the log of n1, which n1 does not offer."""
-    world = cluster(rf=1)
-    node = world.leader(LOG)
-    assert node
-    world.kill(node)
-    flip(world.disks[node], base_of(world, node, 9), "payload")
-    world.start(node)
-    world.run_for(8000)
-    state = world.nodes["v1"].ctx.image.partitions[LOG]
-    assert (state.isr, state.elr, state.last_known_elr) == ((), (), (node,))
-    assert state.leader == ""
-
-
 class TestVoters:
     def test_a_damaged_voter_votes_again_with_a_later_term(self) -> None:
         world = cluster(QUORUM.name)
@@ -314,22 +186,6 @@ class TestVoters:
             "the disk is empty, and this is process 2"
         ], "the third process does not vote either, and need not say it again"
 
-    def test_a_broker_fetches_damaged_metadata_again(self) -> None:
-        world = cluster()
-        node = "n3"
-        world.kill(node)
-        base = sorted(world.log(node, METADATA_PARTITION))[2]
-        flip(world.disks[node], base, "payload", METADATA_PARTITION)
-        world.start(node)
-        world.run_for(4000)
-        assert [(e["partition"], e["offset"]) for e in found(world, node)] == [
-            (METADATA_PARTITION, base)
-        ]
-        assert world.log(node, METADATA_PARTITION).keys() == (
-            world.log("v1", METADATA_PARTITION).keys()
-        )
-        assert whole(world, node)
-
     @pytest.mark.parametrize("what", ["log", "vote", "range", "emptied"])
     def test_a_sole_voter_that_lost_something_does_not_start(self, what: str) -> None:
         world = cluster()
@@ -349,28 +205,3 @@ class TestVoters:
             reason = "the disk was emptied, .* v1 is the only voter"
         with pytest.raises(AssertionError, match=reason):
             world.start("v1")
-
-    def test_three_voters_of_the_metadata_survive_one_damaged(self) -> None:
-        world = cluster(voters=3)
-        world.kill("v2")
-        flip(world.disks["v2"], 0, "payload", METADATA_PARTITION)
-        world.start("v2")
-        world.run_for(3000)
-        assert found(world, "v2")
-        assert world.log("v2", METADATA_PARTITION).keys() == (
-            world.log("v1", METADATA_PARTITION).keys()
-        )
-
-
-def test_hints_that_are_damaged_are_forgotten() -> None:
-    world = cluster()
-    world.run_for(6000)
-    node = "n2" if world.leader(LOG) != "n2" else "n3"
-    world.kill(node)
-    for key in (f"hw/{LOG}", "intact_since"):
-        spoil(world.disks[node], key)
-    world.start(node)
-    world.run_for(4000)
-    assert {e["key"] for e in found(world, node)} == {f"hw/{LOG}", "intact_since"}
-    assert whole(world, node)
-    assert world.nodes[node].replicas[LOG].hw == 10
