@@ -32,7 +32,6 @@ from checker.evidence.group import Group, groups_of
 from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
 from checker.formats.verdict import Anomaly
-from checker.ingest.ingest import ingest, sources
 from checker.ingest.lines import Problems
 from checker.ingest.read_head import read_meta
 from checker.output.assemble import Collected, assemble
@@ -44,7 +43,7 @@ from tests.support.checker.definitions import EXCUSED
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.histories import around
 from tests.support.checker.model import Model
-from tests.support.checker.story import Story
+from tests.support.checker.story import Story, facts_of
 from tests.support.checker.story_text import FOLDER, Told, stories
 from tests.support.paths import ROOT
 
@@ -118,9 +117,7 @@ def _known(
     with tempfile.TemporaryDirectory() as folder:
         story.write(Path(folder))
         about = read_meta(Path(folder), Problems())
-        facts = [
-            batch for source in sources(0, Path(folder)) for batch in ingest(source, None).facts
-        ]
+        facts = facts_of(Path(folder))
     return Known(name, about, facts, Counter(due), groups_of(facts), excused)
 
 

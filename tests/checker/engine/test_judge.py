@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,16 +16,11 @@ from checker.engine.stages import shares
 from checker.evidence.arrow_blob import PackedBlob, arrow_blobs, packed
 from checker.evidence.contents import READ_OK, evidence
 from checker.evidence.group import groups_of
-from checker.ingest.ingest import ingest, sources
 from checker.output import curves
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from tests.support.checker.goldens import GOLDENS
-
-
-def facts_of(folder: Path) -> list[pa.RecordBatch]:
-    """All facts of a run."""
-    return [block for source in sources(0, folder) for block in ingest(source, None).facts]
+from tests.support.checker.story import facts_of
 
 
 def assert_shared_alike(folder: Path) -> None:

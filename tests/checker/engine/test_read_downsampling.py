@@ -23,18 +23,12 @@ from checker.engine.spark_job import check
 from checker.engine.stages import StagedExecutor
 from checker.evidence.facts import Kind
 from checker.evidence.group import groups_of
-from checker.ingest.ingest import ingest, sources
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Made, Size, make_history
 from tests.support.checker.agreed import budget
 from tests.support.checker.goldens import GOLDENS
-from tests.support.checker.story import Story
+from tests.support.checker.story import Story, facts_of
 from tests.support.checker.story_text import steps_of, take
-
-
-def facts_of(folder: Path) -> list[pa.RecordBatch]:
-    """All facts of a run."""
-    return [block for source in sources(0, folder) for block in ingest(source, None).facts]
 
 
 def downsample(facts: list[pa.RecordBatch], rows: int, seed: int) -> list[pa.RecordBatch]:

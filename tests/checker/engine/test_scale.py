@@ -30,11 +30,11 @@ from checker.output.conclude import Concluded
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.check import compare
 from harness.bench.synthetic import Made, Size, make_history
-from harness.formats.history import OpType
 from harness.formats.run_info import Phases
 from harness.runs.run_paths import run_folders
 from node.formats.errors import UsageError
 from tests.support.checker.story import Story
+from tests.support.checker.story_text import steps_of, take
 
 
 @pytest.fixture(scope="module")
@@ -60,33 +60,27 @@ def test_all_that_was_planted_is_found_and_nothing_else(injected: tuple[Path, Ma
     assert compare(made.injected, check_run(folder)) == ((), ())
 
 
-def test_a_history_kept_as_tables_is_judged_as_its_lines_were(tmp_path: Path) -> None:
-    s = Story()
-    s.busy()
-    s.send(5, 2, at=12)
-    s.send(9, outcome="info", process=3)
-    s.op("assign", "ok", process=9, partitions=("log-0",))
-    s.final((0, 1_000_000, 12))
-    folder = s.write(tmp_path / "run")
-    by_lines = check_run(folder, write=True)
-    (folder / "history.jsonl").unlink()
-    assert check_run(folder) == by_lines
-
-
-@pytest.mark.parametrize("outcome", ["ok", "info"])
-def test_the_schedules_own_operations_are_known_from_tables_too(
-    tmp_path: Path, outcome: OpType
+@pytest.mark.parametrize(
+    ("steps", "missed"),
+    [
+        (
+            "busy; send 5 2 at=12; send 9 outcome=info process=3;"
+            "op assign ok process=9 partitions=log-0,; final 0:1000000:12",
+            0,
+        ),
+        ("script send:ok; send 5 at=0 step=0", 0),
+        ("script send:ok; send 5 at=0 step=0 outcome=info", 1),
+    ],
+    ids=["operations of all kinds", "a scheduled operation", "a scheduled operation missed"],
+)
+def test_a_history_kept_as_tables_is_judged_as_its_lines_were(
+    tmp_path: Path, steps: str, missed: int
 ) -> None:
-    s = Story()
-    s.schedule = {
-        "workload": {"clients": 0, "consumers": 0, "operations": [{"what": "send", "must": "ok"}]}
-    }
-    s.send(5, at=0, outcome=outcome, step=0)
-    folder = s.write(tmp_path / "run")
+    folder = take(Story(), [*steps_of(steps)]).write(tmp_path / "run")
     by_lines = check_run(folder, write=True)
     (folder / "history.jsonl").unlink()
     assert check_run(folder) == by_lines
-    assert [a.name for a in by_lines.anomalies] == ["operation-missed"] * (outcome != "ok")
+    assert [a.name for a in by_lines.anomalies].count("operation-missed") == missed
 
 
 def test_a_damaged_table_is_one_sentence(tmp_path: Path) -> None:

@@ -20,11 +20,10 @@ from checker.engine.spark_job import SparkWorkers, check
 from checker.evidence.group import groups_of
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
-from checker.ingest.ingest import ingest, sources
 from checker.ingest.source import Source
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
-from tests.support.checker.story import NODES, Story, against
+from tests.support.checker.story import NODES, Story, against, facts_of
 
 # One worker runs all tests that need Spark, so that they share one JVM.
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
@@ -165,8 +164,7 @@ def shuffled(folder: Path, target: Path, seed: int) -> Path:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_result_does_not_depend_on_the_order_of_facts(tmp_path: Path, seed: int) -> None:
     folder = badly().write(tmp_path)
-    found = [ingest(source, None) for source in sources(0, folder)]
-    blocks = [block for made in found for block in made.facts]
+    blocks = facts_of(folder)
     pieces = [block.take(pa.array([row])) for block in blocks for row in range(block.num_rows)]
     Random(seed).shuffle(pieces)
     told, due = ([judge_group(group) for group in groups_of(made)] for made in (pieces, blocks))

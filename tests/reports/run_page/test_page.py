@@ -362,16 +362,10 @@ class TestSize:
     def test_findings_and_faults_without_end_are_cut(self, tmp_path: Path) -> None:
         folder = made.storm(tmp_path / "a" / "b", broken=True)
         witness = {"what": "w" * 2_000, "op": 5, "t_us": made.us(3), "client": "c" * 500}
+        long = {"property": "p" * 400, "name": "n" * 400, "message": "m" * 9_000}
+        long |= {"witnesses": [witness] * 20}
         anomalies = [
-            {
-                "property": "p" * 400,
-                "name": "n" * 400,
-                "message": "m" * 9_000,
-                "offset": 9 * i,
-                "partition": f"log-{i % 4}",
-                "t_us": made.us(i % 9),
-                "witnesses": [witness] * 20,
-            }
+            {**long, "offset": 9 * i, "partition": f"log-{i % 4}", "t_us": made.us(i % 9)}
             for i in range(300)
         ]
         made.edit(folder / "results.json", anomalies=anomalies)

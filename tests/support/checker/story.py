@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from checker.engine.local import check_run
 from checker.formats.verdict import Anomaly, RunResult, Verdict
+from checker.ingest.ingest import ingest, sources
 from harness.formats.history import LogRun, Op, OpKind, OpType, Read, RecordRun, Send, encode
 
 P = "log-0"
@@ -397,6 +399,11 @@ class Story:
     def check(self, folder: Path) -> RunResult:
         """Write the run folder and judge it in process."""
         return check_run(self.write(folder))
+
+
+def facts_of(folder: Path) -> list[pa.RecordBatch]:
+    """All facts of a run."""
+    return [block for source in sources(0, folder) for block in ingest(source, None).facts]
 
 
 def _lines(items: Sequence[Any]) -> bytes:
