@@ -34,9 +34,6 @@ class Storm(NamedTuple):
     protocol: str
     seed: int
 
-    def __str__(self) -> str:
-        return f"{self.world} {self.kind} {self.protocol} {self.seed}"
-
 
 def drawn_kinds() -> list[str]:
     """Return the kinds of faults that storms draw."""

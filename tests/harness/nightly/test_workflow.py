@@ -1,4 +1,4 @@
-"""The workflows: their permissions, their scripts, and the issues that they open."""
+"""The workflows and the action: permissions, scripts, verdicts, and the issues that they open."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import textwrap
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,7 +20,7 @@ from tests.support.paths import ROOT
 WORKFLOWS = ROOT / ".github" / "workflows"
 NIGHTLY, TESTS = WORKFLOWS / "nightly.yml", WORKFLOWS / "tests.yml"
 ISSUES = ROOT / ".github" / "open_issues.py"
-
+STORMS = ROOT / ".github" / "actions" / "storms"
 
 BLOCK = re.compile(r"^( *)(?:- )?run: *(?:\|\n((?:\1   *.*\n|\n)+)|(.+)\n)", re.MULTILINE)
 
@@ -46,7 +48,9 @@ def test_a_workflow_asks_for_no_more_than_it_needs(workflow: Path) -> None:
     assert 'python-version: "3.11"' in text
 
 
-@pytest.mark.parametrize(("workflow", "least"), [(NIGHTLY, 5), (TESTS, 2)])
+@pytest.mark.parametrize(
+    ("workflow", "least"), [(NIGHTLY, 5), (TESTS, 2), (STORMS / "action.yml", 4)]
+)
 def test_every_script_of_a_workflow_is_a_script(workflow: Path, least: int) -> None:
     text = read(workflow)
     assert len(scripts(text)) == len(re.findall(r"^ *(?:- )?run:", text, re.MULTILINE)) >= least
@@ -57,24 +61,6 @@ def test_every_script_of_a_workflow_is_a_script(workflow: Path, least: int) -> N
             ["bash", "-n"], input=script, text=True, check=False, capture_output=True
         )
         assert checked.returncode == 0, checked.stderr
-
-
-def test_the_nightly_workflow_keeps_the_store_and_publishes_the_index() -> None:
-    text = read(NIGHTLY)
-    assert re.search(r"^  schedule:", text, re.MULTILINE)
-    publish = text[text.index("\n  publish:\n") :]
-    assert "    needs:" in publish
-    for action in ("cache/restore", "cache/save", "upload-artifact", "deploy-pages"):
-        assert f"uses: actions/{action}@" in text, action
-
-
-def test_the_workflow_of_pull_requests_keeps_the_runs_of_a_failure() -> None:
-    text = read(TESTS)
-    assert re.search(r"^  pull_request:", text, re.MULTILINE)
-    assert {"make test", "make integration"} <= {script.strip() for script in scripts(text)}
-    kept = "path: |\n            store\n            /tmp/pytest-of-*\n"
-    assert text.count("uses: actions/upload-artifact@") == text.count(kept) > 0
-    assert text.count("if: failure()") == text.count(kept)
 
 
 @pytest.fixture
@@ -116,3 +102,25 @@ def test_a_bucket_with_an_open_issue_gets_no_second_one(github: Path) -> None:
     (created,) = (words for words in asked if words[:2] == ["issue", "create"])
     assert created[created.index("--title") + 1] == "kafka: liveness: stuck"
     assert "floodmark bucket ba9876543210" in created[created.index("--body") + 1]
+
+
+@pytest.mark.integration
+def test_the_action_passes_a_valid_log_and_fails_an_invalid_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The installation finds what floodmark needs, and fetches nothing.
+    monkeypatch.setenv("PYTHONPATH", sysconfig.get_path("purelib"))
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")
+    logs = STORMS / "rehearsal"
+    cases = f"Whole schedule={logs}/storm.json", "Gap storms=1 arguments=--no-shrink"
+    for code, words in enumerate(cases):
+        given = f"adapter={logs}/logs.py:{words}".split()
+        command = [sys.executable, STORMS / "rehearse.py", tmp_path, *given]
+        told = subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
+        assert told.endswith(f"Install: 0\nStorms: 0\nReport: 0\nThe verdict: {code}\n")
+        junit = ElementTree.parse(tmp_path / "floodmark-store" / "junit.xml")
+        runs = [Path(str(failure.text)) for failure in junit.iter("failure")]
+        assert [(run / "report.html").is_file() for run in runs] == [True] * code
+    assert (tmp_path / "GITHUB_OUTPUT").read_text() == "verdict=valid\nverdict=invalid\n"
+    headline = "## floodmark: invalid\n\ninvalid: 1 acknowledged record of log-0 lost"
+    assert headline in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
