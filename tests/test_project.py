@@ -381,7 +381,7 @@ def test_names_and_docs_have_the_words_of_the_field() -> None:
 
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
-    "documents": 4_735,
+    "documents": 4_719,
     "node": 11_394,
     "nemesis": 9_426,
     "checker": 17_096,
@@ -396,8 +396,7 @@ def test_a_package_stays_within_its_budget_of_lines(package: str) -> None:
     """What exceeds it replaces something, which goes first."""
     files = [file for file in project_files() if file.suffix == ".py"]
     within = [file for file in files if file.relative_to(ROOT).parts[0] == package]
-    if package == "documents":
-        within = [*TestDocuments.files]
+    within += TestDocuments.files if package == "documents" else ()
     lines = sum(file.read_bytes().count(b"\n") for file in within)
     assert lines <= BUDGETS[package]
 
@@ -463,9 +462,10 @@ class TestDocuments:
                     broken.append(f"{file.name}: {target}")
         assert not broken, "\n".join(broken)
 
-    def test_the_number_of_known_bugs_is_that_of_the_catalogue(self) -> None:
-        (stated,) = re.findall(r"one of (\d+) known bugs", (ROOT / "README.md").read_text())
-        assert int(stated) == len(KNOWN_BUGS)
+    def test_the_known_bugs_are_those_of_the_catalogue(self) -> None:
+        assert f"one of {len(KNOWN_BUGS)} known bugs" in (ROOT / "README.md").read_text()
+        rows = "\n".join(f"| {bug.code} | {bug.summary} |" for bug in KNOWN_BUGS)
+        assert f"|---|---|\n{rows}\n\n" in (ROOT / "docs" / "protocols.md").read_text()
 
     def test_code_that_is_named_exists(self) -> None:
         """`x.py` is a file of the project, and in `x.py: f, g` that file has the words f and g."""
