@@ -23,12 +23,12 @@ def gh(*words: str) -> str:
 
 
 def marker(key: str) -> str:
-    """What an issue is known by."""
+    """Return the line by which an issue is known."""
     return f"floodmark bucket {key}"
 
 
 def body(bucket: dict[str, object], nightly: dict[str, object]) -> str:
-    """The text of an issue."""
+    """Return the text of an issue."""
     lines = [
         str(bucket["sentence"]),
         "",

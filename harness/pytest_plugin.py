@@ -38,7 +38,7 @@ class StormReport(NamedTuple):
     result: RunResult
 
     def __str__(self) -> str:
-        """What a person reads of a test that fails."""
+        """Return the text that a failed test shows."""
         return (
             f"floodmark: {self.sentence}\n"
             f"  page    {self.page or self.folder}\n"
@@ -48,7 +48,7 @@ class StormReport(NamedTuple):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the plug-in."""
+    """Add the options of the plug-in."""
     group = parser.getgroup("floodmark", "storms of floodmark")
     group.addoption(
         "--floodmark-seed",
@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def floodmark_storm(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., StormReport]:
-    """Runs a storm against a system and fails the test unless it is valid.
+    """Run a storm against a system and fails the test unless it is valid.
 
     `floodmark_storm(system, *, settings=None, schedule=None, check=True, links=None, **options)`:
     `system` is a name of `floodmark systems`, "file.py:Class", "module:Class", or an `Adapter`
@@ -127,7 +127,7 @@ def floodmark_storm(
 
 
 def _place_of(system: str | type) -> str:
-    """The name by which every process of a run finds a system."""
+    """Return the name by which every process of a run finds a system."""
     if isinstance(system, str):
         return system
     if "." in system.__qualname__:

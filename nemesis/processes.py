@@ -15,7 +15,7 @@ from node.formats.errors import FloodmarkError
 
 
 class CannotAct(FloodmarkError):
-    """This node cannot be acted on as it is."""
+    """A node that cannot be acted on as it is."""
 
 
 class Processes:

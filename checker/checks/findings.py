@@ -203,12 +203,12 @@ def op_name(witness: Witness) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """ "1 record", "1,234 records"."""
+    """Return "1 record", "1,234 records"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def listing(names: Iterable[str]) -> str:
-    """ "n1", "n1 and n2", "n1, n2 and n3"."""
+    """Return "n1", "n1 and n2", "n1, n2 and n3"."""
     found = list(names)
     if len(found) < 2:
         return "".join(found)

@@ -61,7 +61,7 @@ def external_history_in(path: Path) -> Path | None:
 
 
 def form_of(file: Path) -> str:
-    """ "edn", "jepsen" (JSON lines) or "own", by the first lines that can be understood."""
+    """Return "edn", "jepsen" (JSON lines) or "own", by the first lines that can be understood."""
     if file.suffix == ".edn":
         return "edn"
     for line in _first_lines(file):

@@ -67,8 +67,8 @@ class Source:
         return bool(files_in(self.folder / folder, "*.jsonl")[0])
 
     def blocks(self, name: str | None = None) -> Iterator[Block]:
-        """This file, or another of the run, in blocks of whole lines, each with the number of its
-        first line. Raises OSError."""
+        """Yield this file, or another of the run, in blocks of whole lines, each with the number
+        of its first line. Raises OSError."""
         if self.files is not None:
             text = self.files[name or self.name]
             assert isinstance(text, bytes), "what the lines say is taken as it is"

@@ -36,7 +36,7 @@ class MemoryMonitor(RepeatedLook):
 
 
 def _family() -> list[int]:
-    """This process and all its descendants."""
+    """Return this process and all its descendants."""
     me = psutil.Process()
     return [me.pid, *(child.pid for child in me.children(recursive=True))]
 

@@ -53,7 +53,7 @@ _ASKED_CODES: Final = frozenset(
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem. `kind` is one of these:
+    """One problem, whose `kind` is one of the following.
 
     * `hub-ended`, `clients-ended`, `disk-ended`: a part of the harness ended, or can do no more;
     * `node-ended`: a process of the system was ended by a signal that the harness did not send;

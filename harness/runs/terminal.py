@@ -1,8 +1,8 @@
-"""What a terminal gets to see: foreign text as text, never as an order to the terminal.
+r"""What a terminal gets to see: foreign text as text, never as an order to the terminal.
 
 Names of files, messages of brokers and of other systems, words of a history: anybody may have put
 an escape sequence there that moves the cursor, hides a line or renames the window. So control
-characters, changes of the direction of writing and halves of characters are shown as `\\u001b`
+characters, changes of the direction of writing and halves of characters are shown as `\u001b`
 is, which is also how JSON spells them.
 """
 

@@ -43,7 +43,7 @@ class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
 
 
 class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
-    """What has passed so far?"""
+    """The question for the messages that have passed so far."""
 
 
 class StopHub(_Command, frozen=True, kw_only=True, tag="stop"):

@@ -44,14 +44,14 @@ class ConnectionEnd(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
 
     def data_received(self, data: bytes) -> None:
-        """This end has sent something."""
+        """Pass on bytes that this end has sent."""
         if self.out.is_clear:
             self.other.write(data)
         else:
             self.out.take(data)
 
     def eof_received(self) -> bool:
-        """This end will send no more; it may still receive."""
+        """Pass on that this end will send no more; it may still receive."""
         self._finished = True
         self._connection.finished(self, End.FIN)
         return True
@@ -63,7 +63,7 @@ class ConnectionEnd(asyncio.Protocol):
             self._connection.finished(self, End.RST)
 
     def pause_writing(self) -> None:
-        """This end does not read."""
+        """Note that this end does not read."""
         self.other.out.destination_full(True)
 
     def resume_writing(self) -> None:

@@ -30,7 +30,7 @@ session."""
 
 
 class Membership:
-    """This broker's registration. `next_us` is when to speak to the controller again; `may_stop`
+    """The registration of a broker. `next_us` is when to speak to the controller again; `may_stop`
     says that a broker that was asked to stop need not wait any longer; `damaged` are the partitions
     whose logs here are damaged."""
 

@@ -102,7 +102,7 @@ def set_aside(ctx: Context, r: Replica, damage: Damage) -> None:
 
 
 def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
-    """This node is no longer a replica: delete its log. Re-added later it starts empty."""
+    """Delete the log of a partition that left this node. Re-added later it starts empty."""
     if r.role == "leader":
         leader.resign(ctx, r)
     r.role = "none"  # a message of the same turn may have appended: nobody is served for it now

@@ -177,7 +177,7 @@ def damaged_event(error: DamagedStore) -> TraceEvent:
 
 
 def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    """Does a record of fields (a trace event, the header of a message) fit a pattern?
+    """Return whether a record of fields (a trace event, a header of a message) fits a pattern.
 
     A pattern is a dict of field name to a plain value, which must be equal, or to {"at_least": n}
     or {"at_most": n}, which compare numbers; both bounds may be given together. {"given": true}

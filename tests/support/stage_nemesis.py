@@ -114,7 +114,7 @@ class NemesisStage:
             assert world.up == {*cluster.broker_names(), *cluster.voter_names()}
 
     def breaks(self, *act: int | str) -> None:
-        """This act fails from now on."""
+        """Let this act fail from here on."""
         self.storm.world.broken.add(" ".join(map(str, act)))
 
     def dies(self, node: str) -> None:

@@ -68,7 +68,7 @@ def test_a_follower_that_comes_back_from_a_partition_starts_no_election() -> Non
 
 
 def test_a_voter_with_a_higher_term_is_heard() -> None:
-    """etcd's stuck candidate: it would otherwise refuse the leader for ever."""
+    """The stuck candidate of etcd: it would otherwise refuse the leader for ever."""
     world = group()
     (leader,) = leaders(world)
     stuck = next(v for v in world.voter_names if v != leader)

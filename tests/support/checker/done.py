@@ -103,7 +103,7 @@ def joined(history: Iterable[Op]) -> list[Done]:
 @dataclass(frozen=True)
 class Logs:
     """What replicas' dumped logs hold: (offset, value) of every record, of those below the HW of
-    their replica, the values that each replica has; are all replicas there, with all records?"""
+    their replica, the values of each replica, and whether all replicas and records are there."""
 
     records: frozenset[Place] = frozenset()
     committed_of: tuple[frozenset[Place], ...] = ()
