@@ -44,22 +44,22 @@ class ReportError(FloodmarkError):
 
 @lru_cache(maxsize=16)
 def asset(name: str) -> str:
-    """A file of the templates' folder as text."""
+    """Return a file of the templates' folder as text."""
     return (TEMPLATES / name).read_text("utf-8")
 
 
 def script_hash(name: str) -> str:
-    """A script of ours as a content policy names it: `sha256-` and its digest in base 64."""
+    """Return a script of ours as a content policy names it: `sha256-` and its digest in base 64."""
     return "sha256-" + base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()
 
 
 def stylesheet(*names: str) -> Markup:
-    """The style sheet of a page: what all share, then the named files (`run_page/page.css`)."""
+    """Return the style sheet of a page: the shared one, then the files (`run_page/page.css`)."""
     return Markup("\n".join(asset(name) for name in ("base.css", *names)))
 
 
 def colours(scheme: Scheme = "light") -> dict[str, str]:
-    """The palette by name (`ink`, `good`, `ep3`), each `#rrggbb`."""
+    """Return the palette by name (`ink`, `good`, `ep3`), each `#rrggbb`."""
     light, dark = asset("base.css").split("@media (prefers-color-scheme: dark)", 1)
     found = dict(_VARIABLE.findall(light))
     if scheme == "dark":
@@ -73,14 +73,14 @@ def _six(colour: str) -> str:
 
 
 def _source(name: str) -> tuple[str, str, Callable[[], bool]]:
-    """A template's text, for Jinja; an absolute name is a file elsewhere."""
+    """Return a template's text, for Jinja; an absolute name is a file elsewhere."""
     file = TEMPLATES / name
     return file.read_text("utf-8"), str(file), lambda: True
 
 
 @lru_cache(maxsize=4)
 def template(name: str) -> jinja2.Template:
-    """A template; everything is escaped, an unknown name is an error."""
+    """Return a template; everything is escaped, an unknown name is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,

@@ -22,7 +22,7 @@ def clip(text: object, limit: int = LONGEST_TEXT) -> str:
 
 
 def bare(sentence: str) -> str:
-    """A verdict's sentence without the verdict in front, where the verdict stands beside it."""
+    """Return the sentence of a verdict, without the verdict in front."""
     verdict, _, rest = sentence.partition(": ")
     if not rest or verdict not in set(Verdict):
         return sentence
@@ -40,7 +40,7 @@ def count(number: int, noun: str = "", plural: str = "") -> str:
 
 
 def span(us: float) -> str:
-    """A length of time in microseconds at a readable precision: `312 ms`, `3.21 s`, `2 min 5 s`."""
+    """Return a length of time at a readable precision: `312 ms`, `3.21 s`, `2 min 5 s`."""
     if us < 0:
         return "-" + span(-us)
     if us < 1_000:
@@ -59,14 +59,14 @@ def span(us: float) -> str:
 
 
 def size(count: int) -> str:
-    """A file size for a person: `512 B`, `37 kB`, `1.2 MB`."""
+    """Return a file size for a person: `512 B`, `37 kB`, `1.2 MB`."""
     if count < 1_000:
         return f"{count} B"
     return f"{count / 1e3:.0f} kB" if count < 1_000_000 else f"{count / 1e6:.1f} MB"
 
 
 def intent(fault: Fault) -> str:
-    """What a fault of the schedule asks for, without its times: `Kill the leader of log-0`."""
+    """Return the words for a fault of the schedule, without times: `Kill the leader of log-0`."""
     return kind_of(fault).words()
 
 
@@ -91,7 +91,7 @@ def _trigger(after: After) -> str:
 
 
 def place_of(path: Path) -> str:
-    """A folder as a person names it beside the store: from its last `store` on, else its name."""
+    """Return the path of a folder from its last `store` on, or else its name."""
     parts = path.parts
     if "store" in parts:
         return "/".join(parts[len(parts) - 1 - parts[::-1].index("store") :])
@@ -99,7 +99,7 @@ def place_of(path: Path) -> str:
 
 
 def folder_of(replay: str, run: str) -> str:
-    """The run folder as the replay command names it, so that other commands can name it too."""
+    """Return the run folder as the replay command names it."""
     try:
         parts = shlex.split(replay)
     except ValueError:

@@ -111,7 +111,7 @@ class OutsideJudge:
         }
 
     def turn(self, events: Iterable[Event]) -> None:
-        """The events of one turn of one node, which is one action of the model."""
+        """Take the events of one turn of one node, which is one action of the model."""
         touched: dict[str, None] = {}
         brokers_changed = False
         for event in events:
@@ -198,7 +198,7 @@ class OutsideJudge:
         self._set_log(p, r, kept)
 
     def _on_deleted(self, node: str, event: Event) -> None:
-        """The model has no retention: a log keeps its deleted head. Only one that starts over gets
+        """Keep the deleted head of a log: the model has no retention. Only one that starts over gets
         that of its leader, whose batches it will never have itself."""
         p, r = self._replica(node, event)
         begins = Prefix(event["start"], event["hash"])
@@ -232,7 +232,7 @@ class OutsideJudge:
             p.true_hw = said
 
     def _believe(self, p: _ModelPartition, r: _ModelReplica, hw: Prefix) -> None:
-        """The replica takes everything up to `hw` for committed, and nothing beyond."""
+        """Let the replica take everything up to `hw` for committed, and nothing beyond."""
         while r.hw.end > hw.end or (r.hw.end and not p.prefixes.contains(hw, r.hw)):
             there = p.believed[r.hw.end]
             there[r.hw.hash] -= 1
@@ -372,6 +372,6 @@ def judge_trace(events: Iterable[Event]) -> OutsideJudge:
 
 
 def turns(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """The events of each turn: neighbours of one process and one moment."""
+    """Yield the events of each turn: neighbours of one process and one moment."""
     for _, turn in groupby(events, key=lambda e: (e["t_us"], e["node"], e["incarnation"])):
         yield list(turn)

@@ -57,7 +57,7 @@ class Prefixes:
         self._branch_of[prefix] = number
 
     def below(self, log: Prefix, offset: int) -> Prefix:
-        """The longest known prefix of `log` that ends at or below `offset`."""
+        """Return the longest known prefix of `log` that ends at or below `offset`."""
         branch = self._branches[self._branch_of[log]]
         upto = min(offset, log.end)
         while branch.ends[0] > upto:

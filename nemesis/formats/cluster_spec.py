@@ -29,7 +29,7 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def out_of_bounds(made: Strict) -> str | None:
-    """What is wrong with the values of what was made in code; None if nothing is."""
+    """Return the error in the values of a cluster that was made in code, or None."""
     try:
         msgspec.convert(msgspec.to_builtins(made), type(made))
     except msgspec.ValidationError as error:
@@ -38,7 +38,7 @@ def out_of_bounds(made: Strict) -> str | None:
 
 
 def in_words(error: Exception) -> str:
-    """The error of a decoder with the field first: "after.nth: expected `int` >= 1"."""
+    """Return the error of a decoder with the field first: "after.nth: expected `int` >= 1"."""
     text, _, path = str(error).partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")
     return f"{path}: {text[0].lower()}{text[1:]}" if path else text
@@ -226,7 +226,7 @@ class Workload(Strict, frozen=True, kw_only=True):
         return not self.clients and not self.consumers and bool(self.operations)
 
     def scripted_clients(self) -> dict[str, type[Operation]]:
-        """The clients of the operations, in their order, and what each of them does."""
+        """Return the clients of the operations, in their order, and what each of them does."""
         kinds = {operation.client: type(operation) for operation in self.operations}
         return {name: kinds[name] for name in sorted(kinds, key=lambda n: (len(n), n))}
 

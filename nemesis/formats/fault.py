@@ -92,7 +92,7 @@ def register(struct: type[Fault]) -> str:
 
 
 def decode_all(faults: Any) -> tuple[Fault, ...]:
-    """The faults of a decoded file. Raises ValidationError with the first thing that is wrong."""
+    """Return the faults of a decoded file. Raises ValidationError with the first error."""
     if not isinstance(faults, list | tuple):
         raise msgspec.ValidationError("faults: must be a list")
     made = []
@@ -113,7 +113,7 @@ def decode_all(faults: Any) -> tuple[Fault, ...]:
 
 
 def _wrong_target(text: str, cluster: Cluster, clients: int) -> str | None:
-    """What is wrong with a target, None if nothing: a node, a comma list of nodes, or a role."""
+    """Return the error in a target (a node, a comma list of nodes, or a role), or None."""
     role, _, partition = text.partition(":")
     if role in ROLES:
         if partition and role not in ROLES_OF_A_PARTITION:

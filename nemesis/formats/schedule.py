@@ -87,11 +87,11 @@ class Schedule(Strict, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "faults", decode_all(self.faults))
 
     def to_json(self) -> bytes:
-        """The canonical form: every field written out, keys sorted, one trailing newline."""
+        """Return the canonical form: every field written out, keys sorted, one trailing newline."""
         return msgspec.json.encode(self, order="sorted") + b"\n"
 
     def to_pretty_json(self) -> bytes:
-        """The canonical form indented for a person."""
+        """Return the canonical form indented for a person."""
         return msgspec.json.format(self.to_json(), indent=2) + b"\n"
 
     def digest(self) -> str:

@@ -39,7 +39,7 @@ class AckGap:
 
 
 def gaps(folder: RunFolder) -> dict[str, AckGap]:
-    """The longest gap of each partition, and of all together under "".
+    """Return the longest gap of each partition, and of all together under "".
 
     Looked for from storm start to the moment the last producer stopped; the time before a
     partition's first and after its last acknowledgement counts.
@@ -137,7 +137,7 @@ def _raster(x: Ints, rows: Ints) -> str:
 
 
 def _quantile(x: Ints, y: npt.NDArray[np.float64], q: float) -> str:
-    """A quantile of the dots' heights by time bin, as a line that skips thin bins."""
+    """Return a quantile of the dots' heights by time bin, as a line that skips thin bins."""
     if len(x) < 40:
         return ""
     bins = min(120, max(10, len(x) // 20))
@@ -195,7 +195,7 @@ def rate(folder: RunFolder, axis: svg.Axis) -> Panel:
 
 
 def _gap_mark(folder: RunFolder, axis: svg.Axis) -> Markup:
-    """A bracket over the longest time in which no partition acknowledged anything."""
+    """Return a bracket over the longest time in which no partition acknowledged anything."""
     gap = gaps(folder).get("")
     if gap is None or gap.length_us < 250_000 or not axis.covers(gap.start_us, gap.end_us):
         return Markup("")

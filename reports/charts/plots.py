@@ -37,7 +37,7 @@ _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2)), (0, (1, 3)))
 
 
 def draw(folder: RunFolder) -> list[Plot]:
-    """The plots that there is something to draw for; none for a run in which nothing happened."""
+    """Return the plots that have something to draw; none for a run in which nothing happened."""
     if not folder.operations.acked.any():
         return []
     made = [

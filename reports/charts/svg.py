@@ -61,14 +61,14 @@ class Axis:
         return np.clip(np.round(scaled), 0, UNITS).astype(np.int64)
 
     def place(self, start_us: int, end_us: int | None = None) -> Markup:
-        """The style that puts an HTML element at a moment or over an interval."""
+        """Return the style that puts an HTML element at a moment or over an interval."""
         a = self.fraction(start_us)
         if end_us is None:
             return Markup(f"--a:{a:.5g}")
         return Markup(f"--a:{a:.5g};--w:{self.fraction(end_us) - a:.5g}")
 
     def label(self, t_us: int) -> str:
-        """A moment in seconds since the storm began."""
+        """Return a moment in seconds since the storm began."""
         return f"{(t_us - self.zero_us) / 1e6:.3f} s"
 
     def ticks(self, wanted: int = 10) -> list[AxisTick]:
@@ -108,7 +108,7 @@ class Panel:
 
 
 def nice_step(rough: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is not below `rough`."""
+    """Return the smallest of 1, 2, 5 times a power of ten that is not below `rough`."""
     power = 10.0 ** math.floor(math.log10(max(rough, 1e-9)))
     return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= rough * 0.999)
 
@@ -163,7 +163,7 @@ def path(kind: str, d: str, title: str = "") -> Markup:
 
 
 def drawing(body: Iterable[Markup], height: int) -> Markup:
-    """An SVG that fills its track: UNITS wide, `height` CSS pixels high."""
+    """Return an SVG that fills its track: UNITS wide, `height` CSS pixels high."""
     inside = Markup("").join(body)
     return Markup(
         f'<svg viewBox="0 0 {UNITS} {height}" preserveAspectRatio="none" '
