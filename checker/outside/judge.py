@@ -198,7 +198,7 @@ class OutsideJudge:
         self._set_log(p, r, kept)
 
     def _on_deleted(self, node: str, event: Event) -> None:
-        """Keep the deleted head of a log: the model has no retention. Only one that starts over gets
+        """Keep the deleted head of a log: the model has no retention. A log that starts over gets
         that of its leader, whose batches it will never have itself."""
         p, r = self._replica(node, event)
         begins = Prefix(event["start"], event["hash"])
