@@ -188,25 +188,3 @@ def test_bench_reports_every_figure(tmp_path: Path) -> None:
     assert all(load["batches_s"] > 0 for load in figures["loads"])
     assert figures["start_ms"] > 0
     assert figures["judging"]["operations"] > 0
-
-
-@pytest.mark.nightly
-def test_bench_start_reports_every_start(tmp_path: Path) -> None:
-    found = told(tmp_path, "bench", "start", "--repeat", "1")
-    assert len(found) == 4
-    assert all(min(each["wall_ms"]) > 0 for each in found)
-    assert [each["what"] for each in found if not each["cpu_ms"]] == ["floodmark run to its storm"]
-
-
-@pytest.mark.nightly
-def test_bench_compares_failover_and_idle_traffic(tmp_path: Path) -> None:
-    """Only what must hold on any machine: how the protocols stand to each other in one run."""
-    words = ["failover", "--kills", "2", "--protocols", "kafka,liftbridge,quorum", "--quiet"]
-    figures = told(tmp_path, "bench", *words)
-    idle = {each["protocol"]: each["messages_s"] for each in figures["idle"]}
-    assert 0 < idle["liftbridge"] < idle["kafka"], "a sleep is longer than a long poll"
-    failovers = {each["protocol"]: each for each in figures["failovers"]}
-    assert all(len(each["all_ms"]) == 2 for each in failovers.values())
-    assert all(0 < each["elected_ms"] < each["failover_ms"] for each in failovers.values())
-    assert failovers["quorum"]["failover_ms"] < failovers["kafka"]["failover_ms"]
-    assert 0 < figures["controller"]["active_ms"] < figures["controller"]["committed_ms"]
