@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LATER_TIERS
-from tests.support.sources import python_files
+from tests.support.sources import parsed, python_files
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ("test", "integration", "nightly-tests")
@@ -127,3 +128,15 @@ def test_one_worker_runs_a_group(tmp_path: Path) -> None:
     seen = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
     assert len(seen) == 24
     assert len({tuple(pair) for pair in seen}) == len({group for group, _ in seen}) == 2
+
+
+def test_two_workers_give_a_case_the_same_name() -> None:
+    """Workers that collect tests of different names run none of them."""
+    found = [
+        f"{file.relative_to(ROOT)}:{decorator.lineno}"
+        for file in python_files("tests", having="getpid")
+        for node in ast.walk(parsed(file))
+        for decorator in getattr(node, "decorator_list", ())
+        if "getpid" in ast.unparse(decorator)
+    ]
+    assert not found, "\n".join(found)

@@ -11,29 +11,6 @@ from typing import Any
 from tests.support.checker.done import Done, joined
 from tests.support.checker.story import P, Story
 
-LIFE_SHOWS = frozenset(
-    {
-        "unexplained-exit",
-        "no-progress",
-        "final-reads-stuck",
-        "not-converged",
-        "few-acks",
-        "clients-stopped",
-        "fault-missed",
-        "few-faults",
-        "operation-missed",
-        "liveness unknown",
-    }
-)
-LEADERSHIP_SHOWS = frozenset(
-    {
-        "two-leaders",
-        "two-controllers",
-        "leader-outside-isr",
-        "isr-outside-replicas",
-        "fenced-in-isr",
-    }
-)
 CATCH_UP_US = 1_000_000
 
 

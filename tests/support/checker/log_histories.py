@@ -9,23 +9,6 @@ from hypothesis import strategies as st
 
 from tests.support.checker.story import NODES, Batch, P, Story
 
-LOGS_SHOW = frozenset(
-    {
-        "divergence",
-        "committed-truncated",
-        "incomplete-leader",
-        "divergent-tail",
-        "corrupt-batch",
-        "log-hole",
-        "epoch-regression",
-        "hw-beyond-log",
-        "epoch-cache-mismatch",
-        "two-leaders",
-        "replicas-differ",
-        "early-deletion",
-    }
-)
-
 
 @dataclass(frozen=True)
 class Log:
