@@ -197,9 +197,9 @@ class TcpStage:
             return f"refused: {error}"
         return None
 
-    def acts(self, rule: int = 1) -> None:
-        """Wait until a rule has done something."""
-        self._net.await_acted(self._rules[rule - 1])
+    def acts(self, rule: int = 1, times: int = 1) -> None:
+        """Wait until a rule has done something to so many connections."""
+        self._net.await_acted(self._rules[rule - 1], times)
 
     def remove(self, *rules: int, shows: str = "") -> list[str]:
         """Remove rules, the first one unless others are named; show some of their counts."""
