@@ -1,4 +1,4 @@
-"""What all pages share: the style sheet, the palette, the template environment, the writing.
+"""The common parts of all pages: style sheet, palette, template environment, writing.
 
 The palette lives in `templates/base.css` and nowhere else: pages include that file, still plots and
 tests read their colours out of it. A page is its `base.css` + its own style sheet.

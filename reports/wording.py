@@ -1,4 +1,4 @@
-"""Numbers, times and faults in words, as the page and the terminal say them."""
+"""Text of numbers, times and faults, as the page and the terminal say them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def intent(fault: Fault) -> str:
 
 
 def asked(fault: Fault) -> str:
-    """When a fault of the schedule was due, and for how long."""
+    """Format when a fault of the schedule was due, and for how long."""
     if fault.after is not None:
         when = _trigger(fault.after)
     else:

@@ -386,8 +386,8 @@ BUDGETS = {
     "nemesis": 9_426,
     "checker": 17_096,
     "reports": 6_080,
-    "harness": 36_379,
-    "tests": 40_792,
+    "harness": 36_372,
+    "tests": 40_781,
 }
 
 

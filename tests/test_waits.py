@@ -11,30 +11,28 @@ from tests.support.paths import ROOT
 from tests.support.sources import PACKAGES, parsed, python_files
 
 
+def places(kind: type[ast.AST], *texts: str, under: tuple[str, ...] = ("tests",)) -> list[str]:
+    """Return the places of nodes of a kind whose source begins with one of these texts."""
+    return [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for text in texts
+        for file in python_files(*under, having=text.partition("(")[0])
+        for node in ast.walk(parsed(file))
+        if isinstance(node, kind) and ast.unparse(node).startswith(text)
+    ]
+
+
 def test_no_test_sleeps() -> None:
     """A test waits for an event, with a deadline."""
-    found = [
-        f"{file.relative_to(ROOT)}:{node.lineno}"
-        for file in python_files("tests", having=".sleep")
-        for node in ast.walk(parsed(file))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "sleep"
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id in ("time", "asyncio")
-    ]
-    assert not found, "\n".join(found)
+    assert not (found := places(ast.Call, "time.sleep(", "asyncio.sleep(")), "\n".join(found)
 
 
 def test_waits_take_any_descriptor() -> None:
     """`select.select` refuses descriptors above 1,023, which a long run reaches."""
+    everywhere = (*PACKAGES, "tests")
     found = [
-        f"{file.relative_to(ROOT)}:{node.lineno}"
-        for file in python_files(*PACKAGES, "tests", having="select")
-        for node in ast.walk(parsed(file))
-        if (isinstance(node, ast.Attribute) and node.attr == "select")
-        or (isinstance(node, ast.ImportFrom) and node.module == "select")
-        if ast.unparse(node) in ("select.select", "from select import select")
+        *places(ast.Attribute, "select.select", under=everywhere),
+        *places(ast.ImportFrom, "from select import select", under=everywhere),
     ]
     assert not found, "\n".join(found)
 
@@ -115,13 +113,5 @@ def test_waits_are_understood(body: str, waits: bool) -> None:
 def test_a_test_raises_signals_in_its_own_thread() -> None:
     """`signal.raise_signal` has been handled when it returns. A signal to the process goes to any
     thread of it, and is handled at some later moment."""
-    found = [
-        f"{file.relative_to(ROOT)}:{node.lineno}"
-        for file in python_files("tests", having="os.kill(")
-        for node in ast.walk(parsed(file))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "kill"
-        and ast.unparse(node).startswith("os.kill(os.getpid(),")
-    ]
+    found = places(ast.Call, "os.kill(os.getpid(),")
     assert not found, "\n".join(found)

@@ -233,7 +233,7 @@ def _witness(web: _Web, node: int) -> Witness:
 
 
 def _words(web: _Web, cycle: _Edges) -> Iterator[str]:
-    """Each step of a cycle in words; a way through moments is one step."""
+    """Format each step of a cycle; a path through moments is one step."""
     left = -1
     for kind, a, b, place, offset in zip(
         cycle.kind.tolist(),

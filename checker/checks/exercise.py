@@ -144,7 +144,7 @@ def _operations(group: Group, ops: Facts) -> list[Anomaly]:
 
 
 def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
-    """Why one fault does not count, "" if it does."""
+    """Return why one fault does not count, "" if it does."""
     injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
     if not len(injected):
         return _why_not_injected(lines)
@@ -162,7 +162,7 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
 
 
 def _why_not_injected(lines: Facts) -> str:
-    """Why a fault was not injected, as its lines say."""
+    """Return why a fault was not injected, as its lines say."""
     skipped = np.flatnonzero(np.isin(lines.outcome, (FaultAction.SKIPPED, FaultAction.MISSED)))
     if not len(skipped):
         return "was never reached"

@@ -1,4 +1,4 @@
-"""How a check says what it found: one finding a property and group, and helpers to word it."""
+"""The result of a check: one finding for each property and group, and helpers to word it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALLOWED_UNCOMMITTED: Final = "with read_uncommitted a reader may get what is not
 
 
 class Graph(msgspec.Struct, frozen=True, array_like=True):
-    """What operations of one partition have to do with each other, where there are transactions.
+    """Dependencies between the operations of one partition, for histories with transactions.
 
     `ops`: op, process, client, invoked, completed (or -1), outcome, its place in the order of its
     process. `ww`: writer, writer of the next record, its offset. `wr`: writer, reader, offset of
@@ -44,7 +44,7 @@ class Graph(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LossCount(NamedTuple):
-    """How many records of one partition that had to stay are lost; how many of those were
+    """Counts of records of one partition that had to stay and are lost; how many of those were
     acknowledged, and how many had been read before; and how many were never delivered, which is no
     proof that they are lost. How many acknowledged ones are below a log start, where retention may
     delete them, and how many of these nobody read: what became of those is not known."""
@@ -58,7 +58,7 @@ class LossCount(NamedTuple):
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one check found in one group. `unknown` says why it could not judge all of it.
+    """The result of one check in one group. `unknown` says why it could not judge all of it.
 
     `error` is what made the check itself fail. At most a cap of `unknown_values` is carried,
     `unknown_value_count` is exact. `graph` is joined with those of other partitions. `loss` counts
@@ -198,7 +198,7 @@ def node_witness(facts: Facts, row: int, kind: Kind, what: str = "", **given: in
 
 
 def op_name(witness: Witness) -> str:
-    """An operation in words: "operation 17 of c3 (process 12)"."""
+    """Format an operation: "operation 17 of c3 (process 12)"."""
     return f"operation {witness.op} of {witness.client} (process {witness.process})"
 
 

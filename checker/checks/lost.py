@@ -159,18 +159,18 @@ def _highest_read(known: Evidence) -> int:
 
 
 class _Passed:
-    """What the reads of a partition went over, and until when they asked for more."""
+    """The offsets that reads of a partition passed, and until when they asked for more."""
 
     def __init__(self, group: Group, known: Evidence) -> None:
         self.group, self.known = group, known
 
     @cached_property
     def rows(self) -> Positions:
-        """Where every ok read stood."""
+        """The position of every ok read."""
         return positions(self.known)
 
     def over(self, offsets: I64, values: I64) -> Mask:
-        """Which of these values, at these offsets, some read passed over.
+        """Select the values, at these offsets, that at least one read passed over.
 
         A read that returned another value there did. One that returned none there did if it is
         known that it stood at or below it, and that nothing there may be deleted.
@@ -189,7 +189,7 @@ class _Passed:
         return found
 
     def asked_after(self, required: _Required) -> Mask:
-        """Which records a read was to return: reads are over, and one of them stood at or below the
+        """Select records that a read had to return: reads are over, and one stood at or below the
         record and was invoked when that was there. Where a final read of the partition showed that,
         final readers went on from there."""
         group, found = self.group, np.zeros(len(required), dtype=bool)
@@ -215,7 +215,7 @@ class _Passed:
         return stood_below & found
 
     def _found_nothing_more(self, offsets: I64, anywhere: Mask) -> I64:
-        """When a reader that stood at or below each of these offsets last asked and was answered
+        """Return when a reader at or below each of these offsets last asked and was answered
         that there is nothing more, or nothing; -1 if that never happened. Of a record that may be
         `anywhere`, one that had read everything from 0 on."""
         rows = self.rows
@@ -236,7 +236,7 @@ class _Passed:
 
 
 def _replaced(known: Evidence, required: _Required, which: Mask) -> Mask:
-    """Which of these records a committed log has another value for at their offset, while no
+    """Select the records for which a committed log has another value at the offset, while no
     committed log has them."""
     which = which & (required.offset >= 0)
     if not which.any():
@@ -248,7 +248,7 @@ def _replaced(known: Evidence, required: _Required, which: Mask) -> Mask:
 
 
 def _absent(group: Group, known: Evidence, values: I64) -> Mask:
-    """Which values certainly are in no replica's log."""
+    """Select the values that are certainly in no replica's log."""
     if not len(values) or not absence_proved(group):
         return np.zeros(len(values), dtype=bool)
     found: Mask = find(known.logged_values, values) < 0
@@ -285,7 +285,7 @@ def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
 
 
 def _kept(group: Group, known: Evidence, values: I64) -> Mask:
-    """Which values a replica has below its HW, or all replicas have."""
+    """Select the values that a replica has below its HW, or that all replicas have."""
     kept = np.isin(values, known.committed_log_records.value)
     if group.logs_complete:
         logged = known.log_records
@@ -298,7 +298,7 @@ def _kept(group: Group, known: Evidence, values: I64) -> Mask:
 
 
 def _where(group: Group, known: Evidence, value: int) -> str:
-    """Which logs have a record whose fate is open, in words."""
+    """Name the logs that hold a record not yet proved kept or lost."""
     if not group.dumped:
         return "no log was dumped"
     holders = listing(node for node, _ in known.holders(value))
@@ -347,7 +347,7 @@ def _missing(group: Group, known: Evidence, missing: _Required, name: str, allow
 
 
 def _instead(known: Evidence, offset: int, value: int) -> list[Witness]:
-    """What has another value at this offset: a read if there is one, else a log."""
+    """Name a read that has another value at this offset, or else a log."""
     if offset < 0:
         return []
     here = known.read_records
@@ -360,7 +360,7 @@ def _instead(known: Evidence, offset: int, value: int) -> list[Witness]:
 
 
 def _instead_text(witnesses: list[Witness]) -> str:
-    """What is there instead, in words."""
+    """Describe the other value at the offset."""
     for witness in witnesses:
         if witness.op >= 0 and "read" in witness.what:
             return f", but {op_name(witness)} read value {show_value(witness.value)} there"
@@ -370,7 +370,7 @@ def _instead_text(witnesses: list[Witness]) -> str:
 
 
 def _triage(group: Group, known: Evidence, values: I64, first: int) -> str:
-    """Where the records are: gone everywhere, or only undelivered."""
+    """Say whether the records are gone everywhere, or only undelivered."""
     if not group.dumped:
         return "no replica's log is there to look it up in."
     held = int(np.isin(values, known.logged_values).sum())
@@ -392,7 +392,7 @@ def _triage(group: Group, known: Evidence, values: I64, first: int) -> str:
 
 
 def _contested(known: Evidence, values: I64) -> int:
-    """How many of these values are in a log at an offset where another log has another value."""
+    """Count the values in a log at an offset at which another log has another value."""
     logged = known.log_records
     pairs = np.unique(np.stack((logged.offset, logged.value)), axis=1)
     starts = first_of(pairs[0])
@@ -401,7 +401,7 @@ def _contested(known: Evidence, values: I64) -> int:
 
 
 def _others_there(known: Evidence, holders: list[tuple[str, int]], value: int) -> str:
-    """Which logs have another value where `holders` have this one, in words; "" if none has."""
+    """Name the logs with another value at the offset of `holders`; "" if none has."""
     logged, there = known.log_records, [offset for _, offset in holders]
     rows = np.flatnonzero(np.isin(logged.offset, there) & (logged.value != value))
     others: dict[int, list[str]] = {}
@@ -436,7 +436,7 @@ def _vanished(known: Evidence, group: Group) -> _Vanished:
 
 
 def _not_read_again(known: Evidence, group: Group) -> Mask:
-    """Which of `values_read` no final read returned, though some were answered."""
+    """Select those of `values_read` that no final read returned, though some were answered."""
     values = known.values_read
     if not len(known.final_reads) or not group.history_whole:
         return np.zeros(len(values.value), dtype=bool)
@@ -446,7 +446,7 @@ def _not_read_again(known: Evidence, group: Group) -> Mask:
 
 
 def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
-    """Which of these values, first read at these offsets, final reads that were invoked after they
+    """Select the values, first read at these offsets, that final reads invoked after they
     had been read show to be gone: they passed over the offset, or state an end of the log that is
     at or below it."""
     nothing = np.zeros(len(values), dtype=bool)

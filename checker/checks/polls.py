@@ -114,7 +114,7 @@ def _stood(known: Evidence, reads: Facts, before: I64, after: I64, last: I64) ->
 
 
 def _over_weak(known: Evidence, reads: Facts, stands: I64, after: I64) -> Mask:
-    """Which of these runs passed over nothing but weak acknowledgements from where they stood.
+    """Select the runs that passed over nothing but weak acknowledgements from their position on.
 
     What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after.
     """

@@ -136,7 +136,7 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
 
 
 def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
-    """Which answers, asked for at `t0`, end below what was known longer ago than the bound."""
+    """Select the answers, asked for at `t0`, that end below an end known longer than the bound."""
     moments = known.moments.take(known.moments.strong)
     if not len(moments.t_us):
         return np.zeros(len(end), dtype=bool)

@@ -1,4 +1,4 @@
-"""What operations see of each other: their own sends, sends that had not begun, and their
+"""Visibility between operations: their own sends, sends that had not begun, and their
 dependencies (judged across partitions in `checker.checks.cycles`)."""
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _graph(known: Evidence) -> Graph:
-    """Which operations wrote adjacent records or read a record of another, as pairs."""
+    """Pair the operations that wrote adjacent records or read a record of another."""
     uncommitted = (known.reads.flags & UNCOMMITTED) != 0
     ww, wr = _write_write(known), _write_read(known, known.reads.take(~uncommitted))
     dirty = _write_read(known, known.reads.take(uncommitted))

@@ -44,7 +44,7 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the codes of `client` and `node` stand for."""
+        """The names that the codes of `client` and `node` stand for."""
         return self._all_names()
 
     def own_names(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""What is known of the contents of a partition: what was read, and where each value is.
+"""Contents of a partition, as far as they are known: the reads, and the offset of each value.
 
 Built once per group and used by several checks. Runs of records are deduplicated as runs and only
 then expanded by record; nothing is ever expanded by offset.
@@ -170,7 +170,7 @@ def _distinct_by_order(
 
 
 def first_of(keys: I64) -> I64:
-    """Where each group of equal keys begins in a sorted column."""
+    """Return the start of each group of equal keys in a sorted column."""
     new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.flatnonzero(new)
@@ -196,7 +196,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Moments(Columnar):
-    """When a record was known to stand at an offset, in order of time.
+    """Times at which a record was known to stand at an offset, in order of time.
 
     It was acknowledged (`send` is the row of its send) or read (`send` is -1). `strong` if it may
     not move any more: read, or acknowledged with acks=all.
@@ -253,7 +253,7 @@ class Evidence:
 
     @property
     def left_out(self) -> int:
-        """How many ok reads of records were left out (`checker.engine.offset_ranges`)."""
+        """Count the ok reads of records that were left out (`checker.engine.read_downsampling`)."""
         return int(self.reads.hash2.sum())
 
     @cached_property
@@ -284,7 +284,7 @@ class Evidence:
         return self._writer(self.read_records.value)
 
     def outcome_of_writer(self, values: I64) -> I64:
-        """How the send that wrote each value ended, -1 if none did."""
+        """Return the outcome of the send that wrote each value, -1 if none did."""
         row = self.writer(values)
         found = np.full(len(values), -1, np.int64)
         found[row >= 0] = self.sends.outcome[row[row >= 0]]
@@ -303,7 +303,7 @@ class Evidence:
         return distinct(values[1:][values[1:] == values[:-1]])
 
     def is_shared(self, values: I64) -> Mask:
-        """Which values two sends claim: then it is not known which of them a record is of."""
+        """Select the values that two sends claim: the send of such a record is not known."""
         if not len(self.shared_values):
             return np.zeros(len(values), dtype=bool)
         found: Mask = np.isin(values, self.shared_values)
@@ -333,7 +333,7 @@ class Evidence:
 
     @cached_property
     def committed_us(self) -> I64:
-        """When each send had certainly taken effect, or NEVER: when it was acknowledged, or, where
+        """Return when each send had certainly taken effect, or NEVER: its acknowledgement, or, if
         it ended unknown, when the first ok read of a record of its operation ended."""
         sends = self.sends
         found = np.where(sends.outcome == Outcome.OK, np.maximum(sends.t1, 0), self.proved_here_us)
@@ -342,7 +342,7 @@ class Evidence:
 
     @cached_property
     def proved_here_us(self) -> I64:
-        """When the first ok read, of this partition, of a record of the operation of each send of
+        """Return when the first ok read, of this partition, of a record of each send's operation of
         unknown outcome ended, or NEVER."""
         sends, found = self.sends, np.full(len(self.sends), NEVER)
         if not len(rows := np.flatnonzero(sends.outcome == Outcome.INFO)):
@@ -398,7 +398,7 @@ class Evidence:
         return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
 
     def values_sent(self, rows: I64) -> I64:
-        """Where in `values` each record of these sends is, one after another; -1 where it is not
+        """Return the index in `values` of each record of these sends, in order; -1 if it is not
         known."""
         count = self.sends.count[rows]
         if (count == 1).all():
@@ -408,7 +408,7 @@ class Evidence:
 
     @cached_property
     def _first_values(self) -> I64:
-        """Where in `values` the first value of each send is."""
+        """Return the index in `values` of the first value of each send."""
         order = self._sends_by_value
         found = np.empty(len(order), np.int64)
         found[order] = find(self.values.value, self.sends.value[order])
@@ -453,7 +453,7 @@ class Evidence:
 
     @cached_property
     def moments(self) -> Moments:
-        """When the last record of each acknowledged send, and each record read, was known where."""
+        """Time and offset at which the last record of each ok send, and each read, was known."""
         sends, read = self.sends, self.read_records
         timed = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(timed & (sends.count > 0))
@@ -491,7 +491,7 @@ class Evidence:
 
     @cached_property
     def committed_log_records(self) -> Records:
-        """Those of them that are below the HW of their replica."""
+        """Select the rows that are below the HW of their replica."""
         heads = self.group.of(Kind.LOG_HEAD)
         logged = self.log_records
         return logged.take(logged.offset < by_node(logged.node, heads, heads.hw))
@@ -517,7 +517,7 @@ class Evidence:
         return reads.take((reads.outcome == Outcome.OK) & self.is_final(reads))
 
     def is_final(self, reads: Facts) -> Mask:
-        """Which of these reads are final."""
+        """Select the final reads."""
         found: Mask = (reads.flags & FINAL) != 0
         return found
 
@@ -540,7 +540,7 @@ class Evidence:
         return int(rows[order[0]])
 
     def holders(self, value: int) -> list[tuple[str, int]]:
-        """Which dumped logs hold a value, and at which offset."""
+        """Find the dumped logs that hold a value, and its offset in them."""
         rows = np.flatnonzero(self.log_records.value == value)
         found = [
             (self.logs.name(int(self.log_records.node[r])), int(self.log_records.offset[r]))

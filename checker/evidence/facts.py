@@ -62,7 +62,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class Kind(IntEnum):
-    """What a fact is about."""
+    """Kinds of facts, by what they are about."""
 
     META = 0
     PROBLEM = 1
@@ -92,7 +92,7 @@ class Kind(IntEnum):
 
 
 class PartitionMembers(msgspec.Struct, frozen=True):
-    """What a fact of kind PARTITION has in its text."""
+    """The text of a fact of kind PARTITION."""
 
     leader: str
     isr: tuple[str, ...]
@@ -104,7 +104,7 @@ class PartitionMembers(msgspec.Struct, frozen=True):
 
 
 class Outcome(IntEnum):
-    """How an operation ended; an invocation without completion is INFO."""
+    """The outcome of an operation; an invocation without completion is INFO."""
 
     OK = 0
     INFO = 1
@@ -112,7 +112,7 @@ class Outcome(IntEnum):
 
 
 class FaultAction(IntEnum):
-    """What a line of faults.jsonl says was done."""
+    """The action of a line of faults.jsonl."""
 
     INJECT = 0
     HEAL = 1

@@ -95,7 +95,7 @@ class Facts:
 
     @property
     def order(self) -> I64:
-        """What orders the operations of a process: their numbers, or their turns."""
+        """Return the order of the operations of a process: their numbers, or their turns."""
         return self.turn if self.has("turn") else self.op
 
     @cached_property
@@ -155,16 +155,16 @@ class Group:
 
     @cached_property
     def meta(self) -> RunMeta:
-        """What is known of the run."""
+        """Facts about the whole run."""
         about = self.of(Kind.META)
         return _meta(str(about.text[0])) if len(about) else RunMeta()
 
     def _names(self) -> tuple[str, ...]:
-        """What codes stand for, for facts of all kinds."""
+        """The names that codes stand for, for facts of all kinds."""
         return next((columns.names for columns, _ in self._parts.values()), ("",))
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
-        """What `make` gives for this group; made once, however many checks ask."""
+        """Return the result of `make` for this group; it is made once, however many checks ask."""
         if make not in self._made:
             self._made[make] = make(self)
         made: _Made = self._made[make]
@@ -257,7 +257,7 @@ class Group:
         return bool((self.of(Kind.HISTORY).flags & flag).any())
 
     def seconds(self, t_us: int) -> str:
-        """A time in words."""
+        """Format a time."""
         return self.meta.since_storm(int(t_us))
 
 

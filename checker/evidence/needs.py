@@ -1,4 +1,4 @@
-"""What a property needs to be said to hold, and whether it is there.
+"""The evidence that a property needs before it can hold, and whether it is there.
 
 A check declares its needs where it registers (`checker.checks.registry`). Of each need there are
 three cases: it is there; nothing of it was promised and nothing is there, and then the checks that
@@ -47,7 +47,7 @@ class Need(Enum):
 
 
 def missing(group: Group, needs: tuple[Need, ...]) -> str:
-    """What of these needs was promised and is not there, in words without a full stop; "" if
+    """Describe the first promised need whose evidence is missing, without a full stop; "" if
     nothing is."""
     if group.partition == METADATA_PARTITION:
         return ""  # no client writes to it, and its log is not dumped
@@ -166,7 +166,7 @@ def _unlisted(group: Group, logs: Facts) -> str:
 
 
 def _damaged(logs: Facts) -> Mask:
-    """Which batches the dump found damaged: a hash is kept beside the batch and none could be
+    """Select the batches that the dump found damaged: a hash is kept and none could be
     recomputed, and no record could be read. Nothing of them was withheld: it is gone."""
     found: Mask = (logs.hash == 0) & (logs.hash2 != 0) & (logs.value == 0)
     return found

@@ -1,4 +1,4 @@
-"""Where readers stand: what each answer had to begin with, as far as the history says it.
+"""Positions of readers: the offset at which each answer had to begin, if the history says it.
 
 A read that states its `start` stands there. One that does not goes on where the last records of its
 process ended, unless an assignment or a crash dropped that position, or the partition was
@@ -55,7 +55,7 @@ class Positions(Columnar):
 
     @property
     def gap(self) -> Positions:
-        """Those that passed over offsets before the first that they returned."""
+        """Select the reads that passed over offsets before the first that they returned."""
         return self.take((self.low >= 0) & (self.begin > self.low))
 
 

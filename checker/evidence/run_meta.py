@@ -1,4 +1,4 @@
-"""What a run says about itself, as verdicts depend on it."""
+"""Facts about a run on which verdicts depend."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
         return self.phases.heal_us + self.recovery_limit_ms * 1000
 
     def since_storm(self, t_us: int) -> str:
-        """A time in words: seconds since the storm began."""
+        """Format a time as seconds since the storm began."""
         origin = self.phases.storm_us or self.phases.start_us
         return f"{(t_us - origin) / 1e6:.3f} s"

@@ -21,7 +21,7 @@ PROPERTIES: Final = (LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, LIVENESS, EXER
 
 
 class Needs(Enum):
-    """What a run must have promised for an anomaly to count against it."""
+    """The promise that a run must make for an anomaly to count against it."""
 
     NOTHING = "required by every replicated log"
     DURABLE_ACKS = "an acknowledgement promises durability"
@@ -36,7 +36,7 @@ class Needs(Enum):
 
 
 class Knows(Enum):
-    """What a history must say for an anomaly to be concluded from it; without that the property is
+    """Knowledge that a history must give for an anomaly to be concluded; without it the property is
     unknown. The table in docs/checks.md has the same names."""
 
     TIMES = "times"

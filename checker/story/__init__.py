@@ -1,1 +1,1 @@
-"""How a failure happened: the life of a record, the faults around it, and the rule that broke."""
+"""The story of a failure: the life of a record, the faults around it, and the rule that broke."""

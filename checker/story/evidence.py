@@ -77,7 +77,7 @@ class RecordsRead:
 
 @dataclass(frozen=True)
 class PartitionEvidence:
-    """What is known of one partition of a run."""
+    """Evidence about one partition of a run."""
 
     partition: str
     events: tuple[Event, ...] = ()
@@ -160,7 +160,7 @@ def read(folder: Path, partition: str) -> PartitionEvidence:
 
 
 def _end(meta: RunMeta) -> int:
-    """When the storm's clients and brokers were about to be stopped."""
+    """Return when the storm's clients and brokers were about to be stopped."""
     return meta.phases.final_us or meta.phases.end_us
 
 

@@ -1,4 +1,4 @@
-"""What clients, exits and the logs at the end say, for systems with and without traces."""
+"""Steps from clients, exits and the logs at the end, for systems with and without traces."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def _with_cause(
 
 
 def _life(own: Sent | None, gone: StoryStep | None, window: tuple[int, int]) -> list[Span]:
-    """How long the record was there, as far as clients could see: a row of its own."""
+    """Return how long the record was there, as far as clients could see: a row of its own."""
     if own is None:
         return []
     until = gone.t_us if gone is not None else window[1]
@@ -340,7 +340,7 @@ def _leader_at(known: PartitionEvidence, t_us: int) -> str:
 
 
 def _held_at_end(known: PartitionEvidence, at: int, value: int) -> list[StoryStep]:
-    """What stands at the offset on each node in the end."""
+    """Describe the record at the offset on each node in the end."""
     held: dict[str, list[str]] = {"the record": [], "another record": [], "nothing": []}
     for node, runs in sorted(known.logs.items()):
         found = {

@@ -16,7 +16,7 @@ CAME_BACK_WITHOUT: Final = "came-back-without"
 
 
 class RecordMoment(NamedTuple):
-    """What an event meant for the record: `more` continues the sentence of the event, `breaks` is
+    """Effect of an event on the record: `more` continues the sentence of the event, `breaks` is
     as in `checker.formats.story.StoryStep`, `minor` marks what a short story leaves out."""
 
     event: Event
@@ -123,7 +123,7 @@ class RecordLife:
         self.moments.append(RecordMoment(e, more, breaks, minor))
 
     def _settle(self, e: Event) -> tuple[LogBatch | None, LogBatch | None]:
-        """What the node had at the offset before the event, and what it has after it."""
+        """Return the node's record at the offset before the event and after it."""
         now = self._logs.logs[e.node].at(self.offset)
         before = self._since[e.node][0] if e.node in self._since else None
         if now != before:

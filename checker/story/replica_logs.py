@@ -1,4 +1,4 @@
-"""What each replica's log holds, followed through the trace of one partition. Pure.
+"""Contents of each replica's log, followed through the trace of one partition. Pure.
 
 A batch is known by its end and by the prefix hash there, which covers everything below it: two
 replicas that have the same hash at the same offset have the same log up to there.

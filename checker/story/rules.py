@@ -227,7 +227,7 @@ class RuleReader:
         yield from self._commit(e, before)
 
     def _commit(self, e: Event, before: int) -> Iterator[BrokenRule]:
-        """What is wrong with a leader's move of the high watermark."""
+        """Describe what is wrong with a leader's move of the high watermark."""
         low, high = before, e.hw
         if self.voted and e.hw <= self.leads_from.get(e.node, 0):
             why = f", before any record of its own epoch {e.leader_epoch}"
@@ -305,7 +305,7 @@ class RuleReader:
             yield BrokenRule(e, "leader-without", why)
 
     def _forgot(self, e: Event, gone: list[LogBatch]) -> Iterator[BrokenRule]:
-        """What a process that started again no longer has."""
+        """Describe what a process lost when it started again."""
         span = offsets(gone[0].base, gone[-1].end)
         low, high = gone[0].base, gone[-1].end
         if self.promise.flush == "sync":

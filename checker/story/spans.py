@@ -48,7 +48,7 @@ def _faults(known: PartitionEvidence) -> Iterator[Span]:
 
 
 def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
-    """Who led by its own belief; without traces, whom the nodes named the leader."""
+    """Spans of leaders by their own belief; without traces, by what the nodes named."""
     open_: dict[str, tuple[int, int]] = {}
     roles = any(e.event == trace.ROLE for e in known.events)
     # A process ends after everything that it said at that moment.
@@ -72,7 +72,7 @@ def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
 
 
 def down(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
-    """When a node had no process."""
+    """Spans in which a node had no process."""
     starts: dict[str, list[int]] = {}
     for e in known.events:
         if e.event == trace.STARTED:

@@ -99,7 +99,7 @@ def life_of(
 
 
 def read_of(finding: Anomaly) -> int | None:
-    """When a client had read the record that vanished; None for other findings."""
+    """Return when a client had read the record that vanished; None for other findings."""
     if finding.name != "vanished":
         return None
     times = [w.t_us for w in finding.witnesses if w.offset == finding.offset and w.t_us >= 0]
@@ -247,7 +247,7 @@ def _shortened(steps: list[tuple[StoryStep, bool]]) -> tuple[list[StoryStep], in
 
 
 def _value(known: PartitionEvidence, finding: Anomaly, life: RecordLife | None) -> tuple[int, str]:
-    """The value of the record and the client that sent it; -1 and "" where nobody knows."""
+    """The value of the record and the client that sent it; -1 and "" if they are not known."""
     if life is None:
         return -1, ""
     at = life.offset

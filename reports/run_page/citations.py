@@ -1,4 +1,4 @@
-"""Which line of which raw file a statement of the page rests on.
+"""The line of the raw file on which a statement of the page rests.
 
 Line numbers, not copies: the files lie beside the page, and `sed -n 57p trace/n1.jsonl` shows one.
 """
@@ -22,14 +22,14 @@ from reports.run_page.model import RunFolder
 
 
 class _Moment(msgspec.Struct, frozen=True):
-    """What is needed of a line of a trace to find it again."""
+    """The fields of a line of a trace that find it again."""
 
     t_us: int = -1
     event: str = ""
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """What is needed of a line of a log."""
+    """The fields of a line of a log."""
 
     partition: str
     offset: int

@@ -1,4 +1,4 @@
-"""What the run recorded about itself: its problems, versions, host and files."""
+"""The run's own record: its problems, versions, host and files."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _finding(
     recorded: set[int],
     cited: dict[Witness, tuple[citations.FileLine, ...]],
 ) -> PageFinding:
-    """One anomaly with its witnesses in words, and where else on the page it shows."""
+    """One anomaly with its witnesses as sentences, and where else on the page it shows."""
     # The first few findings in full; of later ones enough to see what they are.
     most = MOST_WITNESSES if number <= FINDINGS_IN_FULL else MOST_WITNESSES // 6
     shown = tuple(_witness(folder, w, recorded, cited.get(w, ())) for w in anomaly.witnesses[:most])

@@ -66,7 +66,7 @@ class HeadLine(NamedTuple):
 
 
 def headline(folder: RunFolder) -> str:
-    """What the run showed, in at most 14 words."""
+    """The headline of a run, in at most 14 words."""
     found = _about(folder)
     if folder.verdict is not Verdict.INVALID or found is None:
         return _of_verdict(folder)
@@ -92,7 +92,7 @@ def _about(folder: RunFolder) -> Anomaly | None:
 
 
 def _lost(folder: RunFolder, found: Anomaly) -> int:
-    """How many records or places the findings of its property count together."""
+    """Count the records or places of all findings of its property."""
     if found.property != LOST_WRITES:
         return found.count
     lost = ("lost", "tail-lost")
@@ -101,7 +101,7 @@ def _lost(folder: RunFolder, found: Anomaly) -> int:
 
 
 def _moment(folder: RunFolder, found: Anomaly) -> int:
-    """When it happened: the loss of the story, else the time of the finding."""
+    """Return when it happened: the loss of the story, else the time of the finding."""
     if folder.story is not None and folder.story.loss_us >= 0:
         return folder.story.loss_us
     return found.t_us
@@ -140,7 +140,7 @@ def lines(folder: RunFolder) -> list[HeadLine]:
 
 
 def _whose(folder: RunFolder) -> list[HeadLine]:
-    """Whose record it is, or what the finding says if it is about no record."""
+    """Name the owner of the record, or quote the finding if it is about no record."""
     story, found = folder.story, _about(folder)
     if story is None or story.offset < 0 or story.value < 0:
         text = wording.bare(found.message) if found is not None else head.sentence(folder)
@@ -171,7 +171,7 @@ def _cause(folder: RunFolder) -> list[HeadLine]:
 
 
 def _without_cause(folder: RunFolder) -> str:
-    """What to say if no step of the evidence is known to be the cause."""
+    """The sentence for a failure of which no step is known to be the cause."""
     broke = next((s for s in folder.steps if s.breaks), None)
     if broke is not None:
         return f"{folder.seconds(broke.t_us):.3f} s: {broke.text}"

@@ -1,4 +1,4 @@
-"""What stands above everything else: verdict, sentence, trust badges, facts, commands.
+"""The head of the page: verdict, sentence, trust badges, facts, commands.
 
 Shared by the page and by the terminal summary, so that both say the same.
 """
@@ -174,7 +174,7 @@ def _acked(folder: RunFolder) -> Badge:
 
 
 def _acked_by_measures(folder: RunFolder) -> Badge:
-    """What the checker counted, where this page reads no operations."""
+    """The counts of the checker, for a page that reads no operations."""
     records = folder.result.measures.get("acked_records") if folder.result else None
     value = wording.count(records, "record") if isinstance(records, int) else "not counted"
     return Badge(
@@ -206,7 +206,7 @@ def _gap(folder: RunFolder) -> Badge:
 
 
 def _baseline(folder: RunFolder) -> list[Badge]:
-    """How the nearest correct protocol fares under the schedule of a failure."""
+    """The badge of the nearest correct protocol under the schedule of a failure."""
     if folder.verdict is not Verdict.INVALID or not folder.can_have_baseline:
         return []
     pair = folder.baseline
@@ -224,7 +224,7 @@ def _baseline(folder: RunFolder) -> list[Badge]:
 
 
 def _outcome(side: Side) -> str:
-    """How the correct protocol fares: a run that broke nothing keeps what the failing one broke."""
+    """Name the outcome of the correct protocol, which keeps the record if it broke nothing."""
     if side.broken or side.verdict not in ("valid", "not-exercised"):
         return f"{side.name}: {side.verdict}"
     return f"{side.name} keeps the record"
@@ -265,7 +265,7 @@ def facts(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def _tested(folder: RunFolder) -> list[tuple[str, str]]:
-    """What was under test: a protocol of our brokers, another system, or what a history is of."""
+    """The system under test: a protocol of our brokers, another system, or that of a history."""
     info, schedule = folder.info, folder.schedule
     if info.source:
         return [("history", _SOURCES.get(info.source, info.source))]
@@ -299,7 +299,7 @@ def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def _ran(fact: dict[str, str]) -> str:
-    """What ran, in a line."""
+    """Format in one line what ran."""
     named = ("bugs", "settings", "disk", "seed", "schedule")
     first = fact.get("system") or fact.get("history") or fact.get("protocol", "")
     words = [first, *(f"{n} {fact[n]}" for n in named if n in fact), fact["duration"]]

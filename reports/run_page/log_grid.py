@@ -126,7 +126,7 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
 
 
 def _summary(offsets: tuple[int, ...], broken: list[int]) -> str:
-    """What is to be seen, in a sentence."""
+    """The caption of the grid, as a sentence."""
     if not broken:
         return "All replicas agree in this window, with each other and with what clients saw."
     if len(broken) == 1:

@@ -140,7 +140,7 @@ class RunFolder:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What makes the run unknown, in sentences: the harness's own, then the checker's."""
+        """The sentences that make the run unknown: the harness's own, then the checker's."""
         own = [problem.in_a_verdict for problem in self.info.problems]
         found = self.result.problems if self.result else ()
         return tuple(dict.fromkeys([*own, *found]))
@@ -269,7 +269,7 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
 
 
 def _info(file: Path, notes: Notes) -> RunInfo:
-    """What run.json says, as far as it can be understood."""
+    """Read run.json, as far as it can be understood."""
     fields, problems = understood(json_file(file, dict[str, Any], notes) or {}, FIELDS)
     for problem in problems:
         notes.add(problem)
@@ -290,7 +290,7 @@ def _in_tables(run_dir: Path) -> bool:
 
 
 def _provenance(run_dir: Path, notes: Notes) -> Provenance | None:
-    """What `finding/` says, None where the run comes from no shrunk finding."""
+    """Read `finding/`; None if the run comes from no shrunk finding."""
     folder = run_dir / finding.FOLDER
     if not (folder / finding.EXPLANATION).exists():
         return None
@@ -325,7 +325,7 @@ def _schedule(file: Path, notes: Notes) -> Schedule | None:
 
 
 def _zero(info: RunInfo, ops: Operations, lines: list[FaultLine], seen: ClusterTimeline) -> int:
-    """Where the page's clock starts: the storm, else the first thing that is known to happen."""
+    """Return the start of the page's clock: the storm, else the first known event."""
     if info.phases.storm_us:
         return info.phases.storm_us
     first = [int(ops.invoked_us[0])] if len(ops) else []

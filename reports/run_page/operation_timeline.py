@@ -84,7 +84,7 @@ def panel(folder: RunFolder, axis: svg.Axis, anchored: Container[int]) -> Panel:
 
 
 def _ends(folder: RunFolder) -> Ints:
-    """When each operation ended; one that never did is drawn for the client's timeout."""
+    """Return when each operation ended; one that never did is drawn for the client's timeout."""
     ops = folder.operations
     timeout = folder.schedule.workload.timeout_ms * 1000 if folder.schedule else 3_000_000
     guess = np.minimum(ops.invoked_us + timeout, max(folder.last_us, ops.last_us()))

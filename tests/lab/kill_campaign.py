@@ -368,7 +368,7 @@ def _problem_of(done: Done) -> str:
         expected |= OF_STORES
     if not kind_of(done.role):
         expected |= {"too-busy", "suspended"}
-    if done.case.phase == "reading the replicas' logs":
+    if done.case.phase in ("stopping the cluster", "reading the replicas' logs"):
         # The process that reads them has no role while it begins.
         expected |= {"log-not-read"}
     if kinds and kinds[0] in expected:

