@@ -63,9 +63,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the tests of `--durations` by processor seconds too."""
     wanted = terminalreporter.config.getoption("durations") or 0
     passed = terminalreporter.getreports("passed")
-    taken = sorted(
-        (dict(report.user_properties)["processor_s"], report.nodeid) for report in passed
-    )
+    taken = sorted((dict(each.user_properties)["processor_s"], each.nodeid) for each in passed)
     for took, nodeid in taken[: -wanted - 1 : -1]:
         terminalreporter.line(f"{took:.2f} processor s {nodeid}")
 

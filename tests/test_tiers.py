@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LATER_TIERS
+from tests.support.paths import ROOT
 from tests.support.sources import parsed, python_files
 
-ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ("test", "integration", "nightly-tests")
 WHERE_TARGETS_RUN = {
     "test": (".ci/run", ".github/workflows/tests.yml"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.support.paths import ROOT
 from tests.support.sources import PACKAGES, parsed, python_files
 
 
-def places(kind: type[ast.AST], *texts: str, under: tuple[str, ...] = ("tests",)) -> list[str]:
+def places(kind: type[Any], *texts: str, under: tuple[str, ...] = ("tests",)) -> list[str]:
     """Return the places of nodes of a kind whose source begins with one of these texts."""
     return [
         f"{file.relative_to(ROOT)}:{node.lineno}"
@@ -29,11 +30,9 @@ def test_no_test_sleeps() -> None:
 
 def test_waits_take_any_descriptor() -> None:
     """`select.select` refuses descriptors above 1,023, which a long run reaches."""
-    everywhere = (*PACKAGES, "tests")
-    found = [
-        *places(ast.Attribute, "select.select", under=everywhere),
-        *places(ast.ImportFrom, "from select import select", under=everywhere),
-    ]
+    under = (*PACKAGES, "tests")
+    found = places(ast.Attribute, "select.select", under=under)
+    found += places(ast.ImportFrom, "from select import select", under=under)
     assert not found, "\n".join(found)
 
 
@@ -113,5 +112,4 @@ def test_waits_are_understood(body: str, waits: bool) -> None:
 def test_a_test_raises_signals_in_its_own_thread() -> None:
     """`signal.raise_signal` has been handled when it returns. A signal to the process goes to any
     thread of it, and is handled at some later moment."""
-    found = places(ast.Call, "os.kill(os.getpid(),")
-    assert not found, "\n".join(found)
+    assert not (found := places(ast.Call, "os.kill(os.getpid(),")), "\n".join(found)
