@@ -175,10 +175,9 @@ def test_what_a_promise_excuses(promise: Promise, excused: set[Needs]) -> None:
 
 def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> None:
     text = (ROOT / "docs" / "checks.md").read_text()
-    entry = re.compile(
-        r"`(.+)`\n\nProperty: (.+)\. Needs: (.+)\. Source: (.+)\.\n\n(?:.+\n)+\nExample: .+"
-    )
-    found = [entry.match(part) for part in text.split("#### ")[1:]]
+    entry = re.compile(r"(.+?)` \((.+?); needs (.+?); (.+?)\): .+ \*Example\*: .+")
+    parts = re.split(r"\n\* `", text.partition("## The anomalies")[2].partition("\n### ")[0])[1:]
+    found = [entry.match(" ".join(part.split())) for part in parts]
     entries = [match.groups() for match in found if match]
     assert len(entries) == len(found)
     assert [entry[:3] for entry in entries] == [
