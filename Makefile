@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test integration nightly-tests fuzz lint setup systems fast pure clean
+.PHONY: help run test integration nightly-tests docs fuzz lint setup systems fast pure clean
 
 PY := .venv/bin/python
 PACKAGES := node harness nemesis checker reports tests
@@ -33,6 +33,10 @@ integration: $(STAMP) ## Run the tests of real processes, systems, disks and Spa
 nightly-tests: $(STAMP) ## Run the tests that take long, browsers, the laboratory, and properties on other examples
 	@$(PYTEST) -m nightly $(PYTEST_ARGS)
 	@$(PYTEST) -m 'hypothesis and not nightly' --hypothesis-profile=drawn $(PYTEST_ARGS)
+
+docs: $(STAMP) ## Build the documents as a site in build/docs (warnings are errors)
+	@$(PY) -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo 'build/docs/index.html'
 
 fuzz: $(STAMP) ## Fuzz every decoder and reader (FUZZ_SECONDS each; with atheris where it is installed)
 	@$(PY) -m tests.fuzz.fuzz all --seconds $(FUZZ_SECONDS)

@@ -20,6 +20,7 @@ TARGETS = ("test", "integration", "nightly-tests")
 WHERE_TARGETS_RUN = {
     "test": (".ci/run", ".github/workflows/tests.yml"),
     "integration": (".ci/run", ".github/workflows/tests.yml"),
+    "docs": (".ci/run", ".github/workflows/tests.yml"),
     "nightly-tests": (".github/workflows/nightly.yml",),
     "fuzz": (".github/workflows/nightly.yml",),
 }
