@@ -25,6 +25,7 @@ release = version = __version__
 author = copyright = "the floodmark maintainers"
 extensions = ["myst_parser"]
 root_doc = "README"
+source_suffix = {".md": "markdown", ".txt": "markdown"}  # Generated pages end on .txt.
 exclude_patterns = ["_build"]
 myst_heading_anchors = 4
 html_theme = "furo"
@@ -81,7 +82,7 @@ def _contents(index: str) -> str:
         caption, _, body = section.partition("\n")
         pages = [target for _, target in _LINK.findall(body) if target.endswith(".md")]
         if caption == "Reference":
-            pages += sorted(f"generated/{file.name}" for file in _GENERATED.glob("*.md"))
+            pages += sorted(f"generated/{file.stem}" for file in _GENERATED.glob("*.txt"))
         text.append(_toctree(caption, pages))
     return "".join(text)
 
@@ -98,7 +99,7 @@ def _write_reference() -> None:
     known bug and system."""
     _GENERATED.mkdir(exist_ok=True)
     for name, text in _reference().items():
-        file = _GENERATED / f"{name}.md"
+        file = _GENERATED / f"{name}.txt"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
 

@@ -381,7 +381,7 @@ def test_names_and_docs_have_the_words_of_the_field() -> None:
 
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
-    "documents": 4_390,
+    "documents": 4_349,
     "node": 11_394,
     "nemesis": 9_426,
     "checker": 17_096,
@@ -464,8 +464,6 @@ class TestDocuments:
 
     def test_the_known_bugs_are_those_of_the_catalogue(self) -> None:
         assert f"one of {len(KNOWN_BUGS)} known bugs" in (ROOT / "README.md").read_text()
-        rows = "\n".join(f"| {bug.code} | {bug.summary} |" for bug in KNOWN_BUGS)
-        assert f"|---|---|\n{rows}\n\n" in (ROOT / "docs" / "protocols.md").read_text()
 
     def test_code_that_is_named_exists(self) -> None:
         """`x.py` is a file of the project, and in `x.py: f, g` that file has the words f and g."""
