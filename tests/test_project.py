@@ -384,7 +384,7 @@ BUDGETS = {
     "documents": 4_349,
     "node": 11_394,
     "nemesis": 9_426,
-    "checker": 17_096,
+    "checker": 17_090,
     "reports": 6_080,
     "harness": 36_372,
     "tests": 40_780,

@@ -245,6 +245,8 @@ class _History(OpColumns):
                     "polled": of_op,
                     "step": number["step"][asked],
                     "second": (ended - origin_us) // 1_000_000,
+                    "invoke_line": number["seq"][asked] + 1,
+                    "complete_line": number["seq"][done] + 1,
                 },
             ),
             "sends": _table(

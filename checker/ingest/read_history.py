@@ -79,6 +79,8 @@ class Reader(FileReader):
         self.lines_lost = False
         self.numbers = LineNumbers()
         self.open: dict[int, Op] = {}
+        # the line of each operation in flight
+        self.lines: dict[int, int] = {}
         self.completed: set[int] = set()
         self.last_us: dict[int, int] = {}
         # partitions a process ever used, to know which of them an assignment drops
@@ -159,6 +161,7 @@ class Reader(FileReader):
                 self.lines_lost = True
             else:
                 self.open[op.op] = op
+                self.lines[op.op] = number
             return
         if op.op in self.completed:
             self.problem(
@@ -179,7 +182,7 @@ class Reader(FileReader):
         elif invoked is not None and self.last_op[op.process] != op.op:
             self.note_overlap(number, op)
         self.completed.add(op.op)
-        self.add(invoked, op)
+        self.add(invoked, op, number)
 
     def note_turn(self, op: Op) -> None:
         """Remember that a process invoked an operation."""
@@ -235,8 +238,8 @@ class Reader(FileReader):
                 f"ends {(phases.final_us - last_us) / 1e6:.3f} s before the final reads began.",
             )
 
-    def add(self, invoked: Op | None, done: Op | None) -> None:
-        """The rows of one operation, complete or not."""
+    def add(self, invoked: Op | None, done: Op | None, line: int = 0) -> None:
+        """Add the rows of one operation, complete or not; `line` is that of its completion."""
         op = invoked or done
         assert op is not None
         sends = _sends(invoked, done)
@@ -315,6 +318,8 @@ class Reader(FileReader):
                 polled,
                 op.step,
                 (when - self.origin_us) // 1_000_000,
+                self.lines.pop(op.op, 0) or (invoked.seq + 1 if invoked else 0),
+                line or (done.seq + 1 if done else 0),
             )
         )
         self.note_move(op, outcome, begun, ended)

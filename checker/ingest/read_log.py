@@ -32,6 +32,7 @@ class _LogReader(FileReader):
         self.other_nodes: set[str] = set()
         self.heads: list[LogRun] = []
         self.batches: list[LogRun] = []
+        self.lines: list[int] = []
 
     def take_block(self, first: int, text: bytes) -> None:
         """Take a block, all at once if all is well with it."""
@@ -41,11 +42,13 @@ class _LogReader(FileReader):
                 hash_number(entry.hash)
                 hash_number(entry.stored_hash)
         except (Unreadable, ValueError):
+            entries = []
+        if len(entries) != text.count(b"\n"):
             for line in lines_of(first, text):
                 self.read_line(line)
             return
-        for entry in entries:
-            self.take(entry)
+        for number, entry in enumerate(entries, first):
+            self.take(number, entry)
 
     def read_line(self, line: Line) -> None:
         """One line."""
@@ -56,15 +59,15 @@ class _LogReader(FileReader):
         except (Unreadable, ValueError) as error:
             self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
             return
-        self.take(entry)
+        self.take(line.number, entry)
 
     def take_objects(self, objects: Sequence[LogRun]) -> None:
         """Take the entries of the whole file."""
-        for entry in objects:
-            self.take(entry)
+        for number, entry in enumerate(objects, 1):
+            self.take(number, entry)
 
-    def take(self, entry: LogRun) -> None:
-        """The head of a partition, a batch, or the end of the dump."""
+    def take(self, number: int, entry: LogRun) -> None:
+        """Take the head of a partition, a batch, or the end of the dump."""
         if entry.node != self.node:
             if entry.node not in self.other_nodes:
                 sentence = f"holds a log of {entry.node}: it is not the dump of {self.node}."
@@ -76,6 +79,7 @@ class _LogReader(FileReader):
             self.heads.append(entry)
         else:
             self.batches.append(entry)
+            self.lines.append(number)
 
 
 def read_log(source: Source, into: Ingested) -> None:
@@ -91,13 +95,13 @@ def read_log(source: Source, into: Ingested) -> None:
             for h in reader.heads
         )
         into.tables["replicas"] = tables.from_rows("replicas", heads)
-        into.tables["log"] = tables.from_rows("log", _log_rows(run, node, reader.batches))
+        into.tables["log"] = tables.from_rows("log", _log_rows(run, node, reader))
     into.facts.extend(_facts(source.run, reader, complete))
 
 
-def _log_rows(run: str, node: str, batches: list[LogRun]) -> Iterator[tuple[Any, ...]]:
-    """One row for each run of records of each batch."""
-    for batch in batches:
+def _log_rows(run: str, node: str, reader: _LogReader) -> Iterator[tuple[Any, ...]]:
+    """Yield one row for each run of records of each batch."""
+    for batch, line in zip(reader.batches, reader.lines, strict=True):
         records: tuple[RecordRun, ...] = batch.records or (
             RecordRun(batch.offset, -1, batch.count),
         )
@@ -115,6 +119,7 @@ def _log_rows(run: str, node: str, batches: list[LogRun]) -> Iterator[tuple[Any,
                 record.offset,
                 record.value,
                 record.count,
+                line,
             )
 
 

@@ -77,7 +77,8 @@ class _PartReader(Reader):
         self.first_us.setdefault(op.process, op.t_us)
         if op.type == "invoke":
             self.numbers_invoked.append(op.op)
-        super().take(number, op)
+        # Which line of the file it is follows from the number that its writer gave it.
+        super().take(0, op)
 
     def take_columns(self, columns: HistoryColumns) -> None:
         """What there is besides the operations that were read by column."""

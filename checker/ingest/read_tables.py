@@ -37,8 +37,8 @@ HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
 ROWS_PER_SOURCE: Final = 1_000_000
 
 # Tables of an earlier version lack these, which say nothing there.
-_MAY_LACK: Final = ("step", "proved_us", "uncommitted", "at_end")
-_NOT_WANTED: Final = ("run", "error")
+_MAY_LACK: Final = ("step", "proved_us", "uncommitted", "at_end", "invoke_line", "complete_line")
+_NOT_WANTED: Final = ("run", "error", "invoke_line", "complete_line")
 _NOT_WANTED_OF_OPS: Final = ("op", "process")
 DAMAGED: Final = (OSError, pa.ArrowException, ValueError)
 """What reading a table raises that is not as it was written. A name of a column that is no text is

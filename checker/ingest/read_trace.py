@@ -51,6 +51,8 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     removing: tuple[str, ...] = ()
     state: str = ""
     term: Number = -1
+    client: str = ""
+    acks: Number | None = None
     broker: str = ""
     fenced: tuple[str, ...] = ()
 

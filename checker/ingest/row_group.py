@@ -21,6 +21,8 @@ SILENT: Final[dict[str, Any]] = {
     "proved_us": -1,
     "final": False,
     "step": -1,
+    "invoke_line": 0,
+    "complete_line": 0,
     "rebalanced": False,
     "uncommitted": False,
     "at_end": False,

@@ -59,15 +59,15 @@ def _schema(columns: str) -> pa.Schema:
 
 _COUNTS: Final = "f ok fail info records ok_per_s records_per_s p50_ms p95_ms p99_ms max_ms"
 _AROUND: Final = " ".join(
-    f"{window}_{name}"
-    for window in WINDOWS
-    for name in ("ok", "fail", "info", "p50_ms", "p99_ms", "max_ms")
+    f"{window}_{name}" for window in WINDOWS for name in ("ok", "fail", "info")
 )
 SCHEMAS: Final = {
     # `step`: the number of the schedule's own operation that it is, -1 for drawn ones. `second`:
-    # completion (or invocation, where there was none), whole seconds since the storm began.
+    # completion (or invocation, where there was none), whole seconds since the storm began. The
+    # lines are those of history.jsonl, 0 where they are not known.
     "ops": _schema(
-        "run op invoke_us complete_us process client f outcome final error sent polled step second"
+        "run op invoke_us complete_us process client f outcome final error sent polled step second "
+        "invoke_line complete_line"
     ),
     # `proved_us`: when a read of another partition proved its operation, whose outcome is unknown.
     "sends": _schema(
@@ -84,12 +84,13 @@ SCHEMAS: Final = {
     "assigns": _schema("run op partition process invoke_us complete_us subscribed named"),
     "replicas": _schema("run node partition start leo hw complete epochs"),
     "log": _schema(
-        "run node partition batch_offset batch_count epoch hash stored_hash idx offset value count"
+        "run node partition batch_offset batch_count epoch hash stored_hash idx offset value count "
+        "line"
     ),
     # `line_json`: the whole line, for events that are not made once a batch.
     "trace": _schema(
         "run node incarnation line t_us event partition role leader leader_epoch partition_epoch "
-        "leo hw base_offset batch_end from_leo hash isr state term line_json"
+        "leo hw base_offset batch_end from_leo hash isr state term client acks line_json"
     ),
     "faults": _schema("run fault what action t_us done_us on nodes links dropped delayed detail"),
     "exits": _schema("run node incarnation t_us code by expected"),

@@ -14,7 +14,7 @@ from checker.output.measures import Around, Counted, Measured, rounded
 
 # Shorter gaps are not known exactly: see `checker.ingest.counts`.
 _KNOWN_FROM_US = 100_000
-_NOTHING = (0, 0, 0, None, None, None)
+_NOTHING = (0, 0, 0)
 
 
 def around_faults(meta: RunMeta, known: Measured, injected: Sequence[InjectedFault]) -> pa.Table:
@@ -43,7 +43,7 @@ def around_faults(meta: RunMeta, known: Measured, injected: Sequence[InjectedFau
 def _counts(found: Counted | None) -> tuple[Any, ...]:
     if found is None:
         return _NOTHING
-    return found.ok, found.fail, found.info, found.p50_ms, found.p99_ms, found.max_ms
+    return found.ok, found.fail, found.info
 
 
 def _times(fault: InjectedFault, found: Around | None) -> tuple[float | None, float | None]:
@@ -55,7 +55,7 @@ def _times(fault: InjectedFault, found: Around | None) -> tuple[float | None, fl
 
 
 def in_short(table: pa.Table) -> list[dict[str, Any]]:
-    """For `results.json`: of each fault the latencies, and the partition that fared worst."""
+    """Sum up for `results.json`: acknowledged sends of each fault, and the worst partition."""
     made = []
     rows = table.to_pylist()
     for row in rows:
@@ -68,7 +68,6 @@ def in_short(table: pa.Table) -> list[dict[str, Any]]:
                 "what": row["what"],
                 "on": row["on"],
                 "acked": [row[f"{w}_ok"] for w in WINDOWS],
-                "p99_ms": [row[f"{w}_p99_ms"] for w in WINDOWS],
                 "first_ack_ms": _worst(parts, "first_ack_ms"),
                 "longest_gap_ms": _worst(parts, "longest_gap_ms"),
             }

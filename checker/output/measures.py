@@ -7,14 +7,13 @@ than two of the stretches that `acks` is made of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checker.evidence.contents import first_of
 from checker.evidence.facts import I64
@@ -26,7 +25,6 @@ from checker.ingest.fault_windows import InjectedFault
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 _DIGITS: Final = 3
-_NEVER: Final = np.iinfo(np.int64).max
 
 
 class Counted(NamedTuple):
@@ -101,91 +99,70 @@ def rounded(milliseconds: float) -> float:
 
 
 def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault] = ()) -> Measured:
-    """The measures of one run."""
-    counted = []
-    columns = _Columns(tallies)
-    for (by, name, f, second), counts in columns.counted(("by", "name", "f", "second")):
-        counted.append(Counted(by, name, second, f, *counts))
-    for (by, name, f), counts in columns.counted(("by", "name", "f")):
-        if by == RUN:
-            counted.append(Counted(by, name, None, f, *counts))
-    gaps = []
-    stretches = _Columns(acks)
-    first_us, last_us = stretches.number("first_us"), stretches.number("last_us")
-    nth = stretches.number("stretch")
-    gap_us: dict[tuple[int, str], int] = {}
-    after_us: dict[tuple[int, str], int] = {}
-    for (by, name), rows in stretches.groups(("by", "name")):
-        if by == AFTER:
-            for row in rows.tolist():
-                key = int(nth[row]), name
-                after_us[key] = min(after_us.get(key, _NEVER), int(first_us[row]))
-            continue
-        begin_us, end_us = _quiet(first_us[rows], last_us[rows])
-        gaps.append(_gap(by, name, first_us[rows], last_us[rows]))
+    """Measure one run."""
+    counted = [
+        Counted(by, name, second, f, *counts)
+        for (by, name, second, f), counts in _counted(tallies, ("by", "name", "second", "f"))
+    ]
+    of_run = tallies.filter(pc.equal(tallies["by"], RUN))
+    counted += [
+        Counted(by, name, None, f, *counts)
+        for (by, name, f), counts in _counted(of_run, ("by", "name", "f"))
+    ]
+    is_after = pc.equal(acks["by"], AFTER)
+    keys, _, first = _grouped(acks.filter(is_after), ("stretch", "name"), [("first_us", "min")])
+    after_us = dict(zip(keys, first[0].to_pylist(), strict=True))
+    keys, lengths, columns = _grouped(
+        acks.filter(pc.invert(is_after)),
+        ("by", "name"),
+        [("first_us", "list"), ("last_us", "list")],
+    )
+    parts = (np.split(column.to_numpy(), np.cumsum(lengths)[:-1]) for column in columns)
+    gaps, gap_us = [], dict[tuple[int, str], int]()
+    for (by, name), first_us, last_us in zip(keys, *parts, strict=False):
+        begin_us, end_us = _quiet(first_us, last_us)
+        gaps.append(_gap(by, name, first_us, last_us))
         for fault in injected:
             part = (begin_us < fault.end_us) & (end_us > fault.begin_us)
             if part.any():
                 gap_us[fault.nth, name] = int((end_us - begin_us)[part].max())
     around = [
-        Around(*key, after_us.get(key, -1), gap_us.get(key, -1))
-        for key in sorted({*gap_us, *after_us})
+        Around(nth, name, after_us.get((nth, name), -1), gap_us.get((nth, name), -1))
+        for nth, name in sorted({*gap_us, *after_us})
     ]
     return Measured(counted, gaps, around)
 
 
-class _Columns:
-    """A small table, to be grouped."""
+def _grouped(
+    table: pa.Table, keys: Sequence[str], of: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[Any, ...]], I64, list[pa.Array]]:
+    """Aggregate columns by `keys`: each combination of keys, and the aggregates. Lists come one
+    after another, with the length of each."""
+    found = table.group_by(list(keys), use_threads=False).aggregate(list(of))
+    names = list(zip(*(found[key].to_pylist() for key in keys), strict=True))
+    columns = [found["_".join(each)].combine_chunks() for each in of]
+    if not pa.types.is_list(columns[0].type):
+        return names, np.ones(len(names), np.int64), columns
+    lengths: I64 = pc.list_value_length(columns[0]).to_numpy().astype(np.int64)
+    return names, lengths, [column.flatten() for column in columns]
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self._numbers: dict[str, I64] = {}
 
-    def number(self, name: str) -> I64:
-        if name not in self._numbers:
-            self._numbers[name] = self._table.column(name).to_numpy().astype(np.int64)
-        return self._numbers[name]
-
-    @cached_property
-    def _failed(self) -> npt.NDArray[np.bool_]:
-        return np.array([o == "fail" for o in self._table.column("outcome").to_pylist()], bool)
-
-    def groups(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], I64]]:
-        """The rows of each combination of keys, in order of the first row of each."""
-        if not self._table.num_rows:
-            return []
-        columns = [self._table.column(key).combine_chunks() for key in keys]
-        codes = [c.dictionary_encode().indices.to_numpy().astype(np.int64) for c in columns]
-        order = order_of(codes)
-        new = np.ones(len(order), bool)
-        new[1:] = np.any([np.diff(each[order]) != 0 for each in codes], axis=0)
-        starts = np.flatnonzero(new)
-        rows = np.split(order, starts[1:])
-        by_first = np.argsort(order[starts])
-        names = (column.take(pa.array(order[starts][by_first])).to_pylist() for column in columns)
-        return [
-            (values, rows[nth])
-            for nth, values in zip(by_first.tolist(), zip(*names, strict=True), strict=True)
-        ]
-
-    def counted(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """What a `Counted` says of each combination of keys: all combinations at once."""
-        groups = self.groups(keys)
-        if not groups:
-            return []
-        rows = np.concatenate([rows for _, rows in groups])
-        lengths = np.array([len(rows) for _, rows in groups])
-        us, times, records = (self.number(c)[rows] for c in ("us", "times", "records"))
-        ok, fail = us >= 0, self._failed[rows]
-        counts = (times * ok, times * fail, times * (~ok & ~fail), records * ok)
-        starts = np.cumsum(lengths) - lengths
-        sums = [np.add.reduceat(column, starts).tolist() for column in counts]
-        of = np.repeat(np.arange(len(groups)), lengths)
-        found = _quantiles(of[ok], us[ok], times[ok])
-        return [
-            (key, (*own, *found.get(nth, (None,) * 4)))
-            for nth, ((key, _), *own) in enumerate(zip(groups, *sums, strict=True))
-        ]
+def _counted(
+    table: pa.Table, keys: Sequence[str]
+) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Count each combination of keys as a `Counted` has it."""
+    columns = ("us", "times", "records", "outcome")
+    names, lengths, lists = _grouped(table, keys, [(name, "list") for name in columns])
+    us, times, records = (column.to_numpy() for column in lists[:3])
+    ok = us >= 0
+    fail = pc.equal(lists[3], "fail").to_numpy(zero_copy_only=False)
+    of = np.repeat(np.arange(len(names)), lengths)
+    counts = (times * ok, times * fail, times * (~ok & ~fail), records * ok)
+    starts = np.cumsum(lengths) - lengths
+    sums = [np.add.reduceat(column, starts).tolist() if names else [] for column in counts]
+    found = _quantiles(of[ok], us[ok], times[ok])
+    for nth, (name, *own) in enumerate(zip(names, *sums, strict=True)):
+        yield name, (*own, *found.get(nth, (None,) * 4))
 
 
 def _quantiles(of: I64, us: I64, times: I64) -> dict[int, tuple[float, ...]]:

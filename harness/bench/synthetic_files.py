@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from checker.ingest import tables
 from checker.ingest.lines import readable_lines
+from checker.ingest.row_group import SILENT
 from harness.formats.history import Op, Read, RecordRun, Send, encode
 from node.formats.json_input import read_file
 
@@ -77,7 +78,7 @@ class TableWriter:
         schema = tables.SCHEMAS[name]
         arrays = []
         for field in schema:
-            column = columns[field.name]
+            column = columns.get(field.name, SILENT.get(field.name))
             if isinstance(column, np.ndarray):
                 column = pa.array(column if order is None else column[order])
             elif isinstance(column, tuple):
@@ -182,7 +183,6 @@ class TableWriter:
             "error": "",
             "sent": 1 - is_poll,
             "polled": np.concatenate([zeros, *polled]),
-            "step": -1,
             "second": ((complete - 1_000_000) // 1_000_000).astype(np.int32),
         }
         self._write("ops", len(op), columns, order)

@@ -199,20 +199,8 @@ def test_measures_from_counts_are_those_of_the_operations(
 ) -> None:
     rows = [
         (
-            "r",
-            n,
-            invoke,
-            -1 if took < 0 else invoke + took,
-            1,
-            "c1",
-            f,
-            outcome,
-            False,
-            "",
-            sent,
-            0,
-            -1,
-            invoke // 1_000_000,
+            *("r", n, invoke, -1 if took < 0 else invoke + took, 1, "c1", f, outcome),
+            *(False, "", sent, 0, -1, invoke // 1_000_000, 0, 0),
         )
         for n, (invoke, took, f, outcome, sent) in enumerate(ops)
     ]
