@@ -352,9 +352,9 @@ WORDS_PAGE = ROOT / "docs" / "contributing.md"
 
 def refused_words(page: str) -> list[str]:
     """The bold words in the column "not" of the table of words."""
-    table = re.search(r"^\| say \| for \| not \|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    table = re.search(r"^\| say \| not \|\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert table, "there is a table of words"
-    cells = [line.strip("|").split("|")[2] for line in table[1].splitlines()]
+    cells = [line.strip("|").split("|")[1] for line in table[1].splitlines()]
     return [word for cell in cells for word in re.findall(r"\*\*([\w -]+)\*\*", cell)]
 
 
@@ -381,7 +381,7 @@ def test_names_and_docs_have_the_words_of_the_field() -> None:
 
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
-    "documents": 4_349,
+    "documents": 4_260,
     "node": 11_394,
     "nemesis": 9_426,
     "checker": 17_090,
