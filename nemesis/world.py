@@ -4,7 +4,7 @@ controller to command, and clients with scripted operations."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
@@ -78,111 +78,117 @@ class CallFails(NamedTuple):
     nth: int = 1
 
 
-class World(Protocol):
-    """The cluster under test, as the injector drives it. Real processes, or a simulator.
+class World:
+    """The cluster under test, as the injector drives it: real processes, or a simulator.
 
     Every call returns when the thing is done. Any may raise FloodmarkError with one sentence when
-    it cannot be done; the injector records that and goes on.
+    it cannot be done; the injector records that and goes on. A world inherits a refusal of
+    everything that it cannot do.
     """
 
+    power_cut_assumption: str = ""
+    """An assumption about the bytes that a power cut takes; "" if they are known."""
+    reorders_writes: bool = False
+    """Whether a power cut can keep a write and lose one before it."""
+
     def kill(self, node: str) -> None:
-        """SIGKILL; also works on a paused node."""
-        ...
+        """SIGKILL a process; also works on a paused one."""
+        raise _unable("be killed")
 
     def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
-        """SIGKILL, and of what the node had not synced only the first `keep` (0 to 1) remains; with
-        a seed to `shuffle`, writes that it draws, where the disk `reorders_writes`.
+        """SIGKILL the node, and keep only the first `keep` (0 to 1) of what it had not synced;
+        with a seed to `shuffle`, writes that it draws, if the disk `reorders_writes`.
 
         Returns the length of that in bytes before and after.
         """
-        ...
+        raise _unable("lose its power")
 
     def start(self, node: str) -> None:
-        """Start a new process of a node that is down."""
-        ...
+        """Start a new process of a node that is down; return long before it is ready."""
+        raise _unable("be started")
 
     def stop(self, node: str) -> None:
         """Ask a running node to end cleanly (SIGTERM) and wait until it has."""
-        ...
+        raise _unable("be stopped")
 
     def pause(self, node: str) -> None:
         """SIGSTOP."""
-        ...
+        raise _unable("be paused")
 
     def resume(self, node: str) -> None:
         """SIGCONT."""
-        ...
+        raise _unable("be resumed")
 
     def is_up(self, node: str) -> bool:
-        """Whether the node has a process, paused or not."""
-        ...
+        """Return whether the node has a process, paused or not."""
+        return False
 
     def is_paused(self, node: str) -> bool:
-        """Whether that process is paused; False when there is none."""
-        ...
+        """Return whether that process is paused; False when there is none."""
+        return False
 
     def add_rule(self, rule: LinkRule) -> int:
-        """Put a link rule in force; returns its number."""
-        ...
+        """Put a link rule in force; return its number."""
+        raise _unable("have its links fail")
 
     def remove_rule(self, number: int) -> Counts:
-        """End a link rule; returns what it did."""
-        ...
+        """End a link rule; return what it did."""
+        raise _unable("have its links fail")
 
     def add_breakpoint(self, node: str, point: BreakAt) -> int:
         """Arm `point` in the node's process, and in each later one until one has stopped at it;
-        returns its number.
+        return its number.
 
         A process that stops writes a trace event `break` with that number, and does no more until
         the breakpoint is removed, or it is asked to end, or killed.
         """
-        ...
+        raise _unable("stop at a breakpoint")
 
     def remove_breakpoint(self, node: str, number: int) -> None:
         """Disarm a breakpoint; a process that stands at it goes on."""
-        ...
+        raise _unable("stop at a breakpoint")
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Let the disk of the node fail so, in this process and in later ones; returns the number
+        """Let the disk of the node fail so, in this process and in later ones; return the number
         of the fault."""
-        ...
+        raise _unable("have its disks fail")
 
     def remove_disk_fault(self, node: str, number: int) -> int:
-        """End a fault of a disk; returns how many writes failed, were late, or are lost by it."""
-        ...
+        """End a fault of a disk; return how many writes failed, were late, or are lost by it."""
+        raise _unable("have its disks fail")
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
-        """Damage the disk of a node that is down; returns what was damaged, in words."""
-        ...
+        """Damage the disk of a node that is down; return what was damaged, in words."""
+        raise _unable("have its disks damaged")
 
     def copy_disk(self, node: str) -> int:
-        """Keep a copy of the disk of the node as it is now; returns the number of the copy."""
-        ...
+        """Keep a copy of the disk of the node as it is now; return the number of the copy."""
+        raise _unable("have its disks copied")
 
     def restore_disk(self, node: str, number: int) -> int:
-        """Give a node that is down the disk of that copy; returns how many batches are gone."""
-        ...
+        """Give a node that is down the disk of that copy; return how many batches are gone."""
+        raise _unable("have its disks restored")
 
     def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Let system calls of the node's process fail so; returns the number of the fault."""
-        ...
+        """Let system calls of the node's process fail so; return the number of the fault."""
+        raise _unable("have its system calls fail")
 
     def remove_call_fault(self, node: str, number: int) -> int:
-        """End that; returns how many calls were affected."""
-        ...
+        """End that; return how many calls were affected."""
+        raise _unable("have its system calls fail")
 
     def shift_clock(self, node: str, by_ms: int) -> None:
         """Move the wall clock of the node's processes, later ones too, and no other clock."""
-        ...
+        raise _unable("have a wall clock of its own")
 
     def set_clock_rate(self, node: str, percent: int) -> None:
-        """The clock that the node measures its timeouts with passes `percent` of the time from now
-        on, in later processes too."""
-        ...
+        """Let the clock that the node measures its timeouts with pass `percent` of the time, in
+        later processes too."""
+        raise _unable("have a clock of another rate")
 
     def operate(self, operation: int) -> None:
         """Have its client begin operation number `operation` of the workload."""
-        ...
+        raise _unable("take operations of a schedule")
 
     def command(self, command: Command) -> None:
         """Ask the controller for something; done when it has committed it.
@@ -190,136 +196,19 @@ class World(Protocol):
         Raises FloodmarkError when it refuses, when there was nothing to change, and when nobody
         answers within COMMAND_LIMIT_US: what becomes of the command is not known then.
         """
-        ...
-
-    def set_protocol(self, node: str, protocol: str) -> None:
-        """The node's next processes run `protocol`."""
-        ...
-
-    def now_us(self) -> int:
-        """The clock of the run, in microseconds."""
-        ...
-
-    @property
-    def power_cut_assumption(self) -> str:
-        """What is only assumed about the bytes that a power cut takes; "" where it is known."""
-        ...
-
-    @property
-    def reorders_writes(self) -> bool:
-        """Whether a power cut can keep a write and lose one before it."""
-        ...
-
-
-class UnableWorld:
-    """A world that can do nothing: the base of those that can do some of it.
-
-    Every method refuses with one sentence; nothing is up.
-    """
-
-    power_cut_assumption: str = ""
-    reorders_writes: bool = False
-
-    def kill(self, node: str) -> None:
-        """Refused."""
-        raise _unable("be killed")
-
-    def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
-        """Refused."""
-        raise _unable("lose its power")
-
-    def start(self, node: str) -> None:
-        """Refused."""
-        raise _unable("be started")
-
-    def stop(self, node: str) -> None:
-        """Refused."""
-        raise _unable("be stopped")
-
-    def pause(self, node: str) -> None:
-        """Refused."""
-        raise _unable("be paused")
-
-    def resume(self, node: str) -> None:
-        """Refused."""
-        raise _unable("be resumed")
-
-    def is_up(self, node: str) -> bool:
-        """False."""
-        return False
-
-    def is_paused(self, node: str) -> bool:
-        """False."""
-        return False
-
-    def add_rule(self, rule: LinkRule) -> int:
-        """Refused."""
-        raise _unable("have its links fail")
-
-    def remove_rule(self, number: int) -> Counts:
-        """Refused."""
-        raise _unable("have its links fail")
-
-    def add_breakpoint(self, node: str, point: BreakAt) -> int:
-        """Refused."""
-        raise _unable("stop at a breakpoint")
-
-    def remove_breakpoint(self, node: str, number: int) -> None:
-        """Refused."""
-        raise _unable("stop at a breakpoint")
-
-    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Refused."""
-        raise _unable("have its disks fail")
-
-    def remove_disk_fault(self, node: str, number: int) -> int:
-        """Refused."""
-        raise _unable("have its disks fail")
-
-    def damage_disk(self, node: str, damage: DiskDamage) -> str:
-        """Refused."""
-        raise _unable("have its disks damaged")
-
-    def copy_disk(self, node: str) -> int:
-        """Refused."""
-        raise _unable("have its disks copied")
-
-    def restore_disk(self, node: str, number: int) -> int:
-        """Refused."""
-        raise _unable("have its disks restored")
-
-    def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Refused."""
-        raise _unable("have its system calls fail")
-
-    def remove_call_fault(self, node: str, number: int) -> int:
-        """Refused."""
-        raise _unable("have its system calls fail")
-
-    def shift_clock(self, node: str, by_ms: int) -> None:
-        """Refused."""
-        raise _unable("have a wall clock of its own")
-
-    def set_clock_rate(self, node: str, percent: int) -> None:
-        """Refused."""
-        raise _unable("have a clock of another rate")
-
-    def operate(self, operation: int) -> None:
-        """Refused."""
-        raise _unable("take operations of a schedule")
-
-    def command(self, command: Command) -> None:
-        """Refused."""
         raise _unable("take commands")
 
     def set_protocol(self, node: str, protocol: str) -> None:
-        """Refused."""
+        """Have the node's next processes run `protocol`."""
         raise _unable("run another protocol")
+
+    def now_us(self) -> int:
+        """Return the clock of the run, in microseconds."""
+        raise NotImplementedError
 
 
 def refuse_shuffle(shuffle: int | None) -> None:
-    """Raise FloodmarkError if a power cut shall reorder writes, where the disk keeps them in their
-    order."""
+    """Raise FloodmarkError if a power cut shall reorder writes; for disks that keep their order."""
     if shuffle is not None:
         raise FloodmarkError("the disks of this run keep writes in their order")
 

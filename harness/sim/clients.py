@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
 from harness.clients.metadata_cache import NEVER_US
@@ -16,18 +14,16 @@ from harness.clients.types import Answer, SessionEffects, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network
-from harness.systems.floodmark.admin import AdminCall, request_of
-from nemesis.world import COMMAND_LIMIT_US, Command
+from harness.systems.floodmark.admin import Admin
+from harness.systems.interface import RunClients
 from node.core.messages import AdminRequest, AdminResponse
-from node.formats.errors import FloodmarkError
 from node.formats.wire import ADMIN
 
 _POLL_US: Final = 1_000
 
 
-class SimClients:
-    """Implements `harness.systems.interface.RunClients` with a `ClientGroup`. `ops` is the history;
-    `seen` is called with each line of it."""
+class SimClients(RunClients):
+    """A `ClientGroup` in virtual time. `ops` is the history; `seen` is called with each line."""
 
     def __init__(
         self,
@@ -47,12 +43,10 @@ class SimClients:
 
     @property
     def pid(self) -> int:
-        """They live in the process of the simulated world."""
         return os.getpid()
 
     @property
     def status(self) -> Status:
-        """The present state of all clients."""
         if self._changed:
             self._changed = False
             return self._group.status(self._queue.now_us)
@@ -78,16 +72,13 @@ class SimClients:
         self._group.statistics.healed(t_us)
 
     def stop_writing(self) -> None:
-        """Stop the producers."""
         self._changed = True
         self._group.stop_writing()
 
     def read_everything(self) -> None:
-        """Stop all clients; new ones read everything from the beginning."""
         self._begin(self._group.begin_final_reads())
 
     def close(self) -> None:
-        """End all clients."""
         self._due_us.clear()
 
     def _begin(self, sessions: Mapping[str, Session]) -> None:
@@ -133,46 +124,29 @@ class SimClients:
             self._queue.at(at_us, self._alarm, client)
 
 
-class SimAdmin:
-    """Sends one command at a time to the controller, as `harness.systems.floodmark.admin` does."""
+class SimAdmin(Admin):
+    """Commands through the simulated network, in virtual time."""
 
     def __init__(self, queue: EventQueue, network: Network, voters: Sequence[str]) -> None:
+        super().__init__(voters)
         self._queue = queue
         self._network = network
-        self._voters = tuple(voters)
-        self._number = 0
-        self._answers: list[AdminResponse] = []
+        self._arrived: list[AdminResponse] = []
         network.join(ADMIN, self._arrive)
 
-    def begin(self, request: AdminRequest) -> AdminCall:
-        """Begin a command; `step` continues it."""
-        self._number += 1
-        return AdminCall(self._voters, replace(request, corr=self._number))
+    def _now_us(self) -> int:
+        return self._queue.now_us
 
-    def step(self, call: AdminCall) -> AdminResponse | None:
-        """Take answers, and send the request (again) when it is due. Returns the final answer."""
-        answers, self._answers = self._answers, []
-        for answer in (*answers, None):
-            voter = call.step(self._queue.now_us, answer)
-            if voter:
-                self._network.send(ADMIN, voter, call.request, None)
-        return call.answer
+    def _answers(self) -> list[AdminResponse]:
+        answers, self._arrived = self._arrived, []
+        return answers
 
-    def carry_out(self, command: Command) -> None:
-        """Carry out a command of the nemesis while virtual time passes. Raises FloodmarkError as
-        `World.command` does."""
-        call = self.begin(request_of(command))
-        limit_us = self._queue.now_us + COMMAND_LIMIT_US
-        while self.step(call) is None:
-            if self._queue.now_us >= limit_us:
-                kind = call.request.__struct_config__.tag
-                raise FloodmarkError(
-                    f"no controller answered '{kind}' in {COMMAND_LIMIT_US / 1e6:g} s"
-                )
-            self._queue.run(self._queue.now_us + _POLL_US)
-        if call.unchanged:
-            raise FloodmarkError(call.unchanged)
+    def _send(self, voter: str, request: AdminRequest) -> None:
+        self._network.send(ADMIN, voter, request, None)
+
+    def _wait(self) -> None:
+        self._queue.run(self._queue.now_us + _POLL_US)
 
     def _arrive(self, envelope: Envelope) -> None:
         if isinstance(envelope[2], AdminResponse):
-            self._answers.append(envelope[2])
+            self._arrived.append(envelope[2])

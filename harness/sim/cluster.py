@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from harness.clients.factory import ClientFactory
@@ -26,10 +25,11 @@ from harness.systems.floodmark.brokers import (
     topic_of,
 )
 from harness.systems.floodmark.replica_logs import log_lines
+from harness.systems.interface import ClusterUnderTest
 from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails, refuse_shuffle
+from nemesis.world import BreakAt, Command, DiskDamage, DiskFails, World, refuse_shuffle
 from node.core.image import PartitionRecord
 from node.core.replica import Replica
 from node.formats.errors import FloodmarkError
@@ -42,11 +42,8 @@ POLL_US: Final = 20_000
 """How often the phases of a run look at the cluster, in virtual time."""
 
 
-class SimWorld:
-    """Implements `nemesis.world.World`."""
-
-    power_cut_assumption = ""
-    reorders_writes = False
+class SimWorld(World):
+    """Faults on simulated nodes, links and clocks."""
 
     def __init__(
         self,
@@ -66,7 +63,6 @@ class SimWorld:
         self._last_number = 0
 
     def kill(self, node: str) -> None:
-        """SIGKILL."""
         self._nodes[node].kill()
 
     def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
@@ -76,7 +72,6 @@ class SimWorld:
         return self._nodes[node].disk.power_cut(keep)
 
     def start(self, node: str) -> None:
-        """Start a new process of a node that is down."""
         self._nodes[node].start()
 
     def stop(self, node: str) -> None:
@@ -93,41 +88,32 @@ class SimWorld:
             self._queue.run_until_stopped(limit_us)
 
     def pause(self, node: str) -> None:
-        """SIGSTOP."""
         self._nodes[node].pause()
 
     def resume(self, node: str) -> None:
-        """SIGCONT."""
         self._nodes[node].resume()
 
     def is_up(self, node: str) -> bool:
-        """Whether the node has a process, paused or not."""
         return self._nodes[node].up
 
     def is_paused(self, node: str) -> bool:
-        """Whether that process is paused."""
         return self._nodes[node].paused
 
     def add_rule(self, rule: LinkRule) -> int:
-        """Put a link rule in force."""
         return self._network.add_rule(rule)
 
     def remove_rule(self, number: int) -> Counts:
-        """End a link rule; returns what it did."""
         return self._network.remove_rule(number)
 
     def add_breakpoint(self, node: str, point: BreakAt) -> int:
-        """Arm `point` in this process and in later ones, until one has stopped at it."""
         number = self._next_number()
         self._nodes[node].arm(Breakpoint(number=number, **point._asdict()))
         return number
 
     def remove_breakpoint(self, node: str, number: int) -> None:
-        """Disarm a breakpoint; a process that has stopped at it continues."""
         self._nodes[node].disarm(number)
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Let the disk fail so from now on."""
         if fault.what == "unreadable":
             raise FloodmarkError("the simulated disk can always be read")
         number = self._next_number()
@@ -135,70 +121,47 @@ class SimWorld:
         return number
 
     def remove_disk_fault(self, node: str, number: int) -> int:
-        """End a fault of a disk; returns how many writes it affected."""
         return self._nodes[node].disk.remove_fault(number)
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
-        """Damage the disk of a node that is down."""
         if damage.files:
             raise FloodmarkError("the simulated disk has no files")
         return self._nodes[node].disk.damage(damage)
 
     def copy_disk(self, node: str) -> int:
-        """Keep a copy of the disk."""
         number = self._next_number()
         self._nodes[node].disk.copy(number)
         return number
 
     def restore_disk(self, node: str, number: int) -> int:
-        """Give a node that is down the disk of that copy."""
         return self._nodes[node].disk.restore(number)
 
     def _next_number(self) -> int:
         self._last_number += 1
         return self._last_number
 
-    def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Refused: a simulated process makes no system calls."""
-        raise FloodmarkError("a simulated process makes no system calls")
-
-    def remove_call_fault(self, node: str, number: int) -> int:
-        """Refused: see `add_call_fault`."""
-        raise FloodmarkError("a simulated process makes no system calls")
-
-    def shift_clock(self, node: str, by_ms: int) -> None:
-        """Refused: the core knows no wall clock."""
-        raise FloodmarkError("a simulated process has no wall clock")
-
     def set_clock_rate(self, node: str, percent: int) -> None:
-        """The clock that the node measures its timeouts with runs at that rate from now on."""
         self._nodes[node].set_clock_rate(percent)
 
     def operate(self, operation: int) -> None:
-        """Begin an operation of the workload."""
         self._clients.operate(operation)
 
     def command(self, command: Command) -> None:
-        """Send a command to the controller; virtual time passes until it is answered."""
         self._admin.carry_out(command)
 
     def set_protocol(self, node: str, protocol: str) -> None:
-        """The protocol of the node's later processes."""
         self._upgraded[node] = protocol
 
     def now_us(self) -> int:
-        """Virtual time."""
         return self._queue.now_us
 
 
-class SimCluster:
+class SimCluster(ClusterUnderTest):
     """All nodes of one run. `trace` has every event so far; `exits` and `output` every process end.
 
     `on_trace` is called with each turn's trace events before the turn's messages leave,
     `on_history` with each history line. Also the run's `Pace`: `wait` lets virtual time pass.
     """
-
-    tells_in_sync = True
 
     def __init__(
         self,
@@ -214,8 +177,7 @@ class SimCluster:
         self._on_history = on_history
         self.brokers = cluster.broker_names()
         self.voters = cluster.voter_names()
-        self.problems: list[Problem] = []
-        self.turned_away: dict[str, int] = {}
+        self._unread: list[Problem] = []
         self.view = ClusterView()
         self.trace: list[TraceEvent] = []
         self.exits: list[Exit] = []
@@ -239,7 +201,7 @@ class SimCluster:
         self.factory = ClientFactory(cluster=cluster, workload=schedule.workload)
         self._clients = SimClients(self.factory, self.queue, self.network, on_history)
         self.admin = SimAdmin(self.queue, self.network, self.voters)
-        self.world = SimWorld(
+        self._world = SimWorld(
             self.queue, self.network, self.nodes, self._clients, self.admin, upgraded
         )
         self._awaited = _awaited(schedule)
@@ -253,28 +215,31 @@ class SimCluster:
     # -- what it is
 
     @property
+    def problems(self) -> list[Problem]:
+        return self._unread
+
+    @property
     def capabilities(self) -> tuple[str, ...]:
-        """What checks may rely on: everything."""
         return CAPABILITIES
 
     @property
+    def world(self) -> SimWorld:
+        return self._world
+
+    @property
     def promise(self) -> Promise:
-        """What these brokers promise under this schedule."""
         return promise_of(self._schedule)
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
-        """Partition -> its replicas, as the controller placed them."""
         return {p: self.view.replicas(p) for p in self._schedule.cluster.partition_names()}
 
     def ended(self) -> tuple[str, ...]:
-        """The nodes that ended by themselves."""
         return tuple(exit.node for exit in self.exits if not exit.expected)
 
     # -- time
 
     def now_us(self) -> int:
-        """Virtual time."""
         return self.queue.now_us
 
     def wait(self, until_us: int) -> None:
@@ -293,13 +258,13 @@ class SimCluster:
         for node in self.nodes.values():
             node.start()
         everybody, brokers = set(self.nodes), set(self.brokers)
-        call = self.admin.begin(topic_of(self._schedule.cluster))
+        self.admin.begin(topic_of(self._schedule.cluster))
         wanted = self._schedule.cluster.partition_names()
 
         def ready() -> bool:
             if not (startup.started >= everybody and startup.unfenced >= brokers):
                 return False
-            answer = self.admin.step(call)
+            answer = self.admin.step()
             if answer is not None and answer.error:
                 raise FloodmarkError(f"the topic could not be made: {answer.detail}")
             return all(self.view.leader(partition) for partition in wanted)
@@ -319,21 +284,18 @@ class SimCluster:
         self._started = True
 
     def clients(self) -> SimClients:
-        """The clients of the workload; they do nothing before `go`."""
         return self._clients
 
     def poll(self) -> list[TraceEvent]:
-        """The trace events since the last call."""
         events = self.trace[self._told :]
         self._told = len(self.trace)
         self._awaits_look = False
         return events
 
     def stop(self) -> None:
-        """Stop all nodes cleanly: brokers while there is a controller, then voters."""
         for group in (self.brokers, self.voters):
             # All at once: otherwise the remaining nodes would elect a leader and append its record.
-            self.world.stop_all(group)
+            self._world.stop_all(group)
 
     def logs(self) -> dict[str, list[LogRun]]:
         """The lines of each broker's `logs/<node>.jsonl`, from its disk."""
@@ -342,15 +304,8 @@ class SimCluster:
             name: list(log_lines(name, self.nodes[name].disk.dump(), self.partitions, unread))
             for name in self.brokers
         }
-        self.problems += [Problem(kind="log-not-read", sentence=each) for each in unread]
+        self._unread += [Problem(kind="log-not-read", sentence=each) for each in unread]
         return found
-
-    def dump_logs(self, folder: Path) -> list[str]:
-        """Writes nothing: see `logs`."""
-        return []
-
-    def close(self) -> None:
-        """Nothing to release."""
 
     # -- inside
 

@@ -12,7 +12,7 @@ during the storm `poll` many times a second and `world` for each fault; after th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -45,124 +45,112 @@ class RunClients(Protocol):
     @property
     def pid(self) -> int:
         """The process that they live in."""
-        ...
 
     @property
     def status(self) -> Status:
         """The newest status known; its `problem` is set when the clients can do no more."""
-        ...
 
     def go(self) -> None:
         """Start the workload."""
-        ...
 
     def operate(self, operation: int) -> None:
         """Have its client begin an operation of the workload, by its number."""
-        ...
 
     def healed(self, t_us: int) -> None:
         """Tell from when on an acknowledgement counts as recovery."""
-        ...
 
     def stop_writing(self) -> None:
-        """Producers invoke nothing more; wait for `status.writers_idle`."""
-        ...
+        """Have producers invoke nothing more; wait for `status.writers_idle`."""
 
     def read_everything(self) -> None:
         """Begin the final reads; wait for `status.final == "done"`."""
-        ...
 
     def close(self) -> None:
         """End them."""
-        ...
 
 
-class ClusterUnderTest(Protocol):
-    """A replicated log of several processes that can be started, faulted, healed and read out."""
+class ClusterUnderTest:
+    """A replicated log of several processes that can be started, faulted, healed and read out.
+
+    `view` knows who leads what, so that a fault can aim at `leader:log-0`: it is kept up to date
+    while the cluster starts, afterwards by the caller of `poll`. It is fed with trace events. A
+    system whose nodes write no trace makes `role` and `isr` events (`node.formats.trace`) of what
+    its own tools report. While the view knows no ISR, the recovery phase lasts until its limit
+    (unless `tells_in_sync` is False), and faults that aim at a role take no effect.
+    """
+
+    view: ClusterView
 
     @property
-    def problems(self) -> Sequence[Problem]:
+    def problems(self) -> list[Problem]:
         """What the system did not do itself: a part of the harness that ended, a process ended by a
         signal that nobody here sent (`harness.formats.problem`). They make a run unknown."""
-        ...
+        return []
 
     @property
-    def turned_away(self) -> Mapping[str, int]:
-        """By process, how often it refused what came from outside of the run; a process that knows
-        of none, or cannot know, is left out."""
-        ...
+    def turned_away(self) -> dict[str, int]:
+        """By process, how often it refused what came from outside of the run; a process that cannot
+        know is left out."""
+        return {}
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What a run of it leaves behind for the checks: "trace", "logs", "hw", "epochs"."""
-        ...
+        """The evidence that a run of it leaves for the checks: "trace", "logs", "hw", "epochs"."""
+        return ()
 
     @property
     def tells_in_sync(self) -> bool:
         """Whether its view comes to know who is in sync; else no phase waits for that."""
-        ...
+        return True
 
     @property
     def promise(self) -> Promise:
-        """What the system promises in its present configuration."""
-        ...
+        """The promise of the system in its present configuration."""
+        raise NotImplementedError
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
         """Partition -> its replicas."""
-        ...
-
-    @property
-    def view(self) -> ClusterView:
-        """Who leads what, so that a fault can aim at `leader:log-0`: kept up to date while the
-        cluster starts, afterwards by the caller of `poll`.
-
-        It is fed with trace events. A system whose nodes write no trace makes `role` and `isr`
-        events (`node.formats.trace`) of what its own tools report. While the view knows no ISR, the
-        recovery phase lasts until its limit (unless `tells_in_sync` is False), and faults that aim
-        at a role take no effect.
-        """
-        ...
+        raise NotImplementedError
 
     @property
     def world(self) -> World:
-        """How faults act on its nodes and links; only after `start`. Methods that serve
-        only kinds of faults outside `System.faults` are never called."""
-        ...
+        """The way in which faults act on its nodes and links; only after `start`."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Start all processes; return when every partition can be written to.
 
         Raises FloodmarkError, in one sentence, when that does not come.
         """
-        ...
+        raise NotImplementedError
 
     def clients(self) -> RunClients:
         """Start the clients of the workload, silent until `go`."""
-        ...
+        raise NotImplementedError
 
     def poll(self) -> list[TraceEvent]:
-        """The trace events since the last call, in any order; also notices processes that
+        """Return the trace events since the last call, in any order; also notice processes that
         ended."""
-        ...
+        raise NotImplementedError
 
     def ended(self) -> tuple[str, ...]:
-        """The nodes whose process ended by itself (by no fault and no `stop`), as far as `poll` has
-        seen."""
-        ...
+        """Return the nodes whose process ended by itself (by no fault and no `stop`), as far as
+        `poll` has seen."""
+        raise NotImplementedError
 
     def stop(self) -> None:
-        """Stop everything that still runs, cleanly where that is possible."""
-        ...
+        """Stop everything that still runs, cleanly if possible: brokers while there is still a
+        controller, then voters."""
+        raise NotImplementedError
 
     def dump_logs(self, folder: Path) -> list[str]:
         """Write each replica's log to `folder`/<node>.jsonl, empty ones too: a partition without
-        its opening line was left out of the dump. Returns problems, in sentences."""
-        ...
+        its opening line was left out of the dump. Return problems, in sentences."""
+        return []
 
     def close(self) -> None:
         """Leave nothing behind: no process, no port. May be called at any moment, and twice."""
-        ...
 
 
 class Limits(NamedTuple):

@@ -1,9 +1,12 @@
-"""What a run does to the processes of its nodes, and how each of them ended; for all systems."""
+"""The processes of the nodes of a run: signals, and the record of each end; for all systems."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
-from typing import Generic, Literal, Protocol, TypeVar
+from pathlib import Path
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +22,10 @@ Done = Literal["kill", "stop", "itself", "hung"]
 EndedBy = Literal["kill", "stop", "itself", "outside"]
 
 
+LAST_LINES: Final = 5
+_LAST_BYTES: Final = 4096
+
+
 class RunningNode(Protocol):
     """A process that runs: which one of its node it is, and whether it is paused."""
 
@@ -32,8 +39,11 @@ Running = TypeVar("Running", bound=RunningNode)
 class NodeProcesses(Generic[Running]):
     """All node processes of one run, by name. A subclass starts, signals and reaps them."""
 
+    stop_timeout_s: float
+    """How long a process may take to end after SIGTERM."""
+
     def __init__(self, exits: AppendOnlyFile) -> None:
-        """Each end goes on record in `exits`."""
+        """Put each end on record in `exits`."""
         self._exits = exits
         self._host = HostDisk(exits.path.parent)
         self._running: dict[str, Running] = {}
@@ -47,19 +57,40 @@ class NodeProcesses(Generic[Running]):
         return [*self._problems, *self._host.problems]
 
     def is_up(self, node: str) -> bool:
-        """Whether the node has a process, as far as is known since the last `reap`."""
+        """Return whether the node has a process, as far as is known since the last `reap`."""
         return node in self._running
 
     def is_paused(self, node: str) -> bool:
-        """Whether it has one that `pause` has stopped."""
+        """Return whether it has one that `pause` has stopped."""
         return node in self._running and self._running[node].paused
 
     def incarnation(self, node: str) -> int:
-        """The number of the node's latest process, 0 before the first."""
+        """Return the number of the node's latest process, 0 before the first."""
         return self._incarnations.get(node, 0)
 
+    def pid(self, node: str) -> int | None:
+        """Return the process that was started for the node; None when it is down."""
+        return self._pid(self._running[node]) if node in self._running else None
+
+    def pids(self, node: str) -> list[int]:
+        """Return all processes of a node that is up."""
+        return [self._pid(self._running[node])] if node in self._running else []
+
+    def start(self, node: str) -> None:
+        """Start the node's next process, unless one runs; return long before it is ready. Raises
+        FloodmarkError when it cannot be started."""
+        raise NotImplementedError
+
+    def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
+        """Expect that the node's next process, or the present one, ends because of its disk;
+        `reads` can fail as well."""
+        raise NotImplementedError
+
+    def boot_again(self, node: str) -> None:
+        """Let the node's next processes find another boot of the host."""
+
     def kill(self, node: str) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """SIGKILL; return when the process is gone."""
         if node in self._running:
             self._bury(node, "kill" if self._signal(node, signal.SIGKILL) else "itself")
 
@@ -88,8 +119,30 @@ class NodeProcesses(Generic[Running]):
             self.resume(node)
             self._signal(node, signal.SIGTERM)
 
+    def await_stop(self, node: str) -> None:
+        """Wait for a process that was asked to stop. One that hangs is killed, and its end counts
+        as unexpected."""
+        running = self._running.get(node)
+        if running is None:
+            return
+        ended = self._ends_within(running, self.stop_timeout_s)
+        if not ended and self.was_suspended(node):
+            ended = self._ends_within(running, self.stop_timeout_s)
+        if not ended:
+            self._kill_hung(node)
+        self._bury(node, "stop" if ended else "hung")
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        self.kill_all()
+
+    def notice_end(self, node: str) -> None:
+        """Notice a process that has ended by itself: most likely because of a fault."""
+        if node in self._running and self._has_ended(self._running[node]):
+            self._bury(node, "itself")
+
     def reap(self) -> list[Exit]:
-        """Notice processes that ended by themselves; returns their ends."""
+        """Notice processes that ended by themselves; return their ends."""
         self._host.look()
         ended = [node for node, running in self._running.items() if self._has_ended(running)]
         return [self._bury(node, "itself") for node in ended]
@@ -116,7 +169,7 @@ class NodeProcesses(Generic[Running]):
     # -- what a subclass knows
 
     def _pid(self, running: Running) -> int:
-        """The process."""
+        """Return the number of a process."""
         raise NotImplementedError
 
     def _has(self, node: str, running: Running, pid: int) -> bool:
@@ -124,11 +177,19 @@ class NodeProcesses(Generic[Running]):
         return self._pid(running) == pid
 
     def _has_ended(self, running: Running) -> bool:
-        """Whether a process is over; asked before a signal, since it reaps what has ended."""
+        """Return whether a process is over; asked before a signal, since it reaps that process."""
         raise NotImplementedError
 
+    def _ends_within(self, running: Running, limit_s: float) -> bool:
+        """Wait for the end of a process; return whether it came in time."""
+        raise NotImplementedError
+
+    def _kill_hung(self, node: str) -> None:
+        """End a process that does not stop."""
+        self._signal(node, signal.SIGKILL)
+
     def _signal(self, node: str, number: signal.Signals) -> bool:
-        """Send a signal to a process that runs; whether one does."""
+        """Send a signal to a process that runs; return whether one does."""
         raise NotImplementedError
 
     def _bury(self, node: str, done: Done) -> Exit:
@@ -167,9 +228,18 @@ class NodeProcesses(Generic[Running]):
         return ended
 
 
+def last_lines(output: Path) -> str:
+    """Return the end of what a process has printed, in one line; "" if that is nothing."""
+    with contextlib.suppress(OSError), output.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+        return " / ".join(line.strip() for line in lines[-LAST_LINES:])
+    return ""
+
+
 def ended_by(done: Done, code: int, *, obeyed: bool, outside: bool) -> EndedBy:
-    """Who ended a process, by what the harness did to it and its exit code: whether that is one of
-    a process that `obeyed` SIGTERM, and one that only somebody `outside` causes."""
+    """Return who ended a process, by what the harness did to it and by its exit code: whether that
+    is one of a process that `obeyed` SIGTERM, and one that only somebody `outside` causes."""
     if done == "kill" and code == -signal.SIGKILL:
         return "kill"
     if done == "stop" and obeyed:

@@ -23,19 +23,19 @@ from node.formats.errors import UsageError, unknown_name
 DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
 _NO_SYSTEMS: Final = (
-    *("adapter", "disks", "external", "interface", "node_processes", "ports", "registry"),
-    "remote_clients",
+    *("adapter", "disks", "external", "interface", "node_processes", "ports"),
+    *("process_cluster", "process_world", "registry", "remote_clients"),
 )
 
 
 def names() -> list[str]:
-    """The names of all systems that are installed."""
+    """Return the names of all systems that are installed."""
     found = {m.name for m in pkgutil.iter_modules(systems.__path__)} - set(_NO_SYSTEMS)
     return sorted(found | {point.name for point in entry_points(group=ENTRY_POINTS)})
 
 
 def find(name: str, settings: Mapping[str, str] | None = None) -> System:
-    """A system by its name, by `module:Name` or by `file.py:Name`, with its settings.
+    """Return a system by its name, by `module:Name` or by `file.py:Name`, with its settings.
 
     Raises UsageError when there is none, or it has no such setting.
     """
@@ -44,7 +44,7 @@ def find(name: str, settings: Mapping[str, str] | None = None) -> System:
 
 
 def _place_of(name: str) -> str:
-    """Where the object of this name is."""
+    """Return the place of the object of this name."""
     for module in pkgutil.iter_modules(systems.__path__):
         if module.name == name and name not in _NO_SYSTEMS:
             return f"{systems.__name__}.{name}" + (".system:SYSTEM" if module.ispkg else ":")
@@ -58,7 +58,7 @@ def _place_of(name: str) -> str:
 
 
 def _load(name: str, place: str) -> System:
-    """The object at `place` (a class of systems is called), under the name it was asked by."""
+    """Load the object at `place` (a class of systems is called) under the name it was asked by."""
     found = load_object(place)
     if isinstance(found, type) and issubclass(found, Adapter):
         # Imported late: most commands need no process of another system.

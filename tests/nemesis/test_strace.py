@@ -13,7 +13,7 @@ from typing import Literal
 import psutil
 import pytest
 
-from harness.systems.external.processes import starter
+from harness.systems.external.launcher import starter
 from nemesis.strace import Tracers
 from nemesis.world import CallFails
 from node.formats.errors import FloodmarkError

@@ -22,7 +22,7 @@ from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.system import Floodmark
 from nemesis.formats.schedule import Schedule
 from nemesis.view import ClusterView
-from nemesis.world import UnableWorld
+from nemesis.world import World
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.formats.trace import TraceEvent
@@ -53,7 +53,7 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
     return made
 
 
-class FakeWorld(UnableWorld):
+class FakeWorld(World):
     """Notes what was done; `dead` are the nodes that are down."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class RigNode(TcpProcess):
     """A node as a run starts it; the one called "clients" is where the harness is."""
 
     def __init__(self, links: KernelLinks, name: str) -> None:
-        starter = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid())]
+        starter = launcher.starter()
         if name in NODES:
             where = [address(name), str(PORT), str(SPARED_PORT)]
             command = [*starter, *links.prefix(name), *PROGRAM, *where]

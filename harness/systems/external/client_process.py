@@ -15,16 +15,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from harness.clients.factory import ClientFactory
 from harness.clients.history_file import HistoryFile
 from harness.clients.types import Status
 from harness.runs.clock import now_us
 from harness.systems.adapter import Node
 from harness.systems.external.load import AdapterChoice
 from harness.systems.external.sessions import Sessions
-from harness.systems.remote_clients import ClientCommand
+from harness.systems.remote_clients import ClientCommand, ClientsConfig
 from node.runtime.children import settle_in
 
 STATUS_EVERY_S: Final = 0.1
@@ -32,15 +29,11 @@ BLOCKED_S: Final = 10.0
 _LOOK_S: Final = 0.5
 
 
-class ExternalClientsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of the process; `output` takes its stdout and stderr."""
+class ExternalClientsConfig(ClientsConfig, frozen=True, kw_only=True):
+    """The adapter and the nodes that it may connect to."""
 
     choice: AdapterChoice
-    factory: ClientFactory
     nodes: tuple[Node, ...]
-    history: str
-    output: str
-    parent_pid: int
 
 
 def main(config: ExternalClientsConfig, pipe: Connection) -> None:

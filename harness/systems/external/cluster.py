@@ -7,19 +7,17 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from harness.clients.factory import ClientFactory
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
-from harness.runs.suspension import SuspensionWatch
 from harness.systems.adapter import Adapter, Node
-from harness.systems.disks import PLAIN, USER_SPACE, UserDisks
+from harness.systems.disks import PLAIN
 from harness.systems.external import calls, client_process, several
 from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links, make_links
 from harness.systems.external.load import AdapterChoice, in_words
@@ -29,26 +27,22 @@ from harness.systems.external.processes import ExternalProcesses, Launch, on_dis
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
 from harness.systems.interface import NO_LINKS
-from harness.systems.ports import PortLease
+from harness.systems.process_cluster import ProcessCluster
 from harness.systems.remote_clients import RemoteClients
 from nemesis.faults.losses import may_lose_synced
 from nemesis.formats.schedule import Schedule
 from nemesis.links import kernel_links
 from nemesis.links.kernel_links import KernelLinks
-from nemesis.strace import Tracers
-from nemesis.view import ClusterView
-from nemesis.wall_clocks import clocks_for
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 
 CREATE_TIMEOUT_S: Final = 10.0
 IN_SYNC_TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 0.2
-_LOOK_S: Final = 0.02
 
 
-class ExternalCluster:
-    """Implements `harness.systems.interface.ClusterUnderTest`."""
+class ExternalCluster(ProcessCluster[ExternalProcesses]):
+    """A cluster of a third-party system."""
 
     def __init__(
         self,
@@ -59,52 +53,30 @@ class ExternalCluster:
         form: str,
         disk: str = PLAIN,
     ) -> None:
-        """Lease ports and prepare files; no process starts yet. `form` is that of the links, `disk`
-        that of the disks."""
+        """Lease ports and prepare files. `form` is that of the links."""
         self._choice = choice
         self._name = name
-        self._schedule = schedule
-        self._folder = folder
         self._adapter = adapter = choice.load()
         self._form = form
-        self._factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
-        self.view = ClusterView()
-        brokers = schedule.cluster.broker_names()
-        # The brokers need the metadata: voters start first.
-        names = (*schedule.cluster.voter_names(), *brokers)
-        self._lease = PortLease(len(names) * ports_per_node(adapter, form))
+        nodes = schedule.cluster.brokers + schedule.cluster.voters
+        super().__init__(schedule, folder, ports=nodes * ports_per_node(adapter, form), disk=disk)
         ports = iter(self._lease.ports)
-        self.nodes = {node: self._node(node, ports) for node in names}
-        self._brokers = tuple(self.nodes[name] for name in brokers)
+        self.nodes = {node: self._node(node, ports) for node in self.names}
+        self._brokers = tuple(self.nodes[name] for name in self.brokers)
         self._partitions = schedule.cluster.partition_names()
-        self._exits = folder.append_only("exits.jsonl")
-        output = folder.folder("output")
-        self.processes = ExternalProcesses(
-            *(self._launch, self._started, output, self._exits),
-            stop_codes=adapter.stop_codes,
-            look_at_disk=self._look_at_disk,
-        )
-        self._disks: UserDisks | UnsyncedFiles = UnsyncedFiles(adapter.unsynced_files)
-        if disk == USER_SPACE:
-            folders = {name: node.folder for name, node in self.nodes.items()}
-            self._disks = UserDisks(folders, output, schedule)
-        self._tracers = Tracers(output)
-        self._clocks = clocks_for(schedule, output, self.nodes)
+        self._unsynced = UnsyncedFiles(adapter.unsynced_files)
         self._links: Links | None = None
         self._kernel: KernelLinks | None = None
-        self._clients: RemoteClients | None = None
         self._probe = Probe(
-            *(adapter, self._brokers, self._partitions, self._running), output / "probe.txt"
+            *(adapter, self._brokers, self._partitions, self._running), self._output / "probe.txt"
         )
-        self._suspensions = SuspensionWatch(self.processes, self._parts)
         self._dumped: list[NodeDump] | None = None
-        self._closed = False
 
     # -- what it is
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Logs, where the adapter can read them."""
+        """Logs, if the adapter can read them."""
         return ("logs",) if self._adapter.dumps() else ()
 
     @property
@@ -114,7 +86,7 @@ class ExternalCluster:
 
     @property
     def promise(self) -> Promise:
-        """What the system promises in this configuration, as far as the schedule leaves it."""
+        """The promise of the system in this configuration, as far as the schedule leaves it."""
         found = self._ask("promise", self._adapter.promise)
         if not isinstance(found, Promise):
             raise FloodmarkError(f"system '{self._name}': promise returned no Promise")
@@ -129,44 +101,21 @@ class ExternalCluster:
         """Partition -> its replicas: as far as the probe tells, and once the logs have been read,
         the nodes whose `dump` gave one. What a probe tells decides nothing."""
         if self._dumped is None:
-            return {name: self.view.replicas(name) for name in self._partitions}
+            return super().partitions
         return {
             name: tuple(dump.node for dump in self._dumped if name in dump.partitions)
             for name in self._partitions
         }
 
     @property
-    def turned_away(self) -> dict[str, int]:
-        """Nothing: who connects to another system is its own affair."""
-        return {}
-
-    @property
-    def problems(self) -> list[Problem]:
-        """Nodes that somebody else ended, and links that failed by themselves."""
-        links = self._links.problems if self._links is not None else []
-        return [
-            *self.processes.problems,
-            *self._suspensions.problems,
-            *(self._disks.problems if isinstance(self._disks, UserDisks) else ()),
-            *(Problem(kind="hub-ended", sentence=sentence) for sentence in links),
-        ]
-
-    @property
     def world(self) -> ExternalWorld:
-        """Signals, files and links."""
-        return ExternalWorld(
-            *(self.nodes, self.processes, self._disks, self._links, self._operate),
-            *(self._tracers, self._clocks),
-        )
+        return ExternalWorld(self._world_parts(self._links), self.nodes, self._unsynced)
 
     # -- life
 
     def start(self) -> None:
         """Start everything; return when every partition is made and, as far as the probe tells,
-        has all its replicas in sync.
-
-        Raises FloodmarkError, in one sentence, when a node ends or the time runs out.
-        """
+        has all its replicas in sync."""
         self._suspensions.begin()
         if self._form != NO_LINKS:
             self._start_links()
@@ -179,50 +128,25 @@ class ExternalCluster:
                 self._create(partition)
         if self._adapter.probes():
             self._await(self._all_in_sync, IN_SYNC_TIMEOUT_S)
-        if isinstance(self._disks, UnsyncedFiles):
-            for name in self.nodes:
-                self._disks.synced(name, self.nodes[name].folder)
+        for each in self.nodes.values():
+            self._unsynced.synced(each.name, each.folder)
 
     def clients(self) -> RemoteClients:
-        """Start the clients of the workload, silent until `go`."""
-        path = self._folder.path
-        output = path / "output" / "clients.txt"
-        config = client_process.ExternalClientsConfig(
+        clients = self._start_clients(
+            client_process.main,
+            client_process.ExternalClientsConfig,
             choice=self._choice,
-            factory=self._factory,
             nodes=self._brokers,
-            history=str(path / "history.jsonl"),
-            output=str(output),
-            parent_pid=os.getpid(),
         )
-        self._clients = RemoteClients(client_process.main, config, output)
         if self._links is not None:
-            self._links.set_processes(CLIENTS, (os.getpid(), self._clients.pid))
-        return self._clients
-
-    def poll(self) -> list[TraceEvent]:
-        """What the probe tells since the last call; also notices nodes that ended."""
-        if isinstance(self._disks, UserDisks):
-            self._disks.watch(self._excuse)
-        for ended in self.processes.reap():
-            self.view.lost(ended.node)
-        return self._probe.events()
-
-    def ended(self) -> tuple[str, ...]:
-        """The nodes that ended by themselves."""
-        return tuple(exit.node for exit in self.processes.unexpected)
+            self._links.set_processes(CLIENTS, (os.getpid(), clients.pid))
+        return clients
 
     def stop(self) -> None:
-        """SIGTERM to all brokers, then to the voters, and wait for their ends."""
         self._probe.close()
-        for nodes in (self._schedule.cluster.broker_names(), self._schedule.cluster.voter_names()):
-            for node in nodes:
-                self.processes.ask_to_stop(node)
-            for node in nodes:
-                self.processes.await_stop(node)
+        super().stop()
 
     def dump_logs(self, folder: Path) -> list[str]:
-        """Write what the adapter reads of each node's log to `folder`/<node>.jsonl."""
         if not self._adapter.dumps():
             return []
         running = [node.name for node in self._brokers if self.processes.is_up(node.name)]
@@ -233,40 +157,48 @@ class ExternalCluster:
             partitions=self._partitions,
             record_bytes=self._schedule.workload.payload_bytes,
             folder=str(folder),
-            output=str(self._folder.path / "output" / "logs.txt"),
+            output=str(self._output / "logs.txt"),
             parent_pid=os.getpid(),
         )
         self._dumped, more = dump_logs(config)
         return problems + more
 
     def close(self) -> None:
-        """Leave no process and no port behind. May be called at any moment, and twice."""
-        if self._closed:
-            return
-        self._closed = True
-        self._suspensions.end()
         self._probe.close()
         closing = calls.in_thread(self._adapter.resources.close)
-        self._tracers.close()
-        self.processes.close()
-        if isinstance(self._disks, UserDisks):
-            self._disks.close()
-        if self._links is not None:
-            self._links.close()
+        super().close()
         with contextlib.suppress(Exception):
             closing.result(calls.CLOSE_TIMEOUT_S)
-        self._exits.close()
-        self._lease.release()
 
     # -- inside
 
+    def _make_processes(self) -> ExternalProcesses:
+        return ExternalProcesses(
+            *(self._launch, self._started, self._output, self._exits),
+            stop_codes=self._adapter.stop_codes,
+            look_at_disk=self._look_at_disk,
+        )
+
+    def _events(self) -> list[TraceEvent]:
+        return self._probe.events()
+
+    def _problems_of_links(self) -> list[Problem]:
+        told = self._links.problems if self._links is not None else []
+        return [Problem(kind="hub-ended", sentence=sentence) for sentence in told]
+
+    def _link_process(self) -> Mapping[str, Any]:
+        return {"The TCP proxy": self._links}
+
+    def _close_links(self) -> None:
+        if self._links is not None:
+            self._links.close()
+
     def _node(self, name: str, ports: Iterator[int]) -> Node:
-        """A node with its next ports."""
+        """Return a node with its next ports."""
         adapter = self._adapter
         listens = {role: next(ports) for role in (*adapter.listens, *adapter.probed)}
         others = {role: next(ports) for role in adapter.listens if self._form == PROXY_LINKS}
-        folder = self._folder.path.absolute() / "data" / name
-        made = Node(name=name, folder=folder, listens=listens, dialed=listens | others)
+        made = Node(name=name, folder=self._data(name), listens=listens, dialed=listens | others)
         if self._form == KERNEL_LINKS:
             return msgspec.structs.replace(made, host=kernel_links.address(name))
         return made
@@ -276,14 +208,14 @@ class ExternalCluster:
         if self._form == KERNEL_LINKS:
             spared = [n.listens[role] for n in self.nodes.values() for role in self._adapter.probed]
             self._links = self._kernel = KernelLinks(
-                tuple(self.nodes), self._factory.working, spared
+                tuple(self.nodes), self.factory.working, spared
             )
             return
         self._links = make_links(
             tuple(self.nodes.values()),
-            self._factory.working,
+            self.factory.working,
             self._schedule.workload.seed,
-            self._folder.path / "output" / "links.txt",
+            self._output / "links.txt",
         )
         self._links.wait_ready()
         # The partitions are made from here.
@@ -293,19 +225,6 @@ class ExternalCluster:
         """The links learn who dials."""
         if self._links is not None:
             self._links.set_processes(node, (pid,))
-
-    def _parts(self) -> dict[str, int]:
-        """Return the processes of the harness that a person has a name for."""
-        disks = self._disks.pids() if isinstance(self._disks, UserDisks) else {}
-        parts = {"The TCP proxy": self._links, "The process of the clients": self._clients}
-        return disks | {name: part.pid for name, part in parts.items() if part}
-
-    def _look_at_disk(self, node: str) -> None:
-        if isinstance(self._disks, UserDisks):
-            self._disks.look(node, self._excuse)
-
-    def _excuse(self, node: str) -> None:
-        self.processes.excuse(node, now=True)
 
     def _running(self, node: str) -> int:
         """The number of the node's process; 0 while it has none, or a paused one."""
@@ -327,14 +246,14 @@ class ExternalCluster:
             raise FloodmarkError(
                 f"system '{self._name}': command must return a list of words, not {command!r}"
             )
-        if isinstance(self._disks, UserDisks):
+        if self._disks is not None:
             command = [*on_disk(self._disks.start(name)), *command]
         launch = Launch(
             command=list(command),
             folder=me.folder,
             host=me.host,
             ports=me.listens,
-            environment={} if self._clocks is None else self._clocks.environment(name),
+            environment=self._environment(name),
         )
         if self._kernel is None:
             return launch
@@ -395,37 +314,10 @@ class ExternalCluster:
             len(self.view.isr(partition)) >= copies for partition in self._partitions
         )
 
-    def _await(self, is_so: Callable[[], bool], limit_s: float) -> bool:
-        """Watch nodes and probe until `is_so`; False when the time ran out. Raises FloodmarkError
-        when a node ends."""
-        deadline = time.monotonic() + limit_s
-        while not is_so():
-            for event in self.poll():
-                self.view.observe(event)
-            if self.processes.unexpected or self.processes.problems:
-                raise FloodmarkError(self._why_ended())
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_LOOK_S)
-        return True
-
-    def _why_ended(self) -> str:
-        if not self.processes.unexpected:
-            return self.processes.problems[0].sentence
-        ended = self.processes.unexpected[0]
-        lines = self.processes.last_lines(ended.node)
-        said = f"its last lines: {lines}" if lines else "it printed nothing"
-        return f"{ended.node} ended with code {ended.code} while the cluster was starting; {said}"
-
     def _outputs(self) -> str:
         """What the nodes printed last, to be appended to a sentence."""
-        said = {node: self.processes.last_lines(node) for node in self.nodes}
+        said = {node: self._last_lines(node) for node in self.nodes}
         return "".join(f"; {node} printed last: {lines}" for node, lines in said.items() if lines)
-
-    def _operate(self, operation: int) -> None:
-        if self._clients is None:
-            raise FloodmarkError("there are no clients yet")
-        self._clients.operate(operation)
 
 
 @contextlib.contextmanager

@@ -18,8 +18,13 @@ EXIT_NO_COMMAND = 127
 DISK = "--disk"
 
 
+def starter(*options: str) -> list[str]:
+    """Return the words before the command line of a process that shall not outlive this one."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *options]
+
+
 def main(parent_pid: int, command: list[str]) -> None:
-    """Never returns."""
+    """Become the command; never return."""
     if command[0] == DISK:
         _, file, pid, *command = command
         try:

@@ -24,8 +24,8 @@ import msgspec
 from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
 from harness.systems.external import guardian, launcher
-from harness.systems.external.excuses import Excuses
-from harness.systems.node_processes import Done, NodeProcesses, ended_by
+from harness.systems.external.expected_exits import ExpectedExits
+from harness.systems.node_processes import Done, NodeProcesses, ended_by, last_lines
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.runtime import namespaces
@@ -33,8 +33,6 @@ from node.runtime import namespaces
 STOP_TIMEOUT_S: Final = 20.0
 REAP_TIMEOUT_S: Final = 10.0
 PORT_TIMEOUT_S: Final = 5.0
-LAST_LINES: Final = 5
-_LAST_BYTES: Final = 4096
 _LOOK_S: Final = 0.02
 
 
@@ -57,8 +55,10 @@ class _NodeProcess:
 
 
 class ExternalProcesses(NodeProcesses[_NodeProcess]):
-    """All node processes of one run, by name. Main thread only: the kernel ends a node when the
+    """The processes of a third-party system. Main thread only: the kernel ends a node when the
     thread that started it ends."""
+
+    stop_timeout_s = STOP_TIMEOUT_S
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
     ) -> None:
         """`launch(node)` says how its next process is started, `started(node, pid)` is told that it
         was; its output goes to `output`/<node>.txt. `prefix` are words before each command line.
-        `look_at_disk(node)` excuses a node that has ended if its disk has."""
+        `look_at_disk(node)` blames the disk of a node that has ended if the disk has ended too."""
         super().__init__(exits)
         self._look_at_disk = look_at_disk
         self._launch = launch
@@ -82,44 +82,21 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self._stop_codes = frozenset(stop_codes)
         self._prefix = tuple(prefix)
         self.mark = uuid.uuid4().hex
-        self.excuses = Excuses()
+        self.expected = ExpectedExits()
         self._guardian: subprocess.Popen[bytes] | None = None
 
-    # -- what there is
-
-    def pid(self, node: str) -> int | None:
-        """The process that was started for the node; None when it is down."""
-        running = self._running.get(node)
-        return None if running is None else running.process.pid
-
-    def last_lines(self, node: str) -> str:
-        """The end of the node's output, in one line."""
-        with contextlib.suppress(OSError), (self._output / f"{node}.txt").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-            return " / ".join(line.strip() for line in lines[-LAST_LINES:])
-        return ""
-
     def pids(self, node: str) -> list[int]:
-        """All processes of a node that is up."""
         if node not in self._running:
             return []
         session = self._running[node].process.pid
         return sorted({*guardian.marked(self._mark_of(node)), *guardian.in_sessions({session})})
 
-    def excuse(self, node: str, *, now: bool = False) -> None:
-        """From its next process on, or the present one, the node may end by itself: its disk is
-        damaged."""
+    def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
         first = max(1, self.incarnation(node)) if now else self.incarnation(node) + 1
-        self.excuses.from_now_on(node, first)
-
-    # -- what can be done
+        self.expected.from_now_on(node, first)
 
     def start(self, node: str) -> None:
-        """Start the node's next process, unless one runs; returns long before it is ready.
-
-        Raises FloodmarkError when one of its ports is taken, or it cannot be started at all.
-        """
+        """Start the node's next process; also raises FloodmarkError when a port of it is taken."""
         if node in self._running:
             return
         if self._guardian is None:
@@ -130,7 +107,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         try:
             with (self._output / f"{node}.txt").open("ab") as out:
                 process = subprocess.Popen(
-                    [*starter(), *self._prefix, *launch.command],
+                    [*launcher.starter(), *self._prefix, *launch.command],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
@@ -146,32 +123,12 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         except OSError as error:
             raise FloodmarkError(f"{node} cannot be started: {error}") from None
         self._running[node] = _NodeProcess(process, self._incarnations[node])
-        self.excuses.started(node, self._incarnations[node])
+        self.expected.started(node, self._incarnations[node])
         self._tell_guardian(f"+{process.pid}\n")
         self._started(node, process.pid)
 
-    def await_stop(self, node: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Wait for a node that was asked to stop. One that hangs is killed, and its end counts as
-        unexpected."""
-        running = self._running.get(node)
-        if running is None:
-            return
-        try:
-            try:
-                running.process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                if not self.was_suspended(node):
-                    raise
-                running.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._signal(node, signal.SIGKILL)
-            self._bury(node, "hung")
-        else:
-            self._bury(node, "stop")
-
     def close(self) -> None:
-        """Leave no process behind."""
-        self.kill_all()
+        super().close()
         guardian.kill_marked(f"{guardian.MARK}={self.mark}")
         if self._guardian is not None and self._guardian.stdin is not None:
             # A guardian that somebody has ended does not read what is left to be written.
@@ -224,13 +181,18 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         return False
 
     def _said(self, node: str, running: _NodeProcess) -> str:
-        return self.last_lines(node)
+        return last_lines(self._output / f"{node}.txt")
 
     def _pid(self, running: _NodeProcess) -> int:
         return running.process.pid
 
     def _has_ended(self, running: _NodeProcess) -> bool:
         return running.process.poll() is not None
+
+    def _ends_within(self, running: _NodeProcess, limit_s: float) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(limit_s)
+        return running.process.returncode is not None
 
     def _bury(self, node: str, done: Done) -> Exit:
         """Reap an ended node and put its end on record; what is left of it is killed."""
@@ -239,24 +201,20 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self._look_at_disk(node)
         guardian.kill_marked(self._mark_of(node), {running.process.pid})
         self._tell_guardian(f"-{running.process.pid}\n")
-        excused = self.excuses.covers(node, running.incarnation)
-        outside = ended_from_outside(code) and not excused
+        forgiven = self.expected.covers(node, running.incarnation)
+        outside = ended_from_outside(code) and not forgiven
         by = ended_by(done, code, obeyed=code in self._stop_codes, outside=outside)
-        expected = excused or by in ("kill", "stop", "outside")
+        expected = forgiven or by in ("kill", "stop", "outside")
         return self._record(node, running, code, by, expected=expected)
 
 
 _NODE: Final = "FLOODMARK_NODE"
 
 
-def starter(*options: str) -> list[str]:
-    """The words before the command line of a process that shall not outlive this one."""
-    return [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *options]
-
-
 def on_disk(pid: int) -> list[str]:
-    """The same for one that works on the disk in user space that the process `pid` serves."""
-    return starter(launcher.DISK, namespaces.__file__, str(pid))
+    """Return the words before the command line of a process that shall not outlive this one, and
+    works on the disk in user space that the process `pid` serves."""
+    return launcher.starter(launcher.DISK, namespaces.__file__, str(pid))
 
 
 def _await_free(node: str, launch: Launch) -> None:

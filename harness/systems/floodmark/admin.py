@@ -6,7 +6,7 @@
 
 Voters are asked in turn; one that is not the controller may name it. Commands may be asked twice:
 a controller that finds the work done says so. The answer is final: done, or refused with one
-sentence. `Admin` carries commands out over ZeroMQ.
+sentence. `Admin` asks one command after the other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from node.formats.errors import FloodmarkError, WireError
 from node.formats.wire import ADMIN
 
 if TYPE_CHECKING:
-    from harness.systems.floodmark.mail import Mail
+    from harness.systems.floodmark.mailbox import ZmqMailbox
 
 _LOOK_S: Final = 0.005
 MAX_ANSWER_BYTES: Final = 256 << 10
@@ -55,7 +55,7 @@ class AdminCall:
         self._voters = list(voters)
 
     def step(self, now_us: int, answer: AdminResponse | None = None) -> str:
-        """Take an answer if one came; returns the voter to ask now, "" when it is not time."""
+        """Take an answer if one came; return the voter to ask now, "" when it is not time."""
         if answer is not None and self.answer is None and answer.corr == self.request.corr:
             self._take(now_us, answer)
         if self.answer is not None or now_us < self.next_us:
@@ -68,7 +68,7 @@ class AdminCall:
 
     @property
     def unchanged(self) -> str:
-        """Why the final answer changed nothing, "" if something was done."""
+        """The reason why the final answer changed nothing, "" if something was done."""
         assert self.answer is not None
         # Whoever asks twice may find that the first time was heard.
         done_before = not self.answer.error and self._asked > 1
@@ -86,7 +86,7 @@ class AdminCall:
 
 
 def request_of(command: Command) -> AdminRequest:
-    """A command of the nemesis as a request to the controller."""
+    """Return a command of the nemesis as a request to the controller."""
     match command.what:
         case "elect-preferred":
             first = command.replicas[0] if command.replicas else ""
@@ -100,19 +100,18 @@ def request_of(command: Command) -> AdminRequest:
 
 
 class Admin:
-    """One command after the other: to begin another gives up the one before."""
+    """One command after the other: to begin another gives up the one before. A subclass knows how
+    messages travel, and how time passes."""
 
-    def __init__(self, mail: Mail, voters: Sequence[str]) -> None:
-        self._mail = mail
+    def __init__(self, voters: Sequence[str]) -> None:
         self._voters = tuple(voters)
         self._number = 0
         self._call: AdminCall | None = None
 
-    def begin(self, request: AdminRequest, *, first: str = "") -> None:
-        """Begin to ask, the voter `first` before the others; `step` goes on with it."""
+    def begin(self, request: AdminRequest) -> None:
+        """Begin to ask; `step` goes on with it."""
         self._number += 1
-        voters = sorted(self._voters, key=lambda voter: voter != first)
-        self._call = AdminCall(voters, replace(request, corr=self._number))
+        self._call = AdminCall(self._voters, replace(request, corr=self._number))
 
     @property
     def idle(self) -> bool:
@@ -124,38 +123,70 @@ class Admin:
         self._call = None
 
     def step(self) -> AdminResponse | None:
-        """Read answers, and ask (again) when it is time. Returns the answer once it is there."""
+        """Read answers, and ask (again) when it is time. Return the answer once it is there."""
         call = self._call
         assert call is not None, "begin first"
-        answers: list[AdminResponse | None] = [None]
+        for answer in (*self._answers(), None):
+            voter = call.step(self._now_us(), answer)
+            if voter:
+                self._send(voter, call.request)
+        return call.answer
+
+    def carry_out(self, command: Command) -> None:
+        """Have a command of the nemesis done. Raises FloodmarkError as `World.command` says."""
+        self.begin(request_of(command))
+        call = self._call
+        assert call is not None
+        limit_us = self._now_us() + COMMAND_LIMIT_US
+        while self.step() is None:
+            if self._now_us() >= limit_us:
+                kind = call.request.__struct_config__.tag
+                limit_s = COMMAND_LIMIT_US / 1e6
+                raise FloodmarkError(f"no controller answered '{kind}' in {limit_s:g} s")
+            self._wait()
+        if call.unchanged:
+            raise FloodmarkError(call.unchanged)
+
+    def _now_us(self) -> int:
+        """Return the clock of the run."""
+        raise NotImplementedError
+
+    def _answers(self) -> list[AdminResponse]:
+        """Return the answers that have arrived since the last call."""
+        raise NotImplementedError
+
+    def _send(self, voter: str, request: AdminRequest) -> None:
+        """Send a request to a voter."""
+        raise NotImplementedError
+
+    def _wait(self) -> None:
+        """Let a little time pass."""
+        raise NotImplementedError
+
+
+class MailAdmin(Admin):
+    """Commands over ZeroMQ, in real time."""
+
+    def __init__(self, mail: ZmqMailbox, voters: Sequence[str]) -> None:
+        super().__init__(voters)
+        self._mail = mail
+
+    def _now_us(self) -> int:
+        return now_us()
+
+    def _answers(self) -> list[AdminResponse]:
+        found = []
         for frames in self._mail.drain():
             try:
                 _, source, message, _ = wire.decode(frames)
             except WireError:
                 continue
             if isinstance(message, AdminResponse) and source in self._voters:
-                answers.append(message)
-        for answer in answers:
-            to = call.step(now_us(), answer)
-            if to:
-                self._mail.send(ADMIN, to, call.request, None)
-        return call.answer
+                found.append(message)
+        return found
 
-    def carry_out(self, command: Command) -> None:
-        """Have a command of the nemesis done. Raises FloodmarkError as `World.command` says."""
-        self.ask(request_of(command), COMMAND_LIMIT_US / 1e6)
-        assert self._call is not None
-        if self._call.unchanged:
-            raise FloodmarkError(self._call.unchanged)
+    def _send(self, voter: str, request: AdminRequest) -> None:
+        self._mail.send(ADMIN, voter, request, None)
 
-    def ask(self, request: AdminRequest, timeout_s: float) -> AdminResponse:
-        """Ask and wait. Raises FloodmarkError when no controller answers in time: what becomes of
-        the command is not known then."""
-        self.begin(request)
-        deadline = time.monotonic() + timeout_s
-        while (answer := self.step()) is None:
-            if time.monotonic() > deadline:
-                kind = request.__struct_config__.tag
-                raise FloodmarkError(f"no controller answered '{kind}' in {timeout_s:g} s")
-            time.sleep(_LOOK_S)
-        return answer
+    def _wait(self) -> None:
+        time.sleep(_LOOK_S)

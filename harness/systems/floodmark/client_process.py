@@ -18,17 +18,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
 from harness.clients.history_file import HistoryFile
 from harness.clients.metadata_cache import NEVER_US
 from harness.clients.session import Session
 from harness.clients.types import Answer, PollSettings, SessionEffects
 from harness.runs.clock import now_us
-from harness.systems.floodmark.mail import Mail
-from harness.systems.remote_clients import ClientCommand
+from harness.systems.floodmark.mailbox import ZmqMailbox
+from harness.systems.remote_clients import ClientCommand, ClientsConfig
 from nemesis.formats.schedule import Send, Workload
 from node.core import wire
 from node.core.batch import MAX_PAYLOAD
@@ -43,15 +40,11 @@ ANSWER_HEADER_BYTES: Final = 1 << 20
 """Room for what is not records: a header may name all partitions of a cluster."""
 
 
-class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of the driver process; `output` takes its stdout and stderr."""
+class DriverConfig(ClientsConfig, frozen=True, kw_only=True):
+    """Where the clients listen, and how they reach the brokers."""
 
-    factory: ClientFactory
     bind: str
     peers: dict[str, str]
-    history: str
-    output: str
-    parent_pid: int
     curve: CurveKeys | None = None
 
 
@@ -87,7 +80,7 @@ class _Driver:
         self._history = HistoryFile(Path(config.history))
         self._ready = Readiness()
         try:
-            self._mail = Mail(
+            self._mail = ZmqMailbox(
                 config.bind,
                 config.peers,
                 max_message_bytes=_largest_answer(config.factory.workload),

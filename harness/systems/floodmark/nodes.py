@@ -1,4 +1,4 @@
-"""The processes of a cluster: started, signalled, reaped, and every end put on record.
+"""The processes of our own nodes: started, signalled, reaped, and every end put on record.
 
 An end that nobody asked for is the finding of a run, so each one is written to `exits.jsonl` with
 who caused it, by the only code that knows.
@@ -136,7 +136,9 @@ class _Running:
 
 
 class Nodes(NodeProcesses[_Running]):
-    """All node processes of one run, by name."""
+    """The processes of our own brokers and voters."""
+
+    stop_timeout_s = STOP_TIMEOUT_S
 
     def __init__(
         self,
@@ -162,7 +164,6 @@ class Nodes(NodeProcesses[_Running]):
         self._last_number = 0
 
     def start(self, node: str) -> None:
-        """Start the node's next process, unless one runs."""
         if node in self._running:
             return
         incarnation = self._incarnations.get(node, 0) + 1
@@ -239,32 +240,16 @@ class Nodes(NodeProcesses[_Running]):
         self._order(node)
 
     def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
-        """From the next process on, or the present one, the node may end because of its disk.
-
-        It may end by SIGBUS only if `reads` can fail: the store is mapped into memory, so a page
-        that cannot be read, or is not in the file, is a signal and no error of a call.
-        """
+        # The store is mapped into memory: a page that cannot be read is a signal, not an error.
         first = self.incarnation(node) + (not now)
         for code in (EXIT_STORAGE, *((-signal.SIGBUS,) if reads else ())):
             self._blamed[node, code] = min(first, self._blamed.get((node, code), first))
-
-    def notice_end(self, node: str) -> None:
-        """Notice a process that has ended by itself: most likely because of a fault."""
-        running = self._running.get(node)
-        if running is not None and running.process.exitcode is not None:
-            self._bury(node, "itself")
-
-    def pid(self, node: str) -> int | None:
-        """The node's process; None when it is down."""
-        running = self._running.get(node)
-        return None if running is None else running.process.pid
 
     def may_be_killed(self, node: str) -> None:
         """A fault may end the node's present process by a signal."""
         self._may_be_killed.add((node, self.incarnation(node)))
 
     def boot_again(self, node: str) -> None:
-        """The node's next processes find another boot of the host."""
         self._boots[node] = self._boots.get(node, 0) + 1
 
     def _is_ending(self, running: _Running) -> bool:
@@ -288,25 +273,17 @@ class Nodes(NodeProcesses[_Running]):
             wait=wait,
         )
 
-    def await_stop(self, node: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Wait for a process that was asked to stop. One that hangs is made to dump its stacks to
-        its output and killed, and its end counts as unexpected."""
-        running = self._running.get(node)
-        if running is None:
-            return
-        running.process.join(timeout_s)
-        if running.process.exitcode is None and self.was_suspended(node):
-            running.process.join(timeout_s)
-        if running.process.exitcode is None:
-            self._signal(node, signal.SIGUSR1)
-            running.process.join(0.2)
-            self._signal(node, signal.SIGKILL)
-            self._bury(node, "hung")
-        else:
-            self._bury(node, "stop")
+    def _kill_hung(self, node: str) -> None:
+        """Have the process dump its stacks to its output first."""
+        self._signal(node, signal.SIGUSR1)
+        self._running[node].process.join(0.2)
+        super()._kill_hung(node)
+
+    def _ends_within(self, running: _Running, limit_s: float) -> bool:
+        running.process.join(limit_s)
+        return running.process.exitcode is not None
 
     def _signal(self, node: str, number: signal.Signals) -> bool:
-        """Send a signal to a process that runs; whether one does."""
         if self._has_ended(self._running[node]):
             return False
         os.kill(self._running[node].process.pid, number)

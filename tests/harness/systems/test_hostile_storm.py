@@ -150,7 +150,7 @@ def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path, cur
 
         until(lambda: acked_more(3), "writes")
         assert cluster._hub is not None
-        pids = {name: each.process.pid for name, each in cluster.nodes._running.items()}
+        pids = {name: each.process.pid for name, each in cluster.processes._running.items()}
         pids |= {"hub": cluster._hub.pid, "clients": clients._process.pid, "harness": os.getpid()}
         places = cluster._addresses
         everywhere = [address for name, address in places.items() if name != HUB_CONTROL]

@@ -21,7 +21,7 @@ from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, processes, several
-from harness.systems.external.excuses import Excuses
+from harness.systems.external.expected_exits import ExpectedExits
 from harness.systems.external.logs import log_lines
 from harness.systems.external.probe import Probe
 from harness.systems.external.processes import ExternalProcesses, Launch
@@ -29,6 +29,8 @@ from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
+from harness.systems.node_processes import last_lines
+from harness.systems.process_world import WorldParts
 from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.strace import Tracers
 from nemesis.world import DiskDamage, DiskFails
@@ -58,15 +60,8 @@ def started(tmp_path: Path, command: list[str], **ports: int) -> ExternalProcess
 
 def world_of(nodes: ExternalProcesses, disks: Any, tmp_path: Path) -> ExternalWorld:
     """Return a world of one node, without links and clocks."""
-    return ExternalWorld(
-        nodes={"n1": Node("n1", tmp_path / "n1", {}, {})},
-        processes=nodes,
-        disks=disks,
-        links=None,
-        operate=lambda operation: None,
-        tracers=Tracers(tmp_path),
-        clocks=None,
-    )
+    parts = WorldParts(nodes, None, disks, lambda operation: None, Tracers(tmp_path), None)
+    return ExternalWorld(parts, {"n1": Node("n1", tmp_path / "n1", {}, {})}, UnsyncedFiles(()))
 
 
 def said(tmp_path: Path, text: str) -> Callable[[], bool]:
@@ -112,7 +107,7 @@ def test_who_ended_a_node(tmp_path: Path, script: str, by: str, expected: bool) 
     assert [(who, good) for who, _, good in ends(tmp_path)] == [(by, expected)]
     assert len(nodes.problems) == (by == "outside")
     assert [each.node for each in nodes.unexpected] == ([] if expected else ["n1"])
-    assert nodes.last_lines("n1").endswith("last words")
+    assert last_lines(tmp_path / "n1.txt").endswith("last words")
 
 
 @pytest.mark.integration
@@ -124,7 +119,7 @@ def test_only_damage_that_was_done_excuses_a_node(
     until(nodes.reap, "the end of n1")
     (tmp_path / "n1").mkdir()
     (tmp_path / "n1" / "a.log").write_text("x")
-    world = world_of(nodes, UnsyncedFiles(()), tmp_path)
+    world = world_of(nodes, None, tmp_path)
     with contextlib.suppress(FloodmarkError):
         world.damage_disk("n1", DiskDamage("flip", files=files))
     world.start("n1")
@@ -134,21 +129,21 @@ def test_only_damage_that_was_done_excuses_a_node(
 
 
 def test_a_fault_excuses_only_the_processes_that_it_was_on() -> None:
-    excuses = Excuses()
-    excuses.started("n1", 1)
-    excuses.begin("n1", 1)
-    excuses.started("n1", 2)
-    excuses.begin("n1", 2)
-    excuses.end("n1")
-    excuses.started("n1", 3)
-    excuses.end("n1")
-    excuses.started("n1", 4)
-    excuses.process("n1", 5)
-    assert [number for number in range(1, 8) if excuses.covers("n1", number)] == [1, 2, 3, 5]
+    exits = ExpectedExits()
+    exits.started("n1", 1)
+    exits.begin("n1", 1)
+    exits.started("n1", 2)
+    exits.begin("n1", 2)
+    exits.end("n1")
+    exits.started("n1", 3)
+    exits.end("n1")
+    exits.started("n1", 4)
+    exits.process("n1", 5)
+    assert [number for number in range(1, 8) if exits.covers("n1", number)] == [1, 2, 3, 5]
     # Damage excuses to the end.
-    excuses.from_now_on("n2", 3)
-    excuses.from_now_on("n2", 5)
-    assert [number for number in range(1, 6) if excuses.covers("n2", number)] == [3, 4, 5]
+    exits.from_now_on("n2", 3)
+    exits.from_now_on("n2", 5)
+    assert [number for number in range(1, 6) if exits.covers("n2", number)] == [3, 4, 5]
 
 
 @pytest.mark.integration
@@ -200,7 +195,7 @@ def test_a_node_ends_when_any_of_its_processes_does(
     assert not guardian.marked(mark)
     nodes.close()
     assert [(who, how) for who, how, _ in ends(tmp_path)] == [(by, code)]
-    assert words in nodes.last_lines("n1")
+    assert words in last_lines(tmp_path / "n1.txt")
 
 
 @pytest.mark.integration
@@ -212,7 +207,7 @@ def test_all_processes_of_a_node_are_paused_and_stopped(tmp_path: Path) -> None:
     until(lambda: len(_stopped(nodes)) >= 3)
     nodes.ask_to_stop("n1")
     nodes.await_stop("n1")
-    assert nodes.last_lines("n1").endswith("done")
+    assert last_lines(tmp_path / "n1.txt").endswith("done")
     nodes.close()
     assert ends(tmp_path) == [("stop", 0, True)]
 
@@ -229,7 +224,8 @@ def test_a_node_that_does_not_stop_is_killed_and_a_finding(tmp_path: Path) -> No
     nodes = started(tmp_path, ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"])
     until(said(tmp_path, "up"))
     nodes.ask_to_stop("n1")
-    nodes.await_stop("n1", timeout_s=0.1)
+    nodes.stop_timeout_s = 0.1
+    nodes.await_stop("n1")
     nodes.close()
     assert ends(tmp_path) == [("itself", -signal.SIGKILL, False)]
 

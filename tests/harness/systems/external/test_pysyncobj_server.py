@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.systems.adapter import Node, Record
-from harness.systems.external.processes import starter
+from harness.systems.external.launcher import starter
 from harness.systems.ports import PortLease
 from harness.systems.pysyncobj import SERVER, PySyncObj
 from node.formats.json_input import Unreadable

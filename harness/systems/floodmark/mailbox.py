@@ -26,7 +26,7 @@ _RECONNECT_MAX_MS: Final = 200
 _NOW: Final = int(zmq.NOBLOCK)
 
 
-class Mail:
+class ZmqMailbox:
     """The sockets of the clients of one process.
 
     `peers` maps brokers to addresses, "*" to that of everyone else (the hub). A frame above

@@ -1,0 +1,129 @@
+"""Faults on the processes of any system: signals, link rules, strace, wall clocks, disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from harness.runs.clock import now_us
+from harness.systems.disks import UserDisks
+from harness.systems.external import launcher
+from harness.systems.node_processes import NodeProcesses
+from nemesis.links.rule import Counts, LinkRule
+from nemesis.strace import Tracers
+from nemesis.wall_clocks import WallClocks
+from nemesis.world import CallFails, World, refuse_shuffle
+from node.formats.errors import FloodmarkError
+
+
+class RuledLinks(Protocol):
+    """Links that rules can be put on: the link hub, the TCP proxy, or links of the kernel."""
+
+    def add(self, rule: LinkRule) -> int:
+        """Put a rule in force; return its number. Raises FloodmarkError."""
+
+    def remove(self, number: int) -> Counts:
+        """End a rule; return what it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldParts:
+    """What every world of processes acts through. `links` and `disks` are None in a run with direct
+    links and without disks in user space; `operate` reaches the clients."""
+
+    processes: NodeProcesses[Any]
+    links: RuledLinks | None
+    disks: UserDisks | None
+    operate: Callable[[int], None]
+    tracers: Tracers
+    clocks: WallClocks | None
+
+
+class ProcessWorld(World):
+    """A world of real processes. A subclass knows their disks that are not in user space."""
+
+    def __init__(self, parts: WorldParts) -> None:
+        self._processes = parts.processes
+        self._links = parts.links
+        self._disks = parts.disks
+        self._operate = parts.operate
+        self._tracers = parts.tracers
+        self._clocks = parts.clocks
+        self.reorders_writes = parts.disks is not None
+
+    def kill(self, node: str) -> None:
+        self._processes.kill(node)
+
+    def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
+        """SIGKILL; then the disk in user space loses what was not synced, and the node finds
+        another boot of the host. Without such a disk the files of the node are cut."""
+        if self._disks is None:
+            refuse_shuffle(shuffle)
+        self._processes.kill(node)
+        if self._disks is None:
+            return self._cut_files(node, keep)
+        self._processes.boot_again(node)
+        return self._disks.power_cut(node, keep, shuffle)
+
+    def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
+        """Cut what a node that is down has not synced; return its bytes before and after."""
+        raise NotImplementedError
+
+    def start(self, node: str) -> None:
+        self._processes.start(node)
+
+    def stop(self, node: str) -> None:
+        self._processes.ask_to_stop(node)
+        self._processes.await_stop(node)
+
+    def pause(self, node: str) -> None:
+        self._processes.pause(node)
+
+    def resume(self, node: str) -> None:
+        self._processes.resume(node)
+
+    def is_up(self, node: str) -> bool:
+        return self._processes.is_up(node)
+
+    def is_paused(self, node: str) -> bool:
+        return self._processes.is_paused(node)
+
+    def add_rule(self, rule: LinkRule) -> int:
+        return self._ruled().add(rule)
+
+    def remove_rule(self, number: int) -> Counts:
+        return self._ruled().remove(number)
+
+    def add_call_fault(self, node: str, fault: CallFails) -> int:
+        """Attach strace to the node's processes; the next ones are not traced."""
+        number = self._tracers.add(node, launcher.starter(), self._processes.pids(node), fault)
+        self._expect_exit(node, fault)
+        return number
+
+    def _expect_exit(self, node: str, fault: CallFails) -> None:
+        """Expect that the node ends because of a fault of its system calls."""
+        raise NotImplementedError
+
+    def remove_call_fault(self, node: str, number: int) -> int:
+        affected = self._tracers.remove(number)
+        self._processes.notice_end(node)
+        return affected
+
+    def shift_clock(self, node: str, by_ms: int) -> None:
+        """Move the wall clock of a node, by libfaketime. Raises FloodmarkError if the node was
+        started without it."""
+        if self._clocks is None:
+            raise FloodmarkError("the wall clocks of this run cannot be moved")
+        self._clocks.shift(node, by_ms)
+
+    def operate(self, operation: int) -> None:
+        self._operate(operation)
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def _ruled(self) -> RuledLinks:
+        if self._links is None:
+            raise FloodmarkError("the nodes of this run are connected directly (--links none)")
+        return self._links
