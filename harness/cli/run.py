@@ -148,14 +148,14 @@ def run(
             "user-space for our own brokers; auto: what the faults need [default: auto]."
         ),
     ] = None,
-    no_curve: Annotated[
-        bool,
+    write_back_ms: Annotated[
+        int | None,
         typer.Option(
-            "--no-curve",
-            help="Our own brokers: no keys for the processes of the run, as --set curve=off; "
-            "anybody on this host can then speak to them.",
+            **taking(Whole(0, 86_400_000)),
+            help="Age in ms at which a disk in user space writes back by itself, 0: never, and not "
+            "when the storm begins [default: 30000].",
         ),
-    ] = False,
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not build the page.")] = False,
     no_baseline: Annotated[
         bool,
@@ -203,7 +203,7 @@ def run(
 
     request = RunRequest(
         system=one_system(system, system_file),
-        settings=settings_of([*(setting or ()), *(["curve=off"] if no_curve else ())]),
+        settings=settings_of(setting or ()),
         schedule=schedule,
         protocol=protocol,
         brokers=brokers,
@@ -213,6 +213,7 @@ def run(
         min_isr=min_isr,
         retention_records=retention_records,
         fetch_max_bytes=fetch_max_bytes,
+        write_back_ms=write_back_ms,
         acks=acks,
         clients=clients,
         consumers=consumers,

@@ -53,6 +53,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     min_isr: int | None = None
     retention_records: int | None = None
     fetch_max_bytes: int | None = None
+    write_back_ms: int | None = None
     acks: str | None = None
     clients: int | None = None
     consumers: int | None = None
@@ -219,6 +220,7 @@ def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
             "min_isr",
             "retention_records",
             "fetch_max_bytes",
+            "write_back_ms",
         )
         if getattr(request, name) is not None
     }

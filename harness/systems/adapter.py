@@ -25,22 +25,11 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from harness.formats.run_info import Promise
-from harness.systems.external.archives import Archive, folder_of
+from harness.formats.run_info import Promise as Promise
+from harness.systems.external.archives import Archive as Archive
+from harness.systems.external.archives import folder_of
 from node.formats.errors import UsageError
 from node.formats.json_input import MOST_OPEN_BYTES, decode
-
-__all__ = [
-    "Adapter",
-    "Archive",
-    "LogSlice",
-    "Node",
-    "Promise",
-    "Record",
-    "Refused",
-    "Roles",
-    "Setting",
-]
 
 UNKNOWN_END: Final = -1
 EVERYTHING: Final = "*"
@@ -238,10 +227,12 @@ class Adapter:
             )
         return folder
 
-    @property
+    @functools.cached_property
     def java(self) -> str:
         """The `java` for a server that runs on a JVM. Raises JavaMissing where there is none."""
-        return _java()
+        from checker.engine.java import find_java  # Most adapters need none.
+
+        return str(find_java().executable)
 
     def version(self) -> str:
         """Which version of the server would run: the first number that `server --version` prints;
@@ -322,14 +313,6 @@ class Adapter:
     def dumps(cls) -> bool:
         """Whether the adapter has a `dump`."""
         return cls.dump is not Adapter.dump
-
-
-@functools.cache
-def _java() -> str:
-    """Asked once a process: each candidate must be started to know what it is."""
-    from checker.engine.java import find_java  # Most adapters need none.
-
-    return str(find_java().executable)
 
 
 def http_json(address: str, path: str, timeout_s: float = 1.0) -> dict[str, Any]:

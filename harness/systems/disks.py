@@ -11,7 +11,6 @@ from typing import Final
 from harness.formats.problem import Problem
 from nemesis.disk import control, damage
 from nemesis.disk.control import DiskTooSlow, UserDisk
-from nemesis.disk.faults import Misbehaviour
 from nemesis.faults import KINDS, kind_of
 from nemesis.faults.power_cut import PowerCut
 from nemesis.formats.schedule import Schedule
@@ -48,8 +47,7 @@ def choose(asked: str | None, forms: Collection[str], kinds: Collection[str]) ->
     """The form that is asked for; or ("auto") the plainest of `forms` that can take these kinds of
     faults, except that a disk in user space is preferred to declared files. Raises UsageError."""
     wanted = _OF_DISKS.intersection(kinds)
-    if asked not in (None, AUTO):
-        assert asked is not None
+    if asked is not None and asked != AUTO:
         if asked not in forms:
             raise UsageError(
                 f"--disk is '{asked}', but here it can only be {', '.join((AUTO, *forms))}"
@@ -91,11 +89,13 @@ class UserDisks:
         """No process starts yet. What they print goes to `output`."""
         # Only a write that is passed on at once can be refused.
         write_through = any(fault.what == "disk-full" for fault in schedule.faults)
+        self._writes_back = schedule.cluster.write_back_ms > 0
         self._disks = {
             node: UserDisk(
                 folder.absolute(),
                 output.absolute() / f"disk-{node}.txt",
                 write_through=write_through,
+                write_back_ms=schedule.cluster.write_back_ms,
             )
             for node, folder in folders.items()
         }
@@ -109,6 +109,11 @@ class UserDisks:
         disk = self._disks[node]
         disk.start()
         return disk.pid
+
+    def synced(self) -> None:
+        """Have all that was written until now on the disks, unless nothing is written back."""
+        for disk in self._disks.values() if self._writes_back else ():
+            disk.sync()
 
     def pids(self) -> dict[str, int]:
         """Return the processes of all disks, by what a person calls them."""
@@ -143,9 +148,7 @@ class UserDisks:
         """Let the disk of a node misbehave; the number of that."""
         if fault.what == "full-map":
             raise FloodmarkError(f"{node} has no store with a map that could be full")
-        return self._disks[node].add(
-            Misbehaviour(number=0, what=fault.what, delay_ms=fault.delay_ms, written=fault.written)
-        )
+        return self._disks[node].add(fault)
 
     def remove_fault(self, node: str, number: int) -> int:
         """End that; how many requests it affected."""

@@ -14,8 +14,9 @@ import msgspec
 import multiprocess
 
 from nemesis.disk import process
-from nemesis.disk.faults import DiskAnswer, DiskOrder, Misbehaviour
+from nemesis.disk.faults import DiskAnswer, DiskOrder
 from nemesis.disk.process import DiskConfig
+from nemesis.world import DiskFails
 from node.formats.errors import FloodmarkError
 from node.runtime import children
 from node.runtime.children import Child
@@ -40,7 +41,9 @@ class UserDisk:
     is there when the disk starts counts as synced. Main thread only.
     """
 
-    def __init__(self, folder: Path, output: Path, *, write_through: bool = False) -> None:
+    def __init__(
+        self, folder: Path, output: Path, *, write_through: bool = False, write_back_ms: int = 0
+    ) -> None:
         """Nothing runs yet. What was removed is kept beside `folder`. See `DiskConfig`."""
         self.folder = folder
         self._config = DiskConfig(
@@ -49,9 +52,10 @@ class UserDisk:
             output=str(output),
             parent_pid=os.getpid(),
             write_through=write_through,
+            write_back_ms=write_back_ms,
         )
         self._process: Child | None = None
-        self._wrong: dict[int, Misbehaviour] = {}
+        self._wrong: dict[int, DiskFails] = {}
         self._affected: dict[int, int] = {}
         self._last_number = 0
         self._last_serial = 0
@@ -96,25 +100,24 @@ class UserDisk:
         if ready.error:
             self.end()
             raise FloodmarkError(f"there can be no disk in user space: {ready.error}")
-        for one in self._wrong.values():
-            self._order(DiskOrder(what="add", misbehaviour=one))
+        for number, one in self._wrong.items():
+            self._order(DiskOrder(what="add", number=number, fails=one))
 
-    def add(self, one: Misbehaviour) -> int:
+    def add(self, one: DiskFails) -> int:
         """Let the disk misbehave from now on, and later ones of this node; the number of that.
 
         Raises FloodmarkError, and then it does not misbehave."""
-        self._last_number += 1
-        one = msgspec.structs.replace(one, number=self._last_number)
+        self._last_number = number = self._last_number + 1
         if self._process is not None:
             try:
-                self._order(DiskOrder(what="add", misbehaviour=one))
+                self._order(DiskOrder(what="add", number=number, fails=one))
             except FloodmarkError:
                 # A disk that is only slow will carry it out all the same.
                 with contextlib.suppress(FloodmarkError):
-                    self._send(DiskOrder(what="remove", number=one.number))
+                    self._send(DiskOrder(what="remove", number=number))
                 raise
-        self._wrong[one.number] = one
-        return one.number
+        self._wrong[number] = one
+        return number
 
     def remove(self, number: int) -> int:
         """End that; how many requests it affected."""
@@ -143,6 +146,10 @@ class UserDisk:
         """Copy what the folder has, between two requests."""
         self.start()
         self._order(DiskOrder(what="copy", to=str(to)))
+
+    def sync(self) -> None:
+        """Have all that was written on the disk, whether the node synced it or not."""
+        self._order(DiskOrder(what="sync"))
 
     def end(self) -> None:
         """End the disk of a node that is down: all that was written counts as synced then."""

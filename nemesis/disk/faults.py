@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fnmatch import fnmatch
 from typing import Literal
 
 import msgspec
 
-
-class Misbehaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a disk; see `nemesis.world.DiskFails`.
-
-    `files` is a pattern for the names of the files it concerns.
-    """
-
-    number: int
-    what: Literal["error", "slow", "full", "lying", "unreadable"]
-    delay_ms: int = 0
-    written: bool = False
-    files: str = "*"
+from nemesis.world import DiskFails
 
 
 class Misbehaviours:
     """All that is wrong with a disk now, and how many requests it has affected, by its number."""
 
     def __init__(self) -> None:
-        self._all: dict[int, Misbehaviour] = {}
+        self._all: dict[int, DiskFails] = {}
         self.affected: dict[int, int] = {}
 
-    def add(self, one: Misbehaviour) -> None:
+    def add(self, number: int, one: DiskFails) -> None:
         """From now on this is wrong too."""
-        self._all[one.number] = one
-        self.affected.setdefault(one.number, 0)
+        self._all[number] = one
+        self.affected.setdefault(number, 0)
 
     def remove(self, number: int) -> int:
         """From now on this is not wrong any more; how many requests it has affected."""
@@ -46,40 +33,33 @@ class Misbehaviours:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def affecting(self, what: str, name: Callable[[], str] = lambda: "") -> Misbehaviour | None:
-        """The first of that kind that concerns the file with that name. This counts a request as
-        affected by it."""
-        for one in self._all.values():
-            if one.what == what and (one.files == "*" or fnmatch(name(), one.files)):
-                self.count(one.number)
-                return one
-        return None
+    def first(self, what: str) -> int:
+        """Return the number of the first of that kind; 0 without one."""
+        return next((number for number, one in self._all.items() if one.what == what), 0)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more fits."""
-        return any(one.what == "full" for one in self._all.values())
-
-    @property
-    def lying(self) -> Misbehaviour | None:
-        """The first that lets syncs be lies."""
-        return next((one for one in self._all.values() if one.what == "lying"), None)
+    def affecting(self, what: str) -> DiskFails | None:
+        """Return the first of that kind. This counts a request as affected by it."""
+        if not (number := self.first(what)):
+            return None
+        self.count(number)
+        return self._all[number]
 
 
 class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What the harness wants of a disk. `serial` is its place among all orders to that process.
 
-    * `add`: from now on `misbehaviour`. `remove`: no more of the one with that `number`. `count`:
-      how many requests it has affected so far.
+    * `add`: from now on it `fails` so. `remove`: no more of what has that `number`. `count`: how
+      many requests it has affected so far.
     * `cut`: a power cut that keeps the share `keep` of the unsynced bytes, in order (`seed` -1) or
       drawn. `tear`: one that keeps nothing, and of a synced write, drawn by `which`, the first
       share `kept`. Both end the disk.
     * `copy`: all files to the folder `to`. `refresh`: files may have been changed from outside.
+      `sync`: all that was written is on the disk.
     """
 
-    what: Literal["add", "remove", "cut", "tear", "copy", "refresh", "count"]
+    what: Literal["add", "remove", "cut", "tear", "copy", "refresh", "count", "sync"]
     serial: int = 0
-    misbehaviour: Misbehaviour | None = None
+    fails: DiskFails | None = None
     number: int = 0
     keep: float = 0.0
     seed: int = -1

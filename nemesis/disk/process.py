@@ -33,7 +33,7 @@ class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Which folder the disk is, where it keeps what was removed, and who it belongs to.
 
     `write_through`: the kernel passes each write on at once, so that a full disk can refuse it;
-    that costs speed.
+    that costs speed. What is `write_back_ms` old is written back (0: nothing is).
     """
 
     folder: str
@@ -41,6 +41,7 @@ class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     parent_pid: int
     write_through: bool = False
+    write_back_ms: int = 0
 
 
 def main(config: DiskConfig, pipe: Connection) -> None:
@@ -60,6 +61,8 @@ def main(config: DiskConfig, pipe: Connection) -> None:
         pipe.send_bytes(_encoder.encode(DiskAnswer(error=str(error))))
         return
     threading.Thread(target=_obey, args=(server, pipe), daemon=True).start()
+    if age_s := config.write_back_ms / 1000:
+        threading.Thread(target=server.write_back, args=(age_s,), daemon=True).start()
     pipe.send_bytes(_encoder.encode(DiskAnswer()))
     server.serve()
 

@@ -15,6 +15,7 @@ import shutil
 import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,8 @@ from nemesis.disk.faults import DiskAnswer, DiskOrder, Misbehaviours
 from nemesis.disk.volume import Inode, Volume
 from nemesis.disk.wire import Opcode
 
+_WRITE_BACK_S: Final = 1.0
+"""How often a disk looks for what is to be written back, at the least."""
 _GONE: Final = (errno.ENODEV, errno.EBADF)
 Body = memoryview
 Answer = bytes | None
@@ -149,12 +152,27 @@ class DiskServer:
             if stays:
                 self._lock.release()
 
+    def write_back(self, age_s: float) -> None:
+        """Write back what is so old, for ever, while nothing is wrong with the disk."""
+        changes: deque[tuple[float, int]] = deque()
+        while True:
+            time.sleep(min(_WRITE_BACK_S, age_s / 4))
+            # The age of a write is known when the kernel has passed it on.
+            self._fetch_writes()
+            with self._lock:
+                now_s = time.monotonic()
+                changes.append((now_s, self._volume.last_change))
+                while changes and changes[0][0] <= now_s - age_s:
+                    _, until = changes.popleft()
+                    if not self._wrong:
+                        self._volume.write_back(until)
+
     # -- orders
 
     def _prepare(self, order: DiskOrder) -> None:
         """What an order needs of the kernel, before requests are held up for it: the kernel writes
         back, or forgets what it has in memory, and sends requests for that."""
-        if order.what in ("cut", "tear", "copy"):
+        if order.what in ("cut", "tear", "copy", "sync"):
             self._fetch_writes()
         elif order.what == "refresh":
             with self._lock:
@@ -163,7 +181,7 @@ class DiskServer:
                 raw = os.fsencode(name)
                 body = wire.INVALIDATE_ENTRY.pack(parent, len(raw), 0) + raw + b"\0"
                 self._send(0, -wire.NOTIFY_INVAL_ENTRY, body)
-        elif order.misbehaviour is not None and order.misbehaviour.what == "unreadable":
+        elif order.fails is not None and order.fails.what == "unreadable":
             for number in list(self._volume.inodes):
                 self._send(0, -wire.NOTIFY_INVAL_INODE, wire.INVALIDATE.pack(number, 0, 0))
 
@@ -179,8 +197,8 @@ class DiskServer:
         volume, wrong = self._volume, self._wrong
         match order.what:
             case "add":
-                assert order.misbehaviour is not None
-                wrong.add(order.misbehaviour)
+                assert order.fails is not None
+                wrong.add(order.number, order.fails)
                 self._lie()
             case "remove":
                 affected = wrong.remove(order.number)
@@ -190,11 +208,13 @@ class DiskServer:
                 return DiskAnswer(affected=wrong.affected.get(order.number, 0))
             case "copy":
                 shutil.copytree(f"/proc/self/fd/{volume.root}", order.to, symlinks=True)
+            case "sync":
+                volume.write_back(volume.last_change)
             case "cut":
                 rng = random.Random(order.seed) if order.seed >= 0 else None
                 done = volume.cut(order.keep, rng)
-                if wrong.lying is not None:
-                    wrong.count(wrong.lying.number, done.lost)
+                if lying := wrong.first("lying"):
+                    wrong.count(lying, done.lost)
                 return DiskAnswer(before=done.before, after=done.after, affected=done.lost)
             case "tear":
                 volume.cut(0)
@@ -204,7 +224,7 @@ class DiskServer:
     def _lie(self) -> None:
         """Let the volume know from when on syncs are lies."""
         volume = self._volume
-        if self._wrong.lying is None:
+        if not self._wrong.first("lying"):
             volume.lies_since = None
         elif volume.lies_since is None:
             volume.lies_since = volume.last_change
@@ -373,7 +393,7 @@ class DiskServer:
     def _read(self, number: int, body: Body) -> bytes:
         _, offset, size, *_ = wire.READ_IN.unpack_from(body)
         inode = self._inode(number)
-        if self._wrong and self._wrong.affecting("unreadable", lambda: inode.name):
+        if self._wrong and self._wrong.affecting("unreadable"):
             raise _Refused(errno.EIO)
         return self._volume.read(inode, size, offset)
 
@@ -414,14 +434,14 @@ class DiskServer:
         if not wrong:
             self._volume.sync(inode)
             return
-        failing = wrong.affecting("error", lambda: inode.name)
+        failing = wrong.affecting("error")
         if failing is not None:
             if failing.written:
                 self._volume.sync(inode)
             else:
                 self._volume.fail_sync(inode)
             raise _Refused(errno.EIO)
-        slow = wrong.affecting("slow", lambda: inode.name)
+        slow = wrong.affecting("slow")
         self._delay_ms = slow.delay_ms if slow is not None else 0
         self._volume.sync(inode)
 
@@ -431,7 +451,7 @@ class DiskServer:
 
     def _statfs(self, number: int, body: Body) -> bytes:
         found = os.fstatvfs(self._volume.root)
-        full = self._wrong.is_full
+        full = self._wrong.first("full")
         free, available = (0, 0) if full else (found.f_bfree, found.f_bavail)
         return wire.STATFS_OUT.pack(
             *(found.f_blocks, free, available, found.f_files, found.f_ffree),

@@ -44,6 +44,8 @@ class FileChanges:
         self._lost_size: int | None = None
         self.last_synced = (0, 0)
         """The write that was synced last: its offset and length."""
+        self.oldest = 0
+        """The number of the first change that is not synced, if there is one."""
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self._changes)
@@ -58,6 +60,7 @@ class FileChanges:
 
     def add(self, change: Change) -> None:
         """Note a change that was made to the file."""
+        self.oldest = self.oldest if self._changes else change.number
         self._changes.append(change)
 
     def merge_older(self) -> None:

@@ -1,9 +1,9 @@
 """The disk of one node: a folder whose files always have what was written last, and what it would
 take to undo all that is not synced.
 
-Data and size of a file are on the disk when the file was synced. Names are on the disk when any
-file or folder was synced, as with ext4. Nothing is ever synced by closing a file or by time. Modes
-and times are not part of it.
+Data and size of a file are on the disk when the file was synced or written back. Names are on the
+disk when any file or folder was, as with ext4. Nothing is synced by closing a file. Modes and times
+are not part of it.
 
 The numbers of changes are one order for all files and names: that in which they were made.
 """
@@ -305,6 +305,15 @@ class Volume:
         if inode.changes is not None:
             inode.changes.sync()
             self._tidy(inode)
+
+    def write_back(self, until: int) -> None:
+        """Write back what is as old as the change `until`, as the kernel does: the whole file that
+        has a change as old, and all names. A disk that lies writes nothing back."""
+        files = [i for i in self._changed.values() if i.changes and i.changes.oldest <= until]
+        if self.lies_since is None and (files or any(name.number <= until for name in self._names)):
+            self._sync_names()
+            for inode in files:
+                self.sync(inode)
 
     def fail_sync(self, inode: Inode) -> None:
         """What the sync of a file was to write will never be on the disk."""

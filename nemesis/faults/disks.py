@@ -9,13 +9,10 @@ from typing import Annotated, Final, Literal, Self
 import msgspec
 
 from nemesis.faults.dice import Dice
-from nemesis.faults.kill import Kill
 from nemesis.faults.kind import ONE_NODE, Drawing, FaultKind, Healed, Injected, Loss, Site
-from nemesis.faults.pause import Pause
 from nemesis.faults.per_node import heal_each, on_each
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
-from nemesis.formats.fault import Fault
 from nemesis.world import DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 
@@ -71,6 +68,7 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
     written: bool = False
 
     letter = "f"
+    plainer_kind = "kill"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(3,))
 
     def fails(self) -> DiskFails:
@@ -81,10 +79,6 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> FsyncError:
         """On the disk or not."""
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, written=dice.chance(0.3))
-
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """A kill."""
-        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
 
     def plainer(self) -> Iterator[FsyncError]:
         """Nothing of it is on the disk."""
@@ -103,6 +97,7 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
     delay_ms: DelayMs
 
     letter = "s"
+    plainer_kind = "pause"
     sentence = "Let each sync of {on} take {delay_ms} ms longer"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), delays_follower=(8,))
 
@@ -116,10 +111,6 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
         delay_ms = dice.between(0.1 * dice.timings.session_ms, 1.3 * dice.timings.session_ms)
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, delay_ms=delay_ms)
 
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """A pause."""
-        yield Pause(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
-
 
 class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
     """Nothing more fits, into the file system or into the map of the store (`limit`)."""
@@ -127,6 +118,7 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
     limit: Literal["file-system", "map"] = "file-system"
 
     letter = "d"
+    plainer_kind = "kill"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(4,))
 
     def fails(self) -> DiskFails:
@@ -139,10 +131,6 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
         of_map = dice.chance(0.5) and dice.maps
         limit: Literal["file-system", "map"] = "map" if of_map else "file-system"
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, limit=limit)
-
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """A kill."""
-        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
 
     def plainer(self) -> Iterator[DiskFull]:
         """The file system's."""
@@ -159,6 +147,7 @@ class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
     """Nothing can be read from the disk until the heal, but for what is in memory."""
 
     letter = "r"
+    plainer_kind = "kill"
     sentence = "Let reads from the disk of {on} fail"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
 
@@ -166,16 +155,13 @@ class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
         """A read is an error."""
         return DiskFails("unreadable")
 
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """A kill."""
-        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
-
 
 class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
     """Syncs are confirmed and not done. It ends with a power cut, and any power cut before, which
     takes everything that was written since the injection."""
 
     letter = "l"
+    plainer_kind = "old-copy"
     sentence = "Let the disk of {on} confirm syncs that it does not do, and cut its power then"
     ends_process = True
     loss = "unnoticed"
@@ -192,10 +178,6 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
         else:
             site.world.power_cut(node, 1.0)
         return site.world.remove_disk_fault(node, number)
-
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """An old copy of the disk."""
-        yield OldCopy(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
 
 
 class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
@@ -236,6 +218,7 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
 
     colour = _COLOUR
     on_disks = True
+    plainer_kind = "kill"
     pattern = "bars"
     ends_process = True
     loss = "noticed"
@@ -262,10 +245,6 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
             if ran:
                 site.processes.start_again(site.number, node)
             raise
-
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """A kill."""
-        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
 
 
 class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):

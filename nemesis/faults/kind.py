@@ -126,6 +126,8 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     ends_process: ClassVar[bool] = False
     """Whether its nodes are down until they are started again."""
     loss: ClassVar[Loss] = ""
+    plainer_kind: ClassVar[str] = ""
+    """A kind that may do as well on the same nodes, and is tried instead by a shrinker."""
     bar_names_nodes: ClassVar[bool] = False
     """Whether the bar of a fault on links names its nodes instead of all the links."""
     drawing: ClassVar[Drawing | str]
@@ -176,8 +178,11 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         return cls.drawing
 
     def as_plainer_kind(self) -> Iterator[Fault]:
-        """Faults of other, plainer kinds that may do as well."""
-        return iter(())
+        """Yield faults of other, plainer kinds that may do as well."""
+        if self.plainer_kind:
+            make: Callable[..., Fault] = KINDS[self.plainer_kind]
+            fields = ("on", "at_ms", "after", "for_ms")
+            yield make(**{field: getattr(self, field) for field in fields})
 
     def joined(self, other: Fault) -> Iterator[Fault]:
         """Single faults that may do as well as this one and `other` together."""

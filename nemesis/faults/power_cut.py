@@ -7,11 +7,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from nemesis.faults.kill import Kill
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
-from nemesis.formats.fault import Fault
 
 REORDERED: Final = 0.3
 """How often a power cut reorders writes, where the disk can."""
@@ -29,6 +27,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     reordered: bool | None = None
 
     letter = "X"
+    plainer_kind = "kill"
     colour = "var(--bad)"
     ends_process = True
     loss = "unsynced"
@@ -59,10 +58,6 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
             some = self.keep_percent not in (0, 100) and site.world.reorders_writes
             reordered = some and site.rng.random() < REORDERED
         return site.rng.getrandbits(31) if reordered else None
-
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """A kill."""
-        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
 
     def plainer(self) -> Iterator[PowerCut]:
         """All of the unsynced bytes are lost, or none."""

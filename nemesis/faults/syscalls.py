@@ -8,12 +8,10 @@ from typing import Annotated, Final, Literal, Self
 import msgspec
 
 from nemesis.faults.dice import Dice
-from nemesis.faults.kill import Kill
 from nemesis.faults.kind import ONE_NODE, Drawing, FaultKind, Healed, Injected, Site
 from nemesis.faults.per_node import heal_each, on_each
 from nemesis.faults.words import nth, target
 from nemesis.formats.cluster_spec import Cluster, Workload
-from nemesis.formats.fault import Fault
 from nemesis.world import CallFails
 
 Group = Literal["sync", "write", "read", "open"]
@@ -38,6 +36,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
     nth: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1
 
     letter = "y"
+    plainer_kind = "kill"
     colour = "#6b5b95"
     on_processes = True
     ends_process = True
@@ -86,10 +85,6 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
             delay_ms=delay_ms,
             nth=first,
         )
-
-    def as_plainer_kind(self) -> Iterator[Fault]:
-        """A kill."""
-        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
 
     def plainer(self) -> Iterator[Self]:
         """From the first one on."""

@@ -51,7 +51,9 @@ class Cluster(Strict, frozen=True, kw_only=True):
     `flush` is "sync" (every acknowledged turn is on disk) or "async" (every `flush_interval_ms`).
     With `retention_records` a leader keeps at least that many committed records of a partition, and
     deletes those before them (0: it keeps all). Followers ask for at most `fetch_max_bytes` of a
-    partition at once, and get one batch at least (Kafka: `replica.fetch.max.bytes`).
+    partition at once, and get one batch at least (Kafka: `replica.fetch.max.bytes`). A disk in user
+    space writes back by itself what is `write_back_ms` old (Linux: `dirty_expire_centisecs`), and
+    all that is there when the storm begins; 0: it does neither.
     """
 
     protocol: str = "kafka"
@@ -64,6 +66,7 @@ class Cluster(Strict, frozen=True, kw_only=True):
     flush_interval_ms: Milliseconds = 1000
     retention_records: RecordCount = 0
     fetch_max_bytes: FetchBytes = DEFAULT_FETCH_BYTES
+    write_back_ms: Milliseconds = 30_000
     unclean_election: bool = False
     bugs: tuple[str, ...] = ()
     timings: Timings = Timings()

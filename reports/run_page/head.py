@@ -159,7 +159,10 @@ def _exercised(folder: RunFolder) -> Badge:
 
 def _acked(folder: RunFolder) -> Badge:
     if folder.in_tables:
-        return _acked_by_measures(folder)
+        counted = folder.result.measures.get("acked_records") if folder.result else None
+        value = wording.count(counted, "record") if isinstance(counted, int) else "not counted"
+        why = "As the checker counted; the history is kept as tables only."
+        return Badge("Acknowledged writes", value, why, "plain")
     ops = folder.operations
     acked = ops.acked
     records = int(ops.count[acked].sum())
@@ -170,18 +173,6 @@ def _acked(folder: RunFolder) -> Badge:
         f"Of {wording.count(len(ops), 'operation')} {by[0]:,} ok, {by[1]:,} failed, "
         f"{by[2]:,} unknown.",
         "plain" if acked.any() else "unsure",
-    )
-
-
-def _acked_by_measures(folder: RunFolder) -> Badge:
-    """The counts of the checker, for a page that reads no operations."""
-    records = folder.result.measures.get("acked_records") if folder.result else None
-    value = wording.count(records, "record") if isinstance(records, int) else "not counted"
-    return Badge(
-        "Acknowledged writes",
-        value,
-        "As the checker counted; the history is kept as tables only.",
-        "plain",
     )
 
 
@@ -272,15 +263,24 @@ def _tested(folder: RunFolder) -> list[tuple[str, str]]:
     if not info.system.simulated:
         system = f"{info.system.name} {info.system.version}".rstrip()
         settings = ", ".join(f"{k}={v}" for k, v in info.system.settings.items())
-        disk = [("disk", info.system.disk)] if info.system.disk else []
-        return [("system", system), *([("settings", settings)] if settings else []), *disk]
+        told = [("settings", settings)] if settings else []
+        return [("system", system), *told, *_disk(folder)]
     cluster = schedule.cluster if schedule else None
     bugs = info.bugs or (cluster.bugs if cluster else ())
     return [
         ("protocol", info.protocol or (cluster.protocol if cluster else "unknown")),
         ("bugs", ", ".join(bugs) or "none"),
-        *([("disk", info.system.disk)] if info.system.disk == "user-space" else []),
+        *_disk(folder),
     ]
+
+
+def _disk(folder: RunFolder) -> list[tuple[str, str]]:
+    """Say what the disks are if that was chosen, and what one in user space writes back."""
+    form, schedule = folder.info.system.disk, folder.schedule
+    if form == "user-space" and schedule is not None:
+        age_s = schedule.cluster.write_back_ms / 1000
+        form += f" (written back as the storm begins and after {age_s:g} s)" if age_s else ""
+    return [("disk", form)] if form not in ("", "journal") else []
 
 
 def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:

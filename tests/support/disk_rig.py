@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -18,9 +19,9 @@ from tests.support.waiting import PATIENCE_S, until
 
 
 @contextmanager
-def disk(place: Path, *, write_through: bool = False) -> Iterator[UserDisk]:
-    """A disk for one node."""
-    made = UserDisk(place / "n1", place / "disk.txt", write_through=write_through)
+def disk(place: Path, **options: Any) -> Iterator[UserDisk]:
+    """Yield the disk of one node."""
+    made = UserDisk(place / "n1", place / "disk.txt", **options)
     try:
         made.start()
         yield made

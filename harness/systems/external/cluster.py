@@ -128,6 +128,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
                 self._create(partition)
         if self._adapter.probes():
             self._await(self._all_in_sync, IN_SYNC_TIMEOUT_S)
+        if self._disks is not None:
+            self._disks.synced()
         for each in self.nodes.values():
             self._unsynced.synced(each.name, each.folder)
 

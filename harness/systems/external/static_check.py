@@ -12,7 +12,6 @@ from nemesis.faults import KINDS
 REQUIRED: Final = ("command", "create", "connect", "send", "read")
 _METHODS: Final = (*REQUIRED, "close", "probe", "dump", "promise", "version")
 _PLAIN: Final = ("command", "probe", "dump", "promise", "version")
-_PREFIX: Final = "_"
 
 
 def mistakes(adapter: type[Adapter]) -> Iterator[str]:
@@ -23,7 +22,7 @@ def mistakes(adapter: type[Adapter]) -> Iterator[str]:
     for name in _METHODS:
         yield from _wrong_method(adapter, name)
     for name in sorted(vars(adapter)):
-        if not name.startswith(_PREFIX) and name in _LIKELY_MISTAKES:
+        if not name.startswith("_") and name in _LIKELY_MISTAKES:
             yield f"{name} means nothing: {_LIKELY_MISTAKES[name]} is meant"
     yield from _wrong_settings(adapter)
     if "client" not in adapter.listens:

@@ -129,6 +129,8 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         self._wait_for("every broker to be registered", lambda: self._startup.unfenced >= brokers)
         self.admin = MailAdmin(self._mail, self.voters)
         self._make_topic(self.admin)
+        if self._disks is not None:
+            self._disks.synced()
 
     def clients(self) -> RemoteClients:
         return self._start_clients(

@@ -26,7 +26,9 @@ class Keyring:
     def __init__(self, nodes: Iterable[str], clients: Iterable[str], *, with_hub: bool) -> None:
         """Make the keys. Raises FloodmarkError where ZeroMQ was built without CURVE."""
         if not zmq.has("curve"):
-            raise FloodmarkError("this ZeroMQ has no CURVE: give --no-curve to do without keys")
+            raise FloodmarkError(
+                "this ZeroMQ has no CURVE: give --set curve=off to do without keys"
+            )
         self._names: dict[str, tuple[str, ...]] = {name: (name,) for name in (*nodes, ADMIN)}
         self._names[CLIENTS] = tuple(clients)
         self._with_hub = with_hub

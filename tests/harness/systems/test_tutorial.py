@@ -19,7 +19,8 @@ FEW_LINES = {"adapter.py": 100, "naive_log.py": 140}
 def test_the_command_of_the_tutorial_finds_a_lost_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (words,) = re.findall(r"floodmark (run .*--schedule.*kill-leader.json)$", text(), re.MULTILINE)
+    text = TUTORIAL.read_text("utf-8").replace("\\\n", " ")
+    (words,) = re.findall(r"floodmark (run .*--schedule.*kill-leader.json)$", text, re.MULTILINE)
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as ended:
         main([*words.split(), *f"--store {tmp_path} --no-spark --no-report --json".split()])
@@ -33,8 +34,3 @@ def test_its_files_are_short() -> None:
     folder = ROOT / "examples" / "naive_log"
     for name, most in FEW_LINES.items():
         assert len((folder / name).read_text("utf-8").splitlines()) <= most, name
-
-
-def text() -> str:
-    """The tutorial, with its broken command lines joined."""
-    return TUTORIAL.read_text("utf-8").replace("\\\n", " ")

@@ -12,7 +12,7 @@ import pytest
 
 from nemesis.disk import control
 from nemesis.disk.control import why_impossible
-from nemesis.disk.faults import Misbehaviour
+from nemesis.world import DiskFails
 from node.formats.errors import FloodmarkError
 from tests.support.disk_rig import Program, disk, run, suspend
 from tests.support.waiting import until
@@ -51,6 +51,21 @@ def test_a_power_cut_takes_what_was_not_synced_and_a_kill_nothing(tmp_path: Path
         assert (used.folder / "log").read_bytes() == b"synced,"
         used.start()
         assert run(used, "print(open('log').read())") == "synced,"
+
+
+def test_what_waits_too_long_and_what_is_there_at_an_order_is_written_back(tmp_path: Path) -> None:
+    with disk(tmp_path, write_back_ms=40) as used:
+        for code in ("open('log', 'a').write('x')", ""):
+            run(used, f"{code}\nopen('old', 'w')\nos.remove('old')")
+            # What is removed later is gone for good later.
+            until(lambda: not list((tmp_path / "n1.disk").iterdir()), "the end of 'old'")
+        assert used.cut(0.0) == (0, 0)
+    with disk(tmp_path) as used:
+        run(used, "open('log', 'a').write('y')")
+        used.sync()
+        run(used, "open('log', 'a').write('z')")
+        assert used.cut(0.0) == (1, 0)
+    assert [(f.name, f.read_bytes()) for f in (tmp_path / "n1").iterdir()] == [("log", b"xy")]
 
 
 def test_a_cut_that_takes_too_long_does_not_happen_later(
@@ -111,7 +126,7 @@ for line in sys.stdin:
 
         assert answer() == "done"
         for what, said in (("error", "5"), ("full", "28"), ("slow", "done"), ("lying", "done")):
-            number = used.add(Misbehaviour(number=0, what=what, delay_ms=1))
+            number = used.add(DiskFails(what, delay_ms=1))
             assert answer() == said, what
             if what != "lying":
                 # A lie takes effect by what a power cut takes then.
@@ -130,13 +145,13 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_order(
     """A disk that stands still too long: the fault that was ordered meanwhile is not in force."""
     sync = f"{WRITES}try:\n    os.fsync(file)\nexcept OSError as error:\n    print(error.errno)"
     with disk(tmp_path) as used:
-        first = used.add(Misbehaviour(number=0, what="error"))
+        first = used.add(DiskFails("error"))
         assert run(used, sync) == "5"
         suspend(used.pid)
         with monkeypatch.context() as patched:
             patched.setattr(control, "ORDER_S", 0.01)
             with pytest.raises(FloodmarkError, match="did not answer within"):
-                used.add(Misbehaviour(number=0, what="error"))
+                used.add(DiskFails("error"))
         os.kill(used.pid, signal.SIGCONT)
         assert used.remove(first) == 1
         assert run(used, sync) == ""
@@ -148,7 +163,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_order(
 def test_reads_fail_while_a_disk_is_unreadable(tmp_path: Path) -> None:
     with disk(tmp_path) as used:
         run(used, f"{WRITES}file.write(b'x')\nos.fsync(file)")
-        number = used.add(Misbehaviour(number=0, what="unreadable"))
+        number = used.add(DiskFails("unreadable"))
         code = "try:\n    open('log').read()\nexcept OSError as error:\n    print(error.errno)"
         assert run(used, code) == "5"
         assert used.remove(number) >= 1
@@ -157,7 +172,7 @@ def test_reads_fail_while_a_disk_is_unreadable(tmp_path: Path) -> None:
 
 def test_a_slow_sync_delays_nobody_else_and_ends_with_a_kill(tmp_path: Path) -> None:
     with disk(tmp_path) as used:
-        used.add(Misbehaviour(number=0, what="slow", delay_ms=3_600_000))
+        used.add(DiskFails("slow", delay_ms=3_600_000))
         slow = Program(used, f"{WRITES}file.write(b'x')\nprint('now', flush=True)\nos.fsync(file)")
         assert slow.line() == "now"
         assert run(used, "open('other', 'w').write('y')\nprint(open('other').read())") == "y"

@@ -345,10 +345,9 @@ def test_a_dump_that_makes_no_sense_is_a_problem(found: Any, sentence: str) -> N
 
 
 def test_a_probe_that_lies_is_not_believed(tmp_path: Path) -> None:
-    node = Node(name="n1", folder=Path(), listens={}, dialed={})
     other = Node(name="n2", folder=Path(), listens={}, dialed={})
     adapter = trial_adapters.Trial({"broken": "probe lies", "speed": ""})
-    made = Probe(adapter, (node, other), ("log-0",), lambda name: 1, tmp_path / "probe.txt")
+    made = Probe(adapter, (NODE, other), ("log-0",), lambda name: 1, tmp_path / "probe.txt")
     told = {
         "log-0": Roles(10**30, ("n9", "n1", "n1"), ("n2", "n1", 7)),  # type: ignore[arg-type]
         "log-9": Roles(),

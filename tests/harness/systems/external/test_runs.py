@@ -284,15 +284,7 @@ def test_an_adapter_that_raises_makes_the_run_unknown(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "probe",
-        "probe hangs",
-        # It tells of replicas that no node has.
-        "probe lies",
-    ],
-)
+@pytest.mark.parametrize("broken", ["probe", "probe hangs", "probe lies"])
 def test_no_verdict_depends_on_the_probe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
