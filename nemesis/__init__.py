@@ -1,4 +1,4 @@
-"""What can go wrong: fault schedules as data, how to draw them, and how to inflict them.
+"""Faults: schedules as data, how they are drawn, and how they are injected.
 
 Importing the package registers its faults, so that any schedule can be read."""
 

@@ -25,7 +25,7 @@ _ATTEMPTS: Final = 12
 
 
 def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
-    """The fault kinds meant by names and aliases, in the order of the registry.
+    """Return the fault kinds meant by names and aliases, in the order of the registry.
 
     Raises UsageError for unknown names, and for a kind named that this cluster is too small for.
     An alias stands for those of its kinds that the cluster is large enough for.
@@ -50,7 +50,8 @@ def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
 
 
 def _not_drawn(name: str, known: Sequence[str]) -> str:
-    """Why no storm has faults of a name: nobody knows it, or only schedule files have it."""
+    """Return the reason for which no storm has faults of a name: it is unknown, or only schedule
+    files have it."""
     if name in KINDS:
         return (
             f"fault '{name}' is never drawn: {KINDS[name].drawing}; a schedule file can have it "
@@ -68,7 +69,7 @@ def draw(
     *,
     maps: bool = True,
 ) -> tuple[Fault, ...]:
-    """The faults of a storm of `workload.duration_ms`, in the order of their times.
+    """Return the faults of a storm of `workload.duration_ms`, in the order of their times.
 
     `kinds` are names of kinds and of their groups; none gives no faults. `links` are those between
     the nodes: without single messages no fault chooses among them. `maps`: whether their stores
@@ -113,7 +114,7 @@ class _Storm:
         return found or self._squeezed()
 
     def _episode(self, now: int) -> list[Fault]:
-        """An episode that ends in time; none after some attempts: the storm is over."""
+        """Return an episode that ends in time; none after some attempts: the storm is over."""
         for _ in range(_ATTEMPTS):
             unseen = list(self._unseen)
             episode = self._scenario()(now)
@@ -123,7 +124,7 @@ class _Storm:
         return []
 
     def _calm(self) -> int:
-        """How long the cluster is left alone, in ms; now and then a good while."""
+        """Return how long the cluster is left alone, in ms; now and then a good while."""
         recovery = self._timings.session_ms + self._timings.lag_ms
         longer = 2 if self._rng.random() < 0.15 else 1
         return self._dice.between(0.6 * recovery * longer, 1.1 * recovery * longer)
@@ -151,13 +152,13 @@ class _Storm:
         return [first, self._next(self._kinds).draw(self._dice, later)]
 
     def _fail_leader(self, now: int) -> list[Fault]:
-        """A follower falls out of the ISR, then its leader fails."""
+        """Return a follower falls out of the ISR, then its leader fails."""
         partition = self._dice.partition()
         delaying, failing = self._next(self._delaying), self._next(self._failing)
         return self._delay_and_fail(now, partition, delaying, failing, overlap=True)
 
     def _fail_two_leaders(self, now: int) -> list[Fault]:
-        """A follower falls out of the ISR and comes back while one leader after another fails."""
+        """Let a follower leave the ISR and come back while one leader after another fails."""
         session = self._timings.session_ms
         partition, failing = self._dice.partition(), self._next(self._failing)
         delaying = self._next(self._delaying)
@@ -194,7 +195,7 @@ class _Storm:
         ]
 
     def _restart_leader(self, now: int) -> list[Fault]:
-        """The leader of one partition goes away for a moment, again and again."""
+        """Return the leader of one partition goes away for a moment, again and again."""
         kind, partition = self._next(self._restarting), self._dice.partition()
         found: list[Fault] = []
         for _ in range(3):
@@ -205,7 +206,7 @@ class _Storm:
         return found
 
     def _next(self, kinds: Sequence[str]) -> type[FaultKind]:
-        """One of `kinds`: first those that this storm has not had yet."""
+        """Return one of `kinds`: first those that this storm has not had yet."""
         kind = next((k for k in self._unseen if k in kinds), None)
         if kind is None:
             return KINDS[self._rng.choice(kinds)]
@@ -213,16 +214,16 @@ class _Storm:
         return KINDS[kind]
 
     def _squeezed(self) -> list[Fault]:
-        """A storm too short for any episode still has one short fault on one node."""
+        """Return one short fault on one node, for a storm too short for any episode."""
         kind, room = self._next(self._kinds), max(1, (self._end - self._start) // 2)
         return [kind.draw_short(self._dice, self._start, room)]
 
 
 def _row(places: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """The kinds by their places in a row, each as often as it has places."""
+    """Return the kinds by their places in a row, each as often as it has places."""
     return tuple(kind for _, kind in sorted((p, kind) for kind, at in places.items() for p in at))
 
 
 def _ends(fault: Fault) -> int:
-    """When a drawn fault ends, in ms."""
+    """Return the end of a drawn fault, in ms."""
     return (fault.at_ms or 0) + (fault.for_ms or 0)

@@ -75,8 +75,8 @@ class Injector:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left to be done before the final heal: no fault or operation waits
-        for its time, none for its end, no breakpoint for its process."""
+        """Return whether only the final heal is left: no fault or operation waits for its time or
+        its end, no breakpoint for its process."""
         unmet = any(a.breakpoints and not a.stopped for a in self._active.values())
         waiting = any(triggers.waiting for triggers in self._triggers.values())
         return self._begun and not (self._due or self._fired or unmet or waiting)
@@ -129,7 +129,7 @@ class Injector:
         return self._due[0][0] if self._due else None
 
     def active(self) -> tuple[str, ...]:
-        """The faults in force now, in a few words each."""
+        """Return the faults in force now, in a few words each."""
         return tuple(
             " ".join([self._schedule.faults[index].what, *active.nodes])
             for index, active in self._active.items()
@@ -196,7 +196,7 @@ class Injector:
                 heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index))
 
     def _stopped_at(self, number: int) -> None:
-        """A process has come to a breakpoint: `for_ms` counts from now."""
+        """Let `for_ms` of a breakpoint count from now, when a process has come to it."""
         for index, active in self._active.items():
             if number in active.breakpoints:
                 active.stopped.append(active.breakpoints[number])
@@ -255,7 +255,7 @@ class Injector:
         )
 
     def _resolve_on(self, index: int) -> Resolution:
-        """Whom a fault hits: roles stand for nodes that the fault can act on."""
+        """Return the nodes of a fault: roles stand for nodes that the fault can act on."""
         fault = self._schedule.faults[index]
         if not hasattr(fault, "on"):
             return Resolution(())
@@ -270,7 +270,7 @@ class Injector:
         )
 
     def _resolve_to(self, index: int, target: str, on: Resolution) -> tuple[str, ...]:
-        """The other end of a link fault: dead nodes count too, rules outlive them."""
+        """Return the other end of a link fault: dead nodes count too, rules outlive them."""
         if target in ROLES_OF_A_PARTITION and on.partition:
             target = f"{target}:{on.partition}"
         among = [n for n in self._nodes if target in _WHOLE_GROUPS or n not in on.nodes]
@@ -285,7 +285,8 @@ class Injector:
         ).nodes
 
     def _fail(self, index: int, start_us: int, why: str, nodes: Sequence[str] = ()) -> None:
-        """A fault without effect: no matter in a drawn storm, a flaw in a written schedule."""
+        """Record a fault without effect: no matter in a drawn storm, a flaw in a written
+        schedule."""
         action: Action = "skipped" if self._schedule.drawn else "missed"
         self._write(index, action, start_us, nodes=nodes, detail=why)
 

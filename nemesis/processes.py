@@ -96,7 +96,7 @@ class Processes:
         self.resume(node)
 
     def needs_repair(self, node: str) -> bool:
-        """Whether it is down or paused."""
+        """Return whether it is down or paused."""
         return not self._world.is_up(node) or self._world.is_paused(node)
 
     def repair(self, node: str) -> None:

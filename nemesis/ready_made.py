@@ -12,13 +12,13 @@ _SUFFIX: Final = ".json"
 
 
 def names() -> tuple[str, ...]:
-    """The names of the ready-made schedules, sorted."""
+    """Return the names of the ready-made schedules, sorted."""
     found = (file.name for file in files("nemesis").joinpath("schedules").iterdir())
     return tuple(sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX)))
 
 
 def load(name: str) -> Schedule:
-    """A ready-made schedule. Raises UsageError, with the names there are, for an unknown one."""
+    """Return a ready-made schedule. Raises UsageError with the known names for an unknown one."""
     if name not in names():
         raise UsageError(f"no ready-made schedule '{name}' (there are {', '.join(names())})")
     text = files("nemesis").joinpath("schedules", name + _SUFFIX).read_bytes()

@@ -38,7 +38,7 @@ _KILLED: Final = r"= \?$"
 
 
 def program() -> str:
-    """Where strace is. Raises UsageError that names the package that brings it."""
+    """Return the path of strace. Raises UsageError that names the package that brings it."""
     found = shutil.which("strace")
     if found is None:
         raise UsageError("the fault syscall needs strace, which is not here: install strace")
@@ -101,7 +101,7 @@ class Tracer:
         return lines[-1] if lines else "it said nothing"
 
     def _counted(self) -> int:
-        """How many lines of strace were about a call that was affected."""
+        """Return how many lines of strace were about a call that was affected."""
         with contextlib.suppress(OSError, ValueError):
             return int(self._counts.read_text())
         return 0
@@ -117,7 +117,7 @@ def _effect(fault: CallFails) -> str:
 
 
 def _is_traced(pid: int) -> bool:
-    """Whether every thread of a process has a tracer; so is one that is gone."""
+    """Return whether every thread of a process has a tracer; so is one that is gone."""
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             status = Path(f"/proc/{pid}/task/{thread}/status").read_text()
@@ -130,7 +130,7 @@ class Tracers:
     """The faults of system calls of one run. Main thread only."""
 
     def __init__(self, folder: Path) -> None:
-        """What strace counts goes to `folder`."""
+        """Keep the counts of strace in `folder`."""
         self._folder = folder
         self._tracers: dict[int, tuple[str, Tracer]] = {}
         self._last_number = 0

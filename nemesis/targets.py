@@ -1,4 +1,4 @@
-"""From a target in words ("leader:log-0", "minority", "n1,n2") to nodes, at one moment. Pure.
+"""From a target ("leader:log-0", "minority", "n1,n2") to nodes, at one moment. Pure.
 
 Everything random is drawn from the generator handed in and from lists in a fixed order, so equal
 views and seeds give equal nodes in every interpreter.
@@ -19,7 +19,8 @@ FEWEST_VOTERS_HIT: Final = 3
 
 
 class Resolution(NamedTuple):
-    """The nodes a target stands for now (none: nobody), and the partition that was drawn for it."""
+    """The nodes that a target stands for now, perhaps none, and the partition that was drawn for
+    it."""
 
     nodes: tuple[str, ...]
     partition: str = ""
@@ -36,7 +37,7 @@ def resolve(
     on: Collection[str] = (),
     spare_voters: bool = False,
 ) -> Resolution:
-    """Who is meant by `target` now, in the order of their names.
+    """Return the nodes that `target` stands for now, in the order of their names.
 
     Roles stand only for nodes in `among`, those a fault could act on; nodes that are named are
     taken as they are. `clients` are all client names, `on` the nodes that `rest` leaves out.
@@ -68,8 +69,8 @@ def _of_partition(
     rng: random.Random,
     among: Collection[str],
 ) -> tuple[list[str], str]:
-    """One node by its role in a partition: the given one, or one drawn where somebody has it. Of
-    the in-sync replicas it is all of them."""
+    """Return one node by its role in a partition: the given one, or one drawn where somebody has
+    it. Of the in-sync replicas it is all of them."""
     names = [partition] if partition else list(cluster.partition_names())
     if not partition:
         rng.shuffle(names)

@@ -18,7 +18,7 @@ class Triggers:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything still waits."""
+        """Return whether anything still waits."""
         return bool(self._waiting)
 
     def observe(self, event: Mapping[str, Any]) -> list[int]:
@@ -37,7 +37,7 @@ class Triggers:
         return fired
 
     def give_up(self) -> dict[int, str]:
-        """End the wait; returns what was still waited for, in words, by fault."""
+        """End the wait; return the events that were still awaited as sentences, by fault."""
         unmet = {
             fault: f"event {after.nth} of '{after.event}' that matches never came: "
             f"{self._seen[fault]} did"

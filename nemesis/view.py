@@ -1,4 +1,4 @@
-"""What the nemesis knows of the cluster, from the brokers' own trace events. Pure.
+"""The nemesis' view of the cluster, from the brokers' own trace events. Pure.
 
 Events come from many files and so in no order between nodes: facts about a partition are ordered
 by leader epoch and partition epoch, facts about a process by incarnation, and never by arrival. A
@@ -38,7 +38,7 @@ class _PartitionView:
 
 
 class ClusterView:
-    """Who leads what, who is in sync, who is up. Fed with `observe`."""
+    """The leaders, in-sync replicas and running nodes of a cluster. Fed with `observe`."""
 
     def __init__(self) -> None:
         self._partitions: dict[str, _PartitionView] = {}
@@ -78,33 +78,34 @@ class ClusterView:
         self._forget_roles(node)
 
     def up(self) -> tuple[str, ...]:
-        """The nodes that run as far as is known, sorted."""
+        """Return the nodes that run as far as is known, sorted."""
         return tuple(sorted(self._up))
 
     def partitions(self) -> tuple[str, ...]:
-        """The partitions known so far without that of the metadata, sorted."""
+        """Return the partitions known so far without that of the metadata, sorted."""
         return tuple(sorted(name for name in self._partitions if name != METADATA_PARTITION))
 
     def controller(self) -> str | None:
-        """The voter that leads the metadata partition; None when nobody is known to."""
+        """Return the voter that leads the metadata partition; None if none is known to."""
         return self._controller or None
 
     def leader(self, partition: str) -> str | None:
-        """Who says that it leads, in the highest epoch; None when nobody (running) does."""
+        """Return the running node that claims to lead in the highest epoch; None if there is
+        none."""
         if partition == METADATA_PARTITION:
             return self.controller()
         return self._facts(partition).leader or None
 
     def leader_epoch(self, partition: str) -> int:
-        """The highest leader epoch in which somebody led; -1 when none is known."""
+        """Return the highest leader epoch in which somebody led; -1 when none is known."""
         return self._facts(partition).leader_epoch
 
     def isr(self, partition: str) -> tuple[str, ...]:
-        """The in-sync replicas by the latest partition epoch; empty when unknown."""
+        """Return the in-sync replicas by the latest partition epoch; empty when unknown."""
         return self._facts(partition).isr
 
     def replicas(self, partition: str) -> tuple[str, ...]:
-        """The replicas the controller assigned, or else all that took a role."""
+        """Return the replicas the controller assigned, or else all that took a role."""
         facts = self._facts(partition)
         return facts.replicas or tuple(sorted(facts.seen))
 
@@ -119,12 +120,12 @@ class ClusterView:
         return tuple(node for node in self.replicas(partition) if isr and node not in isr)
 
     def hw(self, partition: str) -> int:
-        """The high watermark as the latest leader last said; 0 when it said nothing."""
+        """Return the high watermark as the latest leader last said; 0 when it said nothing."""
         return self._facts(partition).hw
 
     def common_hw(self, partition: str) -> int:
-        """The high watermark that every replica has said it has, in the latest epoch in which one
-        was said; -1 while some replica has said nothing in that epoch. For partitions without an
+        """Return the high watermark that every replica has stated in the latest epoch in which one
+        was stated; -1 while a replica has stated none in that epoch. For partitions without an
         ISR: a replica with the high watermark has the records below it."""
         facts = self._facts(partition)
         latest = max((epoch for epoch, _ in facts.knows.values()), default=-1)
@@ -132,8 +133,8 @@ class ClusterView:
         return min((hw if epoch == latest else -1 for epoch, hw in said), default=-1)
 
     def have_equal_logs(self, partition: str, nodes: Collection[str]) -> bool:
-        """Whether the logs of these nodes are known to be equal; not where one has appended and cut
-        nothing since its process began."""
+        """Return whether the logs of these nodes are known to be equal; not where one has appended
+        and cut nothing since its process began."""
         logs = self._facts(partition).logs
         known = [logs[node] for node in nodes if node in logs]
         return len(known) == len(nodes) > 0 and len({*known}) == 1
@@ -185,7 +186,7 @@ class ClusterView:
             self._controller = NOBODY
 
     def _forget_roles(self, node: str) -> None:
-        """A new process, or none, leads nothing until it says so."""
+        """Forget the roles of a node: a new process, or none, leads nothing until it says so."""
         for facts in self._partitions.values():
             if facts.leader == node:
                 facts.leader = NOBODY

@@ -20,7 +20,7 @@ _NAME: Final = "libfaketimeMT.so.1"
 
 @cache
 def library() -> str:
-    """Where libfaketime is. Raises UsageError that names the package that brings it."""
+    """Return the path of libfaketime. Raises UsageError that names the package that brings it."""
     for place in _PLACES:
         for found in sorted(glob(f"{place}/{_NAME}")):
             return found
@@ -41,7 +41,7 @@ class WallClocks:
             self._write(node)
 
     def environment(self, node: str) -> dict[str, str]:
-        """What the node's processes have in their environment."""
+        """Return the variables for the environment of the node's processes."""
         before = os.environ.get("LD_PRELOAD", "")
         return {
             "LD_PRELOAD": f"{before}:{self._library}" if before else self._library,
@@ -58,7 +58,7 @@ class WallClocks:
         self._write(node)
 
     def _write(self, node: str) -> None:
-        """A reader finds the file as it was or as it is."""
+        """Replace the file at once, so that a reader finds the old or the new contents."""
         file = self._files[node]
         new = file.with_name(f"{file.name}.new")
         new.write_text(f"{self._offsets_ms[node] / 1000:+.3f}")
@@ -66,6 +66,6 @@ class WallClocks:
 
 
 def clocks_for(schedule: Schedule, folder: Path, nodes: Collection[str]) -> WallClocks | None:
-    """The clocks of a run, where a fault of its schedule moves one."""
+    """Return the clocks of a run, where a fault of its schedule moves one."""
     moved = any(fault.what in KINDS_OF_CLOCKS for fault in schedule.faults)
     return WallClocks(folder, nodes) if moved else None

@@ -25,7 +25,7 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
     lasts = False
 
     def command(self, site: Site) -> Command:
-        """What the controller is asked for now."""
+        """Return the command to the controller."""
         raise NotImplementedError
 
     def inject(self, site: Site) -> Injected:
@@ -35,7 +35,8 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
         return Injected(detail=" ".join(command.replicas))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; it takes no length, and its partition is one of the cluster's."""
+        """Yield the problems of every fault; also a length, and a partition that the cluster does
+        not have."""
         yield from super().problems(cluster, workload)
         if self.for_ms is not None:
             yield NOT_UNDONE
@@ -58,7 +59,7 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every command; and `first` is a broker."""
+        """Yield the problems of every command; also a `first` that is no broker."""
         yield from super().problems(cluster, workload)
         if self.first and self.first not in cluster.broker_names():
             yield f"first: no broker '{self.first}' in this cluster"
@@ -73,14 +74,14 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
         return ElectPreferred(partition=dice.partition(), at_ms=at_ms)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         if self.first:
             return f"Let {self.first} lead {self.partition}, and be its first replica"
         return f"Let the first replica of {self.partition} lead"
 
 
 class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
-    """The controller is asked to let any active replica lead, where nobody leads."""
+    """The controller is asked to let any active replica lead a partition without a leader."""
 
     partition: str
 
@@ -107,7 +108,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every command; and the replicas are different brokers."""
+        """Yield the problems of every command; also replicas that are not different brokers."""
         yield from super().problems(cluster, workload)
         if self.replicas not in ("", ROTATE):
             names = self.replicas.split(",")
@@ -128,7 +129,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Reassign:
-        """Each replica of a drawn partition to the next broker."""
+        """Return each replica of a drawn partition to the next broker."""
         return Reassign(partition=dice.partition(), replicas=ROTATE, at_ms=at_ms)
 
     def joined(self, other: Fault) -> Iterator[Fault]:
@@ -141,7 +142,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
                 yield replace(other, first=first, at_ms=when.at_ms, after=when.after)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         if not self.replicas:
             return f"Cancel the move of {self.partition}"
         if self.replicas == ROTATE:
@@ -159,7 +160,7 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
     drawing = "it changes what a schedule promises"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every command; and the value can be reached."""
+        """Yield the problems of every command; also a value that cannot be reached."""
         yield from super().problems(cluster, workload)
         if not 1 <= self.min_isr <= cluster.replication_factor:
             yield "min_isr must be 1..replication_factor"
@@ -170,5 +171,5 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
 
 
 def rotated(replicas: Sequence[str], brokers: Sequence[str]) -> tuple[str, ...]:
-    """Each replica on the broker after its own, in the order of `brokers`."""
+    """Return each replica on the broker after its own, in the order of `brokers`."""
     return tuple(brokers[(brokers.index(name) + 1) % len(brokers)] for name in replicas)

@@ -37,7 +37,7 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
     drawing = "a breakpoint at an event takes a scenario in which the event comes"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; and an event that could never match."""
+        """Yield the problems of every fault; also an event that could never match."""
         yield from super().problems(cluster, workload)
         yield from wrong_event(self.event, self.match)
 
@@ -72,7 +72,7 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
         )
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         fields = conditions(self.match)
         return (
             f"Stop {target(self.on)} before the {self.before} of the turn with the "

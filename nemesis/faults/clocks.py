@@ -30,7 +30,7 @@ class _WrongClock(ProcessFault, frozen=True, kw_only=True):
     colour = "#7a6a4f"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; and it moves the clock."""
+        """Yield the problems of every fault; also an offset that moves no clock."""
         yield from super().problems(cluster, workload)
         if not self.offset_ms:
             yield "offset_ms is 0, which changes nothing"
@@ -69,7 +69,7 @@ class ClockSkew(_WrongClock, frozen=True, kw_only=True, tag="clock-skew"):
         site.world.shift_clock(node, -self.offset_ms)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         return f"Set the wall clock of {target(self.on)} {self._distance()}"
 
 
@@ -82,18 +82,18 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
     drawing = Drawing(targets=ONE_NODE, aliases=("clock",))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As above; and it takes no length."""
+        """Yield the problems of every fault of clocks; also a length."""
         yield from super().problems(cluster, workload)
         if self.for_ms is not None:
             yield NOT_UNDONE
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """The same without a length."""
+        """Return the same without a length."""
         return msgspec.structs.replace(super().draw_on(dice, on, at_ms, for_ms), for_ms=None)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         return f"Let the wall clock of {target(self.on)} jump {self._distance()}"
 
 
@@ -109,7 +109,7 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; and it changes the rate."""
+        """Yield the problems of every fault; also a rate that changes nothing."""
         yield from super().problems(cluster, workload)
         if self.percent == 100:
             yield "percent is 100, which changes nothing"
@@ -134,5 +134,5 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
             yield msgspec.structs.replace(self, percent=plain)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         return f"Let the clock of {target(self.on)} run at {self.percent} %"

@@ -28,7 +28,7 @@ class _Connections(LinkFault, frozen=True, kw_only=True):
     pattern = "dots"
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """One for each direction of the fault."""
+        """Return one for each direction of the fault."""
         return between(site.nodes, to, getattr(self, "two_way", False), self.like())
 
     @classmethod
@@ -38,7 +38,7 @@ class _Connections(LinkFault, frozen=True, kw_only=True):
 
 
 class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
-    """What is sent from `on` to `to` is kept back until the heal, and back too when `two_way`; the
+    """Bytes from `on` to `to` are kept back until the heal, and back too when `two_way`; the
     connections stay, and new ones come about."""
 
     two_way: bool = True
@@ -49,7 +49,7 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Stall:
-        """One way, or both."""
+        """Return one way, or both."""
         to, two_way = draw_other_end(dice, on), dice.chance(0.5)
         return Stall(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
 
@@ -60,7 +60,7 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
         return Stall(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         if self.two_way:
             return f"Hold what passes between {target(self.on)} and {target(self.to)}"
         return f"Hold what {target(self.on)} sends to {target(self.to)}"
@@ -84,7 +84,7 @@ class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
         return Slow(on=on, to=to, bytes_per_s=rate, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         joint = "between {} and {}" if self.two_way else "from {} to {}"
         links = joint.format(target(self.on), target(self.to))
         return f"Slow connections {links} down to {self.bytes_per_s:,} bytes/s"

@@ -33,7 +33,8 @@ class Dice:
         *,
         maps: bool = True,
     ) -> None:
-        """`maps`: whether nodes have a store with a map that can be full, as our own brokers do."""
+        """Roll the dice of one storm. `maps`: whether nodes have a store with a map that can be
+        full, as our own brokers do."""
         self._cluster = cluster
         self.links = links
         self.maps = maps
@@ -44,44 +45,46 @@ class Dice:
         self._victim = ""
 
     def weighted(self, choices: Sequence[tuple[T, float]]) -> T:
-        """One of the values, as often as its weight says."""
+        """Return one of the values, as often as its weight says."""
         values, weights = zip(*choices, strict=True)
         found: T = self.rng.choices(values, weights)[0]
         return found
 
     def chance(self, probability: float) -> bool:
-        """True as often as the probability says."""
+        """Return True as often as the probability says."""
         return self.rng.random() < probability
 
     def target(self, targets: Sequence[tuple[str, float]]) -> str:
-        """One of the targets; voters only where a quorum survives the loss of one."""
+        """Return one of the targets; voters only where a quorum survives the loss of one."""
         hit = self._cluster.voters >= FEWEST_VOTERS_HIT
         return self.weighted([t for t in targets if hit or t[0] not in ON_VOTERS])
 
     def with_partition(self, target: str) -> str:
-        """The target with a drawn partition in place of ":p"."""
+        """Return the target with a drawn partition in place of ":p"."""
         return f"{target[:-1]}{self.partition()}" if target.endswith(":p") else target
 
     def partition(self) -> str:
-        """One of the data partitions."""
+        """Return one of the data partitions."""
         return self.rng.choice(self._cluster.partition_names())
 
     def victim(self) -> str:
-        """The one broker of this storm whose disk loses something."""
+        """Return the one broker of this storm whose disk loses something."""
         if not self._victim:
             self._victim = self.rng.choice(self._cluster.broker_names())
         return self._victim
 
     def between(self, low: float, high: float) -> int:
-        """A number of milliseconds, at least 1."""
+        """Return a number of milliseconds, at least 1."""
         return max(1, round(self.rng.uniform(low, high)))
 
     def span(self, *, brief: bool = False) -> int:
-        """How long a fault lasts, in ms: around the session or the lag timeout, on either side."""
+        """Return how long a fault lasts, in ms: around the session or the lag timeout, on either
+        side."""
         timeout = self.rng.choice((self.timings.session_ms, self.timings.lag_ms))
         low, high = _SPANS[0][0] if brief else self.weighted(_SPANS)
         return self.between(timeout * low, timeout * high)
 
     def beyond_session(self) -> int:
-        """How long a fault lasts that moves leaders, in ms: longer than the session timeout."""
+        """Return how long a fault lasts that moves leaders, in ms: longer than the session
+        timeout."""
         return self.between(1.15 * self.timings.session_ms, 1.9 * self.timings.session_ms)

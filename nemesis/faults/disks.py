@@ -37,7 +37,7 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
     on_processes = True
 
     def fails(self) -> DiskFails:
-        """What the disk does wrong."""
+        """Return the error of the disk."""
         raise NotImplementedError
 
     def inject(self, site: Site) -> Injected:
@@ -45,7 +45,7 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
         return on_each(site, lambda node: site.world.add_disk_fault(node, self.fails()))
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """The disks are well again; a node that stopped is started."""
+        """Heal the disks; start each node that stopped."""
 
         def mend(node: str, number: int) -> int:
             writes = self.end(site, node, number)
@@ -72,7 +72,7 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(3,))
 
     def fails(self) -> DiskFails:
-        """A sync is an error."""
+        """Return the error: a sync fails."""
         return DiskFails("error", written=self.written)
 
     @classmethod
@@ -86,7 +86,7 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
             yield msgspec.structs.replace(self, written=False)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         then = ", though the disk has what they write" if self.written else ""
         return f"Let syncs of {target(self.on)} fail{then}"
 
@@ -102,7 +102,7 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), delays_follower=(8,))
 
     def fails(self) -> DiskFails:
-        """A sync takes long."""
+        """Return a sync takes long."""
         return DiskFails("slow", delay_ms=self.delay_ms)
 
     @classmethod
@@ -122,7 +122,7 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(4,))
 
     def fails(self) -> DiskFails:
-        """A write does not fit."""
+        """Return a write does not fit."""
         return DiskFails("full-map" if self.limit == "map" else "full")
 
     @classmethod
@@ -133,12 +133,12 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, limit=limit)
 
     def plainer(self) -> Iterator[DiskFull]:
-        """The file system's."""
+        """Yield the file system's."""
         if self.limit == "map":
             yield msgspec.structs.replace(self, limit="file-system")
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         what = "the disk" if self.limit == "file-system" else "the map of the store"
         return f"Let {what} of {target(self.on)} be full"
 
@@ -152,7 +152,7 @@ class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
 
     def fails(self) -> DiskFails:
-        """A read is an error."""
+        """Return the error: a read fails."""
         return DiskFails("unreadable")
 
 
@@ -168,7 +168,7 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
     def fails(self) -> DiskFails:
-        """A sync is a lie."""
+        """Return the error: a sync is confirmed and not done."""
         return DiskFails("lying")
 
     def end(self, site: Site, node: str, number: int) -> int:
@@ -226,12 +226,13 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Always on the same broker of a storm: one copy less is what a cluster survives."""
+        """Draw the fault always on the same broker of a storm: a cluster survives the loss of one
+        copy."""
         make: Callable[..., Self] = cls
         return make(on=dice.victim(), at_ms=at_ms, for_ms=for_ms)
 
     def damage(self, site: Site) -> DiskDamage:
-        """What happens to the disk of one node."""
+        """Return the damage to the disk of one node."""
         raise NotImplementedError
 
     def act(self, site: Site, node: str) -> str:
@@ -267,7 +268,7 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
             yield msgspec.structs.replace(self, keep_percent=0)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         return f"Kill {target(self.on)} and tear the last write to its disk"
 
 
@@ -286,11 +287,12 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
     letter = "b"
 
     def may_lose(self) -> Loss:
-        """A voter that lost its vote stays out for ever, as if nobody had noticed."""
+        """Return the loss that the disk may cause: a voter that lost its vote stays out for ever,
+        as if the loss had not been noticed."""
         return "unnoticed" if self.part == "value" else "noticed"
 
     def damage(self, site: Site) -> DiskDamage:
-        """A drawn bit."""
+        """Return a drawn bit."""
         drawn: Literal["payload", "header", "chain"] = site.rng.choice(_PARTS)
         which, bit = site.rng.random(), site.rng.random()
         damage = DiskDamage("flip", part=self.part or drawn, which=which, bit=bit, key=self.key)
@@ -302,7 +304,7 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
             yield msgspec.structs.replace(self, part="payload", key="")
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         what = f"the {self.part} of a stored batch" if self.part else "a stored batch"
         if self.files:
             where = "" if self.within is None else " between bytes {} and {}".format(*self.within)
@@ -319,7 +321,7 @@ class DiskEmptied(_Damage, frozen=True, kw_only=True, tag="disk-emptied"):
     sentence = "Kill {on} and empty its disk"
 
     def damage(self, site: Site) -> DiskDamage:
-        """All of it."""
+        """Return all of it."""
         return DiskDamage("empty")
 
 

@@ -1,4 +1,4 @@
-"""What a kind of fault is: the class that everything asks that meets faults, and their registry.
+"""The base class of all kinds of faults, and their registry.
 
 The class of a fault says what stands in the schedule file and what is wrong with it, which nodes a
 role may stand for, how the fault is injected and healed, how a random storm draws it, which plainer
@@ -31,7 +31,7 @@ something, and nothing shows it."""
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where and when a fault is injected or healed.
+    """The place and time at which a fault is injected or healed.
 
     `number` is that of the fault in its schedule, `nodes` are those that its `on` stands for now,
     `others` resolves its `to`, `undo` heals the fault in force that has a name and returns its
@@ -67,8 +67,8 @@ class Injected:
 
 @dataclass(frozen=True, kw_only=True)
 class Healed:
-    """What a heal came to. `failed` are sentences about what could not be undone; `effect`, where
-    somebody counted, is what the fault did while it was in force."""
+    """The result of a heal. `failed` are sentences about effects that could not be undone; `effect`
+    counts what the fault did while it was in force."""
 
     nodes: tuple[str, ...] = ()
     detail: str = ""
@@ -78,7 +78,7 @@ class Healed:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What a fault did to messages and processes, counted by name."""
+    """The effect of a fault on messages and processes, counted by name."""
 
     nodes: tuple[str, ...]
     counts: Mapping[str, int]
@@ -87,7 +87,7 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """How random storms draw a kind.
+    """The way in which random storms draw a kind.
 
     `targets` are values of `on` with how often each is drawn, ":p" standing for a drawn partition;
     none: the kind has no target. `aliases` are the names of groups that include the kind, beside
@@ -134,7 +134,8 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     """How storms draw it, or else why they never do."""
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """The nodes for which a role in `on` may stand: those that the fault could act on."""
+        """Return the nodes for which a role in `on` may stand: those that the fault could act
+        on."""
         return tuple(node for node in nodes if world.is_up(node))
 
     def inject(self, site: Site) -> Injected:
@@ -147,7 +148,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Self:
-        """A random fault of this kind, its length too."""
+        """Return a random fault of this kind, its length too."""
         on = dice.target(cls._drawing().targets)
         # When most of the cluster is gone nothing is acknowledged: keep that short.
         for_ms = dice.span(brief=on in WIDE)
@@ -155,18 +156,18 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """A fault of this kind on a given target; what else it has is drawn."""
+        """Return a fault of this kind on a given target; what else it has is drawn."""
         make: Callable[..., Self] = cls
         return make(on=on, at_ms=at_ms, for_ms=for_ms)
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Self:
-        """A fault of this kind that makes a follower of the partition fall behind its leader."""
+        """Return a fault of this kind by which a follower of the partition falls behind."""
         return cls.draw_on(dice, f"follower:{partition}", at_ms, for_ms)
 
     @classmethod
     def draw_short(cls, dice: Dice, at_ms: int, for_ms: int) -> Self:
-        """A fault of this kind on one node, for a storm that has no room for more."""
+        """Return a fault of this kind on one node, for a storm that has no room for more."""
         if cls._drawing().targets:
             return cls.draw_on(dice, "any", at_ms, for_ms)
         drawn = cls.draw(dice, at_ms)
@@ -189,15 +190,16 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         return iter(())
 
     def plainer(self) -> Iterator[Self]:
-        """The same fault with one of its own fields plainer; the times are not its concern."""
+        """Return the same fault with one of its own fields plainer; the times are not its
+        concern."""
         return iter(())
 
     def may_lose(self) -> Loss:
-        """What disks may lose by this very fault."""
+        """Return the loss that this fault may cause on disks."""
         return self.loss
 
     def words(self) -> str:
-        """What the fault does, without its times: "Kill the leader of log-0"."""
+        """Return the fault as a sentence without its times: "Kill the leader of log-0"."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         nodes = {name: target(fields[name]) for name in ("on", "to") if name in fields}
         return (self.sentence or f"{self.what.capitalize()} {{on}}").format(**fields | nodes)
@@ -227,13 +229,13 @@ def register(kind: type[FaultKind]) -> None:
 
 
 def kind_of(fault: Fault) -> FaultKind:
-    """The fault with all that is known of its kind."""
+    """Return the kind of a fault."""
     assert isinstance(fault, FaultKind), f"{fault.what} is not registered"
     return fault
 
 
 def storm_kinds() -> dict[str, Drawing]:
-    """The kinds that storms draw, by name."""
+    """Return the kinds that storms draw, by name."""
     return {name: kind.drawing for name, kind in KINDS.items() if isinstance(kind.drawing, Drawing)}
 
 

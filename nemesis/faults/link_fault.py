@@ -1,4 +1,4 @@
-"""What faults on links have in common: each is carried out by link rules of its own.
+"""The base of faults on links: each is carried out by link rules of its own.
 
 So faults over the same link do not know of each other: the link is cut until the last cut over it
 is healed.
@@ -48,14 +48,14 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
 
     @classmethod
     def is_possible_on(cls, links: LinkAbilities) -> bool:
-        """Whether such links can carry out faults of this kind, whose `action` is a class
+        """Return whether such links can carry out faults of this kind, whose `action` is a class
         attribute, or a field of kinds that choose messages."""
         if cls.chooses_messages:
             return links.messages
         return getattr(cls, "action", "") in links.actions
 
     def why_impossible(self, links: LinkAbilities) -> str:
-        """Why such links cannot carry out this very fault, "" when they can."""
+        """Return why such links cannot carry out this very fault, "" when they can."""
         if not self.is_possible_on(links):
             return f"{links.name} cannot do it"
         if not links.messages and getattr(self, "kinds", None):
@@ -63,12 +63,12 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
         return ""
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """The rules that carry it out on the nodes of the site and the nodes `to`; none when it
-        would change no link."""
+        """Return the rules that carry it out on the nodes of the site and the nodes `to`; none when
+        it would change no link."""
         raise NotImplementedError
 
     def like(self) -> LinkRule:
-        """A rule between nobody that has all that the fault has."""
+        """Return a rule without ends that has all other fields of the fault."""
         names = [name for name in LinkRule.__struct_fields__ if hasattr(self, name)]
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         return LinkRule(senders=(), receivers=(), **fields)
@@ -124,7 +124,7 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
 
 
 def _effect_counts(counts: Counts) -> dict[str, int]:
-    """What the rules of a fault did, by the names of `faults.jsonl`."""
+    """Return the effect of the rules of a fault, by the names of `faults.jsonl`."""
     if counts.of != "messages":
         return {counts.of: counts.acted}
     done = {"dropped": counts.dropped, "delayed": counts.delayed + counts.held}
@@ -134,7 +134,7 @@ def _effect_counts(counts: Counts) -> dict[str, int]:
 
 
 def links_of(rules: Iterable[LinkRule]) -> tuple[tuple[str, str], ...]:
-    """The links that rules between named nodes touch, each once."""
+    """Return the links that rules between named nodes touch, each once."""
     pairs = {
         (sender, receiver): None
         for rule in rules
@@ -146,8 +146,8 @@ def links_of(rules: Iterable[LinkRule]) -> tuple[tuple[str, str], ...]:
 
 
 def kinds_on(links: LinkAbilities | None) -> tuple[str, ...]:
-    """The kinds of faults that are possible with such links, in the order of the registry; without
-    links those that need none."""
+    """Return the kinds of faults that are possible with such links, in the order of the registry;
+    without links those that need none."""
     return tuple(
         name
         for name, kind in KINDS.items()
@@ -170,7 +170,7 @@ def between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule)
 
 
 def draw_other_end(dice: Dice, on: str) -> str:
-    """Where the links of a fault on `on` lead to: always somebody else."""
+    """Draw the other end of the links of a fault on `on`: always another node."""
     if on == "all":
         return "all"
     ends = [

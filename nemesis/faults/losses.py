@@ -1,4 +1,5 @@
-"""What the faults of a schedule may take from disks, and whether a protocol survives that."""
+"""The losses that the faults of a schedule may cause on disks, and whether a protocol survives
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _ONE: Final = ("leader", "follower", "lagging", "controller", "any")
 
 
 def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
-    """Whether power cuts may take every synced and unsynced copy of an acknowledged write.
+    """Return whether power cuts may take every synced and unsynced copy of an acknowledged
+    write.
 
     Under flush=sync none is unsynced. Else `copies` brokers must lose their power; without that
     min_isr, the lowest that is ever set, because so many have the write. A role counts as another
@@ -27,7 +29,8 @@ def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
 
 
 def may_lose_synced(schedule: Schedule, copies: int | None = None) -> bool:
-    """Whether disks may lose so much of what they had synced that a write goes, or a partition.
+    """Return whether disks may lose so much of what they had synced that a write goes, or a
+    partition.
 
     `copies` brokers whose disks lose something that they notice are enough (without that min_isr,
     as above; power cuts under flush=async count too), a majority less one of the voters likewise,
@@ -61,7 +64,7 @@ def _lowest_min_isr(schedule: Schedule) -> int:
 
 
 def _hit(schedule: Schedule, losses: Collection[Loss], nodes: str) -> int:
-    """How many nodes (brokers "n", voters "v") may lose something in one of these ways."""
+    """Return how many nodes (brokers "n", voters "v") may lose something in one of these ways."""
     named: set[str] = set()
     others = 0
     for fault in schedule.faults:
@@ -77,7 +80,7 @@ def _hit(schedule: Schedule, losses: Collection[Loss], nodes: str) -> int:
 
 
 def _size(role: str, cluster: Cluster, nodes: str) -> int | None:
-    """How many of these nodes a role may stand for; None for names."""
+    """Return how many of these nodes a role may stand for; None for names."""
     role = role.partition(":")[0]
     voters = {"controller": 1, "voters": cluster.voters}
     brokers = {

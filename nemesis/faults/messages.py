@@ -31,7 +31,7 @@ class _Messages(LinkFault, frozen=True, kw_only=True):
     pattern = "dots"
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """One that has all that the fault has."""
+        """Return one that has all that the fault has."""
         return between(site.nodes, to, self.two_way, self.like())
 
     def link(self) -> str:
@@ -75,7 +75,7 @@ class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
         )
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         jitter = f" ± {self.jitter_ms} ms" if self.jitter_ms else ""
         return f"Delay messages {self.link()} by {self.delay_ms} ms{jitter}{self.only()}"
 
@@ -92,7 +92,7 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Loss:
-        """A few of all messages, or most of some kinds."""
+        """Return a few of all messages, or most of some kinds."""
         to = draw_other_end(dice, on)
         kinds = draw_kinds(dice, to, 0.4)
         percent = dice.rng.choice((50, 80, 100) if kinds else (5, 10, 20, 40, 60))
@@ -108,7 +108,7 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Loss:
-        """All of replication: the other nodes, the controller too, still hear the follower."""
+        """Return the kinds of replication: other nodes still hear the follower."""
         return Loss(
             on=f"follower:{partition}",
             to=f"leader:{partition}",
@@ -119,7 +119,7 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
         )
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         return f"Lose {self.percent} % of messages {self.link()}{self.only()}"
 
 
@@ -143,7 +143,7 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     drawing = "it says exactly what happens to which message, which takes a scenario"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; and a rule that could never act."""
+        """Yield the problems of every fault; also a rule that could never act."""
         yield from super().problems(cluster, workload)
         kinds = self.kinds or trace.MESSAGE_KINDS
         known = {field for kind in kinds for field in trace.MESSAGE_FIELDS.get(kind, ())}

@@ -18,7 +18,7 @@ EXACT_RING: Final = 5
 
 
 class _Partition(LinkFault, frozen=True, kw_only=True):
-    """What partitions look like on a page."""
+    """The look of partitions on a page."""
 
     action = "drop"
     colour = "#5468d4"
@@ -56,7 +56,7 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
         return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         arrow = "in both directions" if self.two_way else "one way"
         return f"Cut {target(self.on)} from {target(self.to)}, {arrow}"
 
@@ -90,7 +90,7 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
         return Isolate(on=on, clients=clients, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         also = " and clients" if self.clients else ""
         return f"Isolate {target(self.on)} from all other nodes{also}"
 
@@ -122,7 +122,8 @@ class Ring(_Partition, frozen=True, kw_only=True, tag="ring"):
     drawing = Drawing(aliases=ALIASES, fewest_brokers=3)
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Each broker hears a majority (itself included), no two the same one where it is exact."""
+        """Return the nodes that each broker hears: a majority, no two the same one if it is
+        exact."""
         brokers = site.cluster.broker_names()
         if len(brokers) < 3:
             return []
@@ -144,7 +145,7 @@ class Ring(_Partition, frozen=True, kw_only=True, tag="ring"):
 
 
 def _exact_ring(order: list[str]) -> dict[str, set[str]]:
-    """Whom each node hears: the window of a majority around it on the ring.
+    """Return the nodes that each node hears: the window of a majority around it on the ring.
 
     An even majority has no middle: then the links are cut one way only, as with three brokers,
     where each hears one neighbour and is heard by the other.

@@ -21,7 +21,7 @@ class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
     )
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Those that run."""
+        """Return the nodes that run."""
         return tuple(n for n in nodes if world.is_up(n) and not world.is_paused(n))
 
     def act(self, site: Site, node: str) -> None:
@@ -42,7 +42,7 @@ class Resume(ProcessFault, frozen=True, kw_only=True, tag="resume"):
     drawing = "a drawn pause ends by itself"
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Those that are paused."""
+        """Return the nodes that are paused."""
         return tuple(node for node in nodes if world.is_paused(node))
 
     def act(self, site: Site, node: str) -> None:

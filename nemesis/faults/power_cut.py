@@ -52,7 +52,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return f"{kept} ({assumption})" if assumption else kept
 
     def _shuffle(self, site: Site) -> int | None:
-        """The seed of another order, where there shall be one."""
+        """Return the seed of another order, where there shall be one."""
         reordered = self.reordered
         if reordered is None:
             some = self.keep_percent not in (0, 100) and site.world.reorders_writes
@@ -60,7 +60,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return site.rng.getrandbits(31) if reordered else None
 
     def plainer(self) -> Iterator[PowerCut]:
-        """All of the unsynced bytes are lost, or none."""
+        """Yield all of the unsynced bytes are lost, or none."""
         for keep in (0, 100):
             if self.keep_percent not in (0, keep):
                 yield msgspec.structs.replace(self, keep_percent=keep)
@@ -68,7 +68,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
             yield msgspec.structs.replace(self, reordered=False)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         kept = "a drawn part" if self.keep_percent is None else f"{self.keep_percent} %"
         order = ", in another order" if self.reordered else ""
         return f"Cut the power of {target(self.on)}: {kept} of the unsynced bytes remain{order}"

@@ -1,4 +1,4 @@
-"""What faults on processes have in common: they act node by node."""
+"""The base of faults on processes: they act node by node."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Restart(ProcessFault, frozen=True, kw_only=True, tag="restart"):
     drawing = "what a drawn fault brings down starts again by itself"
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """All: the dead are started."""
+        """Return all: the dead are started."""
         return tuple(nodes)
 
     def act(self, site: Site, node: str) -> None:
@@ -58,12 +58,12 @@ class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
     drawing = "few protocols can live beside each other"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; and it takes no length."""
+        """Yield the problems of every fault; also a length."""
         yield from super().problems(cluster, workload)
         if self.for_ms is not None:
             yield NOT_UNDONE
 
     def act(self, site: Site, node: str) -> None:
-        """A restart with another protocol."""
+        """Restart a node with another protocol."""
         site.world.set_protocol(node, self.protocol)
         super().act(site, node)

@@ -43,7 +43,8 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; only a sync can be a lie, and a delay needs a length."""
+        """Yield the problems of every fault; only a sync can be a lie, and a delay needs a
+        length."""
         yield from super().problems(cluster, workload)
         if self.action == "lie" and self.calls != "sync":
             yield "only calls of the group sync can be a lie: others have a result"
@@ -92,7 +93,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
             yield msgspec.structs.replace(self, nth=1)
 
     def words(self) -> str:
-        """As a sentence."""
+        """Return the fault as a sentence."""
         which, on = _IN_WORDS[self.calls], target(self.on)
         since = "" if self.nth == 1 else f", from the {nth(self.nth)} on"
         match self.action:

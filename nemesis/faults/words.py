@@ -33,7 +33,7 @@ def listing(items: Iterable[str], limit: int = 12) -> str:
 
 
 def target(text: str) -> str:
-    """A target of a schedule in words: `leader:log-0` is `the leader of log-0`."""
+    """Return a target of a schedule as a phrase: `leader:log-0` is `the leader of log-0`."""
     role, _, partition = text.partition(":")
     if role in _ROLES:
         return _ROLES[role] + (f" of {partition}" if partition else "")
@@ -46,7 +46,7 @@ def nth(number: int) -> str:
 
 
 def wanted(value: object) -> str:
-    """The condition of a match on one field: `50`, `at least 50`, `not given`."""
+    """Return the condition of a match on one field: `50`, `at least 50`, `not given`."""
     if isinstance(value, dict) and GIVEN in value:
         return "given" if value[GIVEN] else "not given"
     if isinstance(value, dict):
@@ -55,7 +55,7 @@ def wanted(value: object) -> str:
 
 
 def conditions(match: Mapping[str, object]) -> str:
-    """The conditions of a match: `role = leader, hw at least 50`."""
+    """Return the conditions of a match: `role = leader, hw at least 50`."""
     return ", ".join(
         f"{name} {wanted(value)}" if isinstance(value, dict) else f"{name} = {value}"
         for name, value in match.items()

@@ -84,8 +84,8 @@ class Cluster(Strict, frozen=True, kw_only=True):
         return tuple(f"log-{i}" for i in range(self.partitions))
 
     def problems(self) -> Iterator[str]:
-        """Why there can be no such cluster, one sentence each. The names of protocols and bugs are
-        the broker's to know and are checked where a run is made."""
+        """Yield why there can be no such cluster, one sentence each. The names of protocols and
+        bugs are the broker's to know and are checked where a run is made."""
         if not 1 <= self.brokers <= 99:
             yield "brokers must be 1..99"
         if self.voters not in (0, 1, 3, 5):
@@ -123,12 +123,12 @@ class After(Strict, frozen=True, kw_only=True):
     delay_ms: Milliseconds = 0
 
     def problems(self) -> Iterator[str]:
-        """Why it could never come, one sentence each."""
+        """Yield why it could never come, one sentence each."""
         yield from wrong_event(self.event, self.match)
 
 
 def wrong_event(event: str, match: Mapping[str, Any]) -> Iterator[str]:
-    """Why no trace event called `event` could fit `match`, one sentence each."""
+    """Yield why no trace event called `event` could fit `match`, one sentence each."""
     if event not in trace.FIELDS:
         yield f"unknown trace event '{event}' (known: {', '.join(trace.FIELDS)})"
         return
@@ -158,7 +158,7 @@ class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
     must: Literal["ok", "any"] = "ok"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Why no run of this cluster and workload could do it, one sentence each."""
+        """Yield why no run of this cluster and workload could do it, one sentence each."""
         if (self.at_ms is None) == (self.after is None):
             yield "needs exactly one of at_ms and after"
         if self.after is not None:
@@ -183,7 +183,7 @@ class Send(_Operation, frozen=True, kw_only=True, tag="send"):
     acks: Literal[0, 1, -1] = -1
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every operation; and the sizes of a batch."""
+        """Yield the problems of every operation; also wrong sizes of a batch."""
         yield from _Operation.problems(self, cluster, workload)
         yield from _wrong_batch("count", self.count, self.payload_bytes)
 
@@ -196,7 +196,7 @@ Operation = Send | Poll
 
 
 class Workload(Strict, frozen=True, kw_only=True):
-    """What the clients do: `clients` producers and `consumers`, drawn from `seed`.
+    """The work of the clients: `clients` producers and `consumers`, drawn from `seed`.
 
     `rate` is batches per second and producer (0: as fast as answers come), `batch` records a
     batch of `payload_bytes` each, `acks` 0, 1 or -1 (all). With `batch_most` each batch has from
@@ -225,7 +225,7 @@ class Workload(Strict, frozen=True, kw_only=True):
 
     @property
     def scripted(self) -> bool:
-        """Whether the clients do nothing but `operations`."""
+        """Return whether the clients do nothing but `operations`."""
         return not self.clients and not self.consumers and bool(self.operations)
 
     def scripted_clients(self) -> dict[str, type[Operation]]:
@@ -234,7 +234,7 @@ class Workload(Strict, frozen=True, kw_only=True):
         return {name: kinds[name] for name in sorted(kinds, key=lambda n: (len(n), n))}
 
     def problems(self, cluster: Cluster) -> Iterator[str]:
-        """Why no clients of this cluster could do this, one sentence each."""
+        """Yield why no clients of this cluster could do this, one sentence each."""
         if not 0 <= self.clients <= 1000 or not 0 <= self.consumers <= 1000:
             yield "clients and consumers must be 0..1000"
         yield from _wrong_batch("batch", self.batch, self.payload_bytes)
@@ -257,7 +257,7 @@ class Workload(Strict, frozen=True, kw_only=True):
             yield from (f"{where}: {wrong}" for wrong in operation.problems(cluster, self))
 
     def _wrong_idempotence(self, cluster: Cluster) -> Iterator[str]:
-        """Why brokers could not know each batch again, one sentence each."""
+        """Yield why brokers could not know each batch again, one sentence each."""
         sends = [one for one in self.operations if isinstance(one, Send)]
         if any(acks != -1 for acks in (self.acks, *(one.acks for one in sends))):
             yield "idempotent producers need acks -1: what is lost leaves a gap in their sequences"

@@ -62,7 +62,8 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
         return ""
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Why no run of this cluster and workload could carry the fault out, one sentence each.
+        """Yield the reasons for which no run of this cluster and workload could carry the fault
+        out.
 
         Kinds add their own to these, which concern every fault.
         """

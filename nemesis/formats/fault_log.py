@@ -50,7 +50,7 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def affected(self) -> int:
-        """How many messages, connections, packets, processes, writes or calls the fault
+        """Return how many messages, connections, packets, processes, writes or calls the fault
         affected."""
         counts = (
             *(self.dropped, self.delayed, self.duplicated, self.stopped),
@@ -60,8 +60,8 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def took_effect(lines: Iterable[tuple[str, int]]) -> bool:
-    """Whether one fault took effect: it was injected and, where its effects were counted, there was
-    one. `lines` are its lines as (action, affected)."""
+    """Return whether one fault took effect: it was injected and, where its effects were counted,
+    there was one. `lines` are its lines as (action, affected)."""
     known = list(lines)
     counts = [affected for action, affected in known if action == "effect"]
     return any(action == "inject" for action, _ in known) and (not counts or any(counts))

@@ -58,7 +58,8 @@ FORMAT_VERSION: Final = 1
 
 
 class Expectation(Strict, frozen=True, kw_only=True):
-    """What `replay` must see to exit 0; `property` narrows an `invalid` to one property."""
+    """The expectation that `replay` compares with; `property` narrows an `invalid` to one
+    property."""
 
     verdict: Literal["valid", "invalid", "any"] = "any"
     property: str | None = None
@@ -139,7 +140,7 @@ def check(schedule: Schedule, *, source: str = "schedule") -> None:
 
 
 def _problems(schedule: Schedule) -> Iterator[str]:
-    """Why no run could carry the schedule out, one sentence each."""
+    """Yield why no run could carry the schedule out, one sentence each."""
     cluster, workload, faults = schedule.cluster, schedule.workload, schedule.faults
     yield from cluster.problems()
     yield from workload.problems(cluster)

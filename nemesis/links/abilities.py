@@ -1,4 +1,4 @@
-"""What the different kinds of links can do to what passes them. Pure data.
+"""The actions that different kinds of links have. Pure data.
 
 Everything that must know which faults on links are possible asks one of these: the random storms,
 the check of a schedule, and the links themselves when a rule is put in force.
@@ -15,7 +15,7 @@ from node.formats.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class LinkAbilities:
-    """What one kind of links can do.
+    """The actions of one kind of links.
 
     `actions` are the actions of link rules that it can carry out. `messages`: it sees single
     messages, so a rule can choose among them by kind, header field, chance and number.

@@ -43,7 +43,7 @@ class DelayQueue(Generic[Load]):
 
     @property
     def held(self) -> int:
-        """How many messages wait for a rule to be removed."""
+        """Return how many messages wait for a rule to be removed."""
         return sum(map(len, self._held.values()))
 
     def delay(self, until_us: int, kept: QueuedMessage[Load]) -> bool:
@@ -62,7 +62,8 @@ class DelayQueue(Generic[Load]):
         return True
 
     def next_due(self) -> int | None:
-        """When the next delayed message is due, in us; None when there is none."""
+        """Return the time at which the next delayed message is due, in us; None if there is
+        none."""
         return self._timed[0][0] if self._timed else None
 
     def due(self, now_us: int) -> list[QueuedMessage[Load]]:

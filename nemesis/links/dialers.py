@@ -1,4 +1,5 @@
-"""Who is at the other end of a connection on this machine, without anybody's help.
+"""The process at the other end of a connection on this machine, from the kernel's table of
+sockets.
 
 The kernel tells the inode of the socket that dialed (sock_diag(7), or else the table
 /proc/net/tcp), and the folder of open files of a process shows which inodes it holds. Nodes are
@@ -52,11 +53,11 @@ class Dialers:
         self._pids.update(dict.fromkeys(pids, name))
 
     def is_open(self, ends: Ends) -> bool:
-        """Whether the one who dialed still has its socket."""
+        """Return whether the one who dialed still has its socket."""
         return self._inode(ends) is not None
 
     def name_of(self, ends: Ends) -> str | None:
-        """Who dialed; None when its process is unknown, or it is gone."""
+        """Return the name of the dialer; None if its process is unknown or gone."""
         inode = self._inode(ends)
         if inode is None:
             return None
@@ -69,7 +70,7 @@ class Dialers:
         return None
 
     def _inode(self, ends: Ends) -> str | None:
-        """The inode of the socket that dialed; None when it is closed."""
+        """Return the inode of the socket that dialed; None when it is closed."""
         if self._socket is None:
             return self._inode_in_tables(ends)
         try:
@@ -80,7 +81,7 @@ class Dialers:
             return self._inode_in_tables(ends)
 
     def _inode_in_tables(self, ends: Ends) -> str | None:
-        """The same from the table of all sockets, which takes time when there are many."""
+        """Return the same from the table of all sockets, which takes time when there are many."""
         for table, before in (("tcp", b""), ("tcp6", _MAPPED)):
             try:
                 text = (self._proc / "self/net" / table).read_bytes()
@@ -95,8 +96,8 @@ class Dialers:
         return None
 
     def _candidates(self) -> Iterator[tuple[int, str]]:
-        """The processes that belong to a name, the likeliest first: the one that dialed last, those
-        that were named, then all of their groups."""
+        """Yield the processes that belong to a name, the likeliest first: the one that dialed last,
+        those that were named, then all of their groups."""
         likely = dict.fromkeys((*self._last, *self._pids))
         for pid in likely:
             if (name := self._name(pid)) is not None:
@@ -107,7 +108,8 @@ class Dialers:
                 yield pid, name
 
     def _name(self, pid: int) -> str | None:
-        """Whose process it is: by itself, else by its group, else by its session."""
+        """Return the name of a process: its own, else that of its group, else that of its
+        session."""
         if pid in self._pids:
             return self._pids[pid]
         try:
@@ -131,7 +133,7 @@ class Dialers:
 
 
 def _diagnostics() -> socket.socket | None:
-    """A socket to ask the kernel about sockets; None where there is no such thing."""
+    """Return a socket to ask the kernel about sockets; None where there is no such thing."""
     try:
         made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
     except OSError:
@@ -141,7 +143,8 @@ def _diagnostics() -> socket.socket | None:
 
 
 def _asked_for(diagnostics: socket.socket, ends: Ends) -> str | None:
-    """The inode of one socket; None when it is closed. Raises OSError where that is not told."""
+    """Return the inode of one socket; None if it is closed. Raises OSError if the kernel does not
+    say."""
     ports = struct.pack("!HH", ends.dialer[1], ends.dialed[1])
     hosts = b"".join(socket.inet_aton(host).ljust(16, b"\0") for host, _ in ends)
     query = _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)
@@ -161,7 +164,8 @@ def _asked_for(diagnostics: socket.socket, ends: Ends) -> str | None:
 
 
 def _hex(end: tuple[str, int]) -> bytes:
-    """An IPv4 address as the kernel's table writes it: the number in this machine's byte order."""
+    """Return an IPv4 address as the kernel's table writes it: the number in this machine's byte
+    order."""
     host, port = end
     (number,) = struct.unpack("=I", socket.inet_aton(host))
     return b"%08X:%04X" % (number, port)

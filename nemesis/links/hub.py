@@ -63,7 +63,7 @@ Frames = list[zmq.Frame]
 
 
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a hub needs. Addresses are ZeroMQ's (tcp://127.0.0.1:port, ipc://path).
+    """The configuration of a hub. Addresses are ZeroMQ's (tcp://127.0.0.1:port, ipc://path).
 
     `bind` is where nodes send to, `control` where `HubControl` connects, `nodes` maps each node to
     its own address. `seed` draws losses and jitter. The hub dies with `parent_pid`, the process
@@ -130,7 +130,7 @@ class Hub:
         self._context.destroy(linger=0)
 
     def _patience_ms(self) -> int | None:
-        """How long the loop may sleep: until the next delayed message, rounded up."""
+        """Return how long the loop may sleep: until the next delayed message, rounded up."""
         due = self._pipeline.delay_queue.next_due()
         return None if due is None else min(LONGEST_WAIT_MS, max(0, -((_now_us() - due) // 1000)))
 
@@ -298,10 +298,10 @@ def _now_us() -> int:
 
 
 def _peek(frames: Frames) -> dict[str, Any]:
-    """The header fields of a message."""
+    """Return the header fields of a message."""
     return wire.peek([frame.bytes for frame in frames])
 
 
 def _name(text: bytes) -> str:
-    """A node's name; bytes that are none give a name that no node has."""
+    """Return a node's name; bytes that are none give a name that no node has."""
     return text.decode(errors="replace")

@@ -55,7 +55,7 @@ _commands: Final = msgspec.msgpack.Decoder(Command)
 
 
 def decode_command(frames: Sequence[bytes]) -> Command:
-    """One command. Raises FloodmarkError for anything else, in one sentence."""
+    """Return one command. Raises FloodmarkError for anything else, in one sentence."""
     if len(frames) != 1:
         raise FloodmarkError(f"a command is one frame, not {len(frames)}")
     try:
@@ -147,13 +147,13 @@ class HubControl:
         return counts
 
     def stats(self) -> HubStats:
-        """What has passed so far."""
+        """Return the counts of messages so far."""
         stats = self._ask(GetStats()).stats
         assert stats is not None
         return stats
 
     def ping(self, deadline_ms: int) -> None:
-        """Raises HubGone when the hub does not answer within `deadline_ms`."""
+        """Check that the hub answers. Raises HubGone if it does not within `deadline_ms`."""
         self._ask(GetStats(), deadline_ms)
 
     def stop(self) -> None:

@@ -72,13 +72,13 @@ class KernelLinks:
         return 0
 
     def wait_ready(self) -> None:
-        """It is."""
+        """Wait for nothing: kernel links are ready at once."""
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
         """Addresses say who dials."""
 
     def prefix(self, node: str) -> tuple[str, ...]:
-        """The words before the command line of a node."""
+        """Return the words before the command line of a node."""
         return self._spaces[node].prefix()
 
     def add(self, rule: LinkRule) -> int:
@@ -138,7 +138,7 @@ class KernelLinks:
         self._nft(_RULES.replace("SPARED", spared))
 
     def _pairs(self, rule: LinkRule) -> Iterator[tuple[str, str]]:
-        """The addresses of senders and receivers of the packets that a rule is about.
+        """Yield the addresses of senders and receivers of the packets that a rule is about.
 
         A reset concerns a connection, which has packets in both directions.
         """
@@ -160,14 +160,14 @@ class KernelLinks:
         return iter(found)
 
     def _meant(self, side: Sequence[str]) -> list[str]:
-        """The ends that a side of a rule names."""
+        """Return the ends that a side of a rule names."""
         if ANYONE in side:
             return [*self._nodes, CLIENTS]
         clients = [CLIENTS] if self._clients.intersection(side) or CLIENTS in side else []
         return [*(node for node in self._nodes if node in side), *clients]
 
     def _packets(self, handle: int) -> int:
-        """What the counter of a rule says."""
+        """Return the counter of a rule."""
         listed = namespaces.run(
             [program("nft"), "--handle", "list", "chain", "ip", _TABLE, "links"]
         )
@@ -181,18 +181,18 @@ class KernelLinks:
 
 
 def address(node: str) -> str:
-    """Where a node is."""
+    """Return the address of a node."""
     return _addresses(node)[1]
 
 
 def _addresses(node: str) -> tuple[str, str]:
-    """The two ends of the cable of a node: here, and at the node."""
+    """Return the two ends of the cable of a node: here, and at the node."""
     net = f"10.{214 if node[0] == 'v' else 213}.{int(node[1:])}"
     return f"{net}.1", f"{net}.2"
 
 
 def _bound_retransmission(prefix: Sequence[str]) -> None:
-    """A link that is whole again is used within a second, where the kernel lets that be said."""
+    """Let senders use a healed link within a second, if the kernel has an option for it."""
     if namespaces.shortens_retransmission():
         _write("/proc/sys/net/ipv4/tcp_rto_max_ms", str(RETRANSMIT_MS), prefix)
 

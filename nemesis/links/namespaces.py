@@ -30,7 +30,7 @@ _OWN: Final = ("--user", "--map-current-user", "--keep-caps", "--net")
 
 
 def program(name: str) -> str:
-    """Where a program is. Raises UsageError that names the package that brings it."""
+    """Return the path of a program. Raises UsageError that names the package that brings it."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}")
     if found is None:
         raise UsageError(f"--links kernel needs {name}: install {PACKAGES[name]}")
@@ -58,7 +58,7 @@ def check_possible() -> None:
 
 
 def inside() -> bool:
-    """Whether this process runs in namespaces of its own."""
+    """Return whether this process runs in namespaces of its own."""
     return bool(os.environ.get(INSIDE))
 
 
@@ -112,7 +112,7 @@ class NetworkNamespace:
         return f"/proc/{os.getpid()}/fd/{self._handle}"
 
     def prefix(self) -> tuple[str, ...]:
-        """The words before a command that shall run in it."""
+        """Return the words before a command that shall run in it."""
         return (program("nsenter"), f"--net={self.path}", "--")
 
     def close(self) -> None:
@@ -124,5 +124,5 @@ class NetworkNamespace:
 
 @cache
 def shortens_retransmission() -> bool:
-    """Whether this kernel lets a namespace bound the wait before a segment is sent again."""
+    """Return whether this kernel lets a namespace bound the wait before a segment is sent again."""
     return os.path.exists("/proc/sys/net/ipv4/tcp_rto_max_ms")

@@ -37,7 +37,7 @@ class LinkPipeline(Generic[Load]):
         self.delay_queue: DelayQueue[Load] = DelayQueue()
 
     def is_idle(self, now_us: int) -> bool:
-        """Whether every message would go on at once, unasked."""
+        """Return whether every message would go on at once, unasked."""
         return self.table.is_idle(now_us)
 
     def carry(self, sender: str, receiver: str, load: Load, size: int, now_us: int) -> int:

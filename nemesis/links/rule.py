@@ -63,11 +63,11 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def chooses_messages(self) -> bool:
-        """Whether the rule acts on some messages of its links and not on others."""
+        """Return whether the rule acts on some messages of its links and not on others."""
         return bool(self.kinds or self.match or self.percent < 100 or self.limit is not None)
 
     def covers(self, sender: str, receiver: str) -> bool:
-        """Whether the rule speaks about this link."""
+        """Return whether the rule speaks about this link."""
         return (
             sender != receiver
             and (sender in self.senders or ANYONE in self.senders)
@@ -75,12 +75,12 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def fits(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a message with these header fields is one the rule speaks about."""
+        """Return whether a message with these header fields is one the rule speaks about."""
         return (not self.kinds or fields.get("kind") in self.kinds) and matches(fields, self.match)
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """What one rule has done: messages that fitted it, and what became of them.
+    """The effects of one rule: messages that fitted it, by their fate.
 
     Links that see no messages count connections instead (`of`): those that the rule concerned, and
     of these the ones whose bytes it held back or delayed, or that it ended (`dropped`). The kernel
@@ -102,5 +102,5 @@ class Counts(msgspec.Struct, kw_only=True):
 
     @property
     def acted(self) -> int:
-        """How many messages (or connections) the rule affected."""
+        """Return how many messages (or connections) the rule affected."""
         return self.dropped + self.held + self.delayed + self.duplicated

@@ -1,4 +1,4 @@
-"""What happens to a message between two nodes: link rules and the table that applies them. Pure.
+"""Link rules, and the table that applies them to a message between two nodes. Pure.
 
 The hub (real processes) and a simulator ask the same table, so one rule means the same in both.
 A link is an ordered pair (sender, receiver). The table decides *when* a message arrives; its
@@ -30,7 +30,8 @@ MAX_CACHED_LINKS: Final = 10_000
 
 
 class LinkDecision(NamedTuple):
-    """When the copies of a message arrive (us; none: it was dropped, or is held by a rule)."""
+    """The arrival times of the copies of a message (us; none: it was dropped, or is held by a
+    rule)."""
 
     times: tuple[int, ...]
     held_by: int | None = None
@@ -52,7 +53,7 @@ class _Armed:
         self.counts = Counts()
 
     def acts(self, fields: Mapping[str, Any], rng: random.Random) -> bool:
-        """Whether the rule acts on this message; counts the match. One draw at most."""
+        """Return whether the rule acts on this message; counts the match. One draw at most."""
         rule = self.rule
         if rule.limit is not None and self.counts.acted >= rule.limit:
             return False
@@ -62,7 +63,7 @@ class _Armed:
         return rule.percent >= 100 or rng.random() * 100 < rule.percent
 
     def delay_us(self, rng: random.Random) -> int:
-        """How long this message waits, in microseconds."""
+        """Return how long this message waits, in microseconds."""
         jitter = self.rule.jitter_ms
         spread = (2 * rng.random() - 1) * jitter if jitter else 0.0
         return max(0, round((self.rule.delay_ms + spread) * 1000))
@@ -95,11 +96,12 @@ class LinkTable:
         return None if armed is None else armed.counts
 
     def counts(self) -> dict[int, Counts]:
-        """What each rule in force has done so far, by number."""
+        """Return the counts of each rule in force, by number."""
         return {number: armed.counts for number, armed in self._armed.items()}
 
     def is_idle(self, now_us: int) -> bool:
-        """Whether every message would arrive at once: no rule, and nothing under way before it."""
+        """Return whether every message would arrive at once: no rule, and nothing under way before
+        it."""
         if self._armed:
             return False
         if self._floors:
@@ -107,18 +109,18 @@ class LinkTable:
         return not self._floors
 
     def is_open(self, sender: str, receiver: str) -> bool:
-        """Whether a message on this link goes on at once: no rule is about it, and nothing is under
-        way before it."""
+        """Return whether a message on this link goes on at once: no rule is about it, and nothing
+        is under way before it."""
         return not self._rules(sender, receiver) and (sender, receiver) not in self._floors
 
     def needs_fields(self, sender: str, receiver: str) -> bool:
-        """Whether a rule of this link looks at header fields (reading them costs time)."""
+        """Return whether a rule of this link looks at header fields (reading them costs time)."""
         return any(armed.peeks for armed in self._rules(sender, receiver))
 
     def decide(
         self, sender: str, receiver: str, fields: Mapping[str, Any], now_us: int, rng: random.Random
     ) -> LinkDecision:
-        """What becomes of a message that is sent now. `now_us` must never go back.
+        """Decide about a message that is sent now. `now_us` must never go back.
 
         `fields` are its header fields (`node.formats.wire.peek`); `rng` draws percentages, jitter.
         Of
@@ -161,7 +163,7 @@ class LinkTable:
         return time_us
 
     def _rules(self, sender: str, receiver: str) -> tuple[_Armed, ...]:
-        """The rules about one link in the order in which they are asked."""
+        """Return the rules about one link in the order in which they are asked."""
         link = (sender, receiver)
         rules = self._of_link.get(link)
         if rules is None:

@@ -38,7 +38,7 @@ class ConnectionEnd(asyncio.Protocol):
     # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
+        """Note that the socket is connected."""
         self._transport = cast(asyncio.Transport, transport)
         # Whatever the kernel does not take at once holds the source up.
         self._transport.set_write_buffer_limits(high=0)
@@ -57,7 +57,7 @@ class ConnectionEnd(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone: this end reset it, or we closed it."""
+        """Note that the socket is gone: this end reset it, or we closed it."""
         if not self._gone:
             self._gone = True
             self._connection.finished(self, End.RST)
@@ -67,7 +67,7 @@ class ConnectionEnd(asyncio.Protocol):
         self.other.out.destination_full(True)
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Note that this end reads again."""
         self.other.out.destination_full(False)
 
     # -- called by flows and by the connection
@@ -83,7 +83,7 @@ class ConnectionEnd(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is no socket any more."""
+        """Return whether there is no socket any more."""
         return self._gone
 
     def write(self, data: bytes) -> None:
@@ -92,7 +92,7 @@ class ConnectionEnd(asyncio.Protocol):
             self._transport.write(data)
 
     def finish(self, end: End) -> None:
-        """The other end has ended."""
+        """Note that the other end has ended."""
         if self._transport is None or self._gone:
             return
         if end is End.FIN:
@@ -165,18 +165,19 @@ class ProxiedConnection:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left of it."""
+        """Return whether nothing is left of it."""
         return self.phase == "over"
 
     def apply_rules(self) -> None:
-        """The rules in force have changed, or it is known now who dialed."""
+        """Apply the rules in force again, after they have changed or the dialer has become
+        known."""
         if self.is_over:
             return
         self.near.out.apply(self._rules.state(self.number, self.dialer, self.node))
         self.far.out.apply(self._rules.state(self.number, self.node, self.dialer))
 
     def up(self) -> None:
-        """The node has accepted: what has come since passes on."""
+        """Pass on the bytes that came before the node accepted."""
         self.phase = "up"
         self.apply_rules()
         self.near.out.lead_to(self.far)
@@ -201,12 +202,12 @@ class ProxiedConnection:
         return True
 
     def recall(self, rule: int) -> None:
-        """The end that still believed in it learns that it is gone."""
+        """Let the end that still believed in the connection learn that it is gone."""
         if self._half_open.pop(rule, None) is not None:
             self.reset()
 
     def finished(self, side: ConnectionEnd, end: End) -> None:
-        """A side has sent its last byte, or is gone."""
+        """Note that a side has sent its last byte, or is gone."""
         if self.is_over or self._half_open:
             return
         if side is self.near and self.phase == "held":
@@ -222,7 +223,7 @@ class ProxiedConnection:
             self._ignore(side.other)
 
     def passed(self, end: End) -> None:
-        """The end of one direction has reached the other side."""
+        """Note that the end of one direction has reached the other side."""
         self._fins += 1
         if end is End.RST or self._fins == 2:
             self.near.close()
@@ -230,7 +231,7 @@ class ProxiedConnection:
             self._end()
 
     def _ignore(self, side: ConnectionEnd) -> None:
-        """What this end sends arrives nowhere: its buffers fill, and nobody acknowledges."""
+        """Stop reading from this end: its buffers fill, and its bytes stay unacknowledged."""
         side.out.close()
         side.pause(True)
 

@@ -30,7 +30,7 @@ Address = tuple[str, int]
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):
     """An address that stands for a `role` of a `node`: `listen` is dialed, and `target` is where
-    the node listens. `dialer` names who alone dials here; "": whoever dials is looked up."""
+    the node listens. `dialer` is the only node that dials here; "": the dialer is looked up."""
 
     node: str
     role: str
@@ -40,7 +40,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a proxy needs.
+    """The configuration of a proxy.
 
     `shared_clients` are the names of the clients that have one process in common, which dials as
     `nemesis.links.tcp_rules.CLIENTS`. `seed` draws jitter. A process that dials may be named up to
@@ -143,7 +143,7 @@ class TcpLinks:
         self._ask(SetProcesses(name=name, pids=tuple(pids)))
 
     def stats(self) -> ProxyStats:
-        """What has passed so far."""
+        """Return the counts of connections so far."""
         stats = self._ask(GetStats()).stats
         assert stats is not None
         return stats

@@ -22,14 +22,14 @@ SLICE_S: Final = 0.05
 
 
 class End(enum.Enum):
-    """How a source ended."""
+    """The way in which a source ended."""
 
     FIN = "it will send no more"
     RST = "the connection is gone"
 
 
 class Destination(Protocol):
-    """Where bytes go."""
+    """The destination of bytes."""
 
     def write(self, data: bytes) -> None:
         """Send."""
@@ -72,7 +72,7 @@ class Flow:
         self._paused = False
         self._closed = False
         self.is_clear = False
-        """Whether bytes may be written past the queue: nothing waits, and no rule is about it."""
+        """Return whether bytes may pass the queue: nothing waits, and no rule is about it."""
 
     def lead_to(self, destination: Destination) -> None:
         """From now on what passes goes there. What has come before is as late as if it came now:
@@ -105,8 +105,8 @@ class Flow:
         self._note_waiting()
 
     def end(self, end: End) -> None:
-        """The source has ended. What waits still arrives before a FIN; before a RST it is lost, as
-        the kernel of a sender forgets it."""
+        """Note that the source has ended. Waiting bytes still arrive before a FIN; before a RST
+        they are lost, as the kernel of a sender forgets them."""
         if self._closed:
             return
         if end is End.RST:
@@ -117,7 +117,7 @@ class Flow:
         self._note_waiting()
 
     def destination_full(self, full: bool) -> None:
-        """The destination takes no more for now, or takes bytes again."""
+        """Note that the destination takes no more for now, or takes bytes again."""
         self._destination_full = full
         self.pump()
 
@@ -182,7 +182,7 @@ class Flow:
         return None
 
     def _due(self) -> float:
-        """When what comes now may pass: nothing overtakes."""
+        """Return the time at which bytes that arrive now may pass: nothing overtakes."""
         wait = sum(
             max(0.0, delay + (2 * self._rng.random() - 1) * jitter)
             for delay, jitter in self._state.delays

@@ -91,7 +91,7 @@ class TcpProxy:
             raise FloodmarkError(self._failure)
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something went wrong that nobody expected: a proxy in doubt must not carry on."""
+        """End the proxy after an unexpected error: in doubt it must not carry on."""
         self._failure = f"{context.get('message')}: {context.get('exception')!r}"
         self._stopped.set()
 
@@ -144,7 +144,8 @@ class TcpProxy:
         connection.up()
 
     async def _name(self, connection: ProxiedConnection) -> str:
-        """Who dialed. A process that was started just now may be named in a moment."""
+        """Return the name of the dialer. A process that was started just now may be named in a
+        moment."""
         # The protocol is made before its transport: let that come first.
         await asyncio.sleep(0)
         ends = connection.near.ends

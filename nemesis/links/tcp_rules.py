@@ -1,5 +1,5 @@
-"""Which link rules are in force between TCP ends, and what they mean for the bytes of one
-direction. Pure.
+"""The link rules in force between TCP ends, and their effect on the bytes of one direction.
+Pure.
 
 TCP repeats what is lost, so no rule loses bytes: under a `drop` they wait. What the rules mean:
 
@@ -29,7 +29,7 @@ WINDOW_BYTES: Final = 65_536
 
 
 class FlowState(NamedTuple):
-    """What the rules do to the bytes of one direction.
+    """The effect of the rules on the bytes of one direction.
 
     `blocked_by`, `unacknowledged_by` and `shaped_by` are the numbers of the rules: nothing passes,
     no more than a window passes, bytes are late. Each of `delays` is (delay, jitter) in seconds;
@@ -100,7 +100,7 @@ class TcpRules:
         return None if ended is None else ended.counts()
 
     def covers(self, number: int, sender: str, receiver: str) -> bool:
-        """Whether a rule in force is about this direction."""
+        """Return whether a rule in force is about this direction."""
         rule = self._rules[number].rule
         return (
             sender != receiver
@@ -109,7 +109,7 @@ class TcpRules:
         )
 
     def about(self, a: str, b: str, *actions: str) -> tuple[int, ...]:
-        """The rules with one of these actions about either direction between two ends."""
+        """Return the rules with one of these actions about either direction between two ends."""
         return tuple(
             number
             for number, each in self._rules.items()
@@ -118,7 +118,8 @@ class TcpRules:
         )
 
     def state(self, connection: int, sender: str, receiver: str) -> FlowState:
-        """What becomes of bytes from `sender` to `receiver`; the connection counts as matched."""
+        """Return the fate of bytes from `sender` to `receiver`; the connection counts as
+        matched."""
         blocked, unacknowledged, shaped = [], [], []
         delays, rates = [], []
         for number, each in self._rules.items():
@@ -145,29 +146,29 @@ class TcpRules:
         )
 
     def action(self, number: int) -> str:
-        """What a rule in force does."""
+        """Return the action of a rule in force."""
         return self._rules[number].rule.action
 
     def held(self, numbers: Sequence[int], connection: int) -> None:
-        """These rules kept bytes of a connection, or a new connection, waiting."""
+        """Note that these rules kept bytes of a connection, or a new connection, waiting."""
         for number in numbers:
             if number in self._rules:
                 self._rules[number].held.add(connection)
 
     def delayed(self, numbers: Sequence[int], connection: int) -> None:
-        """These rules made bytes of a connection late."""
+        """Note that these rules made bytes of a connection late."""
         for number in numbers:
             if number in self._rules:
                 self._rules[number].delayed.add(connection)
 
     def ended(self, numbers: Sequence[int], connection: int) -> None:
-        """These rules ended a connection, for one side at least."""
+        """Note that these rules ended a connection, at least for one side."""
         for number in numbers:
             self._rules[number].matched.add(connection)
             self._rules[number].dropped.add(connection)
 
     def counts(self) -> dict[int, Counts]:
-        """What each rule in force has done so far."""
+        """Return the counts of each rule in force."""
         return {number: each.counts() for number, each in self._rules.items()}
 
     def _is_in(self, name: str, side: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What the controller decides about admin commands: topics, elections, reassignments, MinISR.
+"""Admin commands at the controller: topics, elections, reassignments, MinISR.
 
 The functions are pure: from the image and a command they make the records to append, or an error in
 one sentence. A command whose work is already done appends nothing and is no error, so that it can
@@ -163,8 +163,8 @@ def _create_topic(
 
 
 def _wrong_with_topic(request: CreateTopic, brokers: int, room: int) -> str:
-    """Why a topic cannot be made on so many brokers and with `room` for so many partitions, "" if
-    it can."""
+    """Return why a topic cannot be made on so many brokers and with `room` for so many partitions,
+    "" if it can."""
     if _TOPIC_NAME.fullmatch(request.topic) is None or request.topic.startswith("__"):
         return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-'"
     if not 1 <= request.partitions <= 10_000 or request.min_isr < 1:

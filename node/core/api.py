@@ -23,7 +23,7 @@ from node.formats.wire_bounds import DEFAULT_FETCH_BYTES
 
 
 class Mark(Enum):
-    """When a message may leave, relative to the commit of its turn."""
+    """The moment at which a message may leave, relative to the commit of its turn."""
 
     AFTER_COMMIT = "after_commit"
     AT_ONCE = "at_once"
@@ -64,7 +64,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Effects(msgspec.Struct):
-    """What one step asks of its world, in order."""
+    """The requests of one step to its world, in order."""
 
     messages: list[Outgoing] = []
     trace: list[TraceEvent] = []

@@ -42,8 +42,8 @@ _PRODUCED: Final = struct.Struct(">qii")
 
 
 class Produced(NamedTuple):
-    """What a batch says of the idempotent producer that made it: its id and epoch, and the sequence
-    of the first record, which counts the records of that producer, epoch and partition from 0."""
+    """The idempotent producer named by a batch: its id and epoch, and the sequence of the first
+    record, which counts the records of that producer, epoch and partition from 0."""
 
     producer: int
     epoch: int
@@ -89,7 +89,7 @@ _RECORDS_AT: Final = _HEADER_BYTES + _PRODUCED.size
 def build(
     count: int, payload: bytes, *, control: bool = False, produced: Produced | None = None
 ) -> bytes:
-    """A producer's batch of `count` records (or a leader's `control` batch), not yet stamped."""
+    """Return a producer's batch of `count` records (or a leader's `control` batch), unstamped."""
     version = BATCH_VERSION
     if control:
         version |= CONTROL_BIT
@@ -99,7 +99,7 @@ def build(
 
 
 def produced_by(data: bytes, at: int = 0) -> Produced | None:
-    """What the stored batch that begins at `at` says of its producer; None if it says nothing."""
+    """Return the idempotent producer that the stored batch at `at` names, or None."""
     version = data[at + _VERSION_AT]
     if version != IDEMPOTENT_VERSION or len(data) < at + _RECORDS_AT:
         return None
@@ -112,12 +112,12 @@ def _crc(version: int, count: int, payload: bytes) -> int:
 
 
 def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
-    """The same batch at its place in a log: what only the leader may decide."""
+    """Return the same batch at its place in a log: what only the leader may decide."""
     return _STAMP.pack(base_offset, epoch) + batch[_STAMP.size :]
 
 
 def placed(batch: bytes, base_offset: int, epoch: int) -> BatchView:
-    """A checked batch, stamped with its place in a log."""
+    """Return a checked batch, stamped with its place in a log."""
     _, _, version, _, _, count = HEADER.unpack_from(batch)
     data = stamp(batch, base_offset, epoch)
     control, produced = bool(version & CONTROL_BIT), produced_by(data)
@@ -187,7 +187,7 @@ def _check_produced(produced: Produced, count: int) -> None:
 
 
 def damage(data: bytes, base_offset: int, previous: bytes | None, stored_chain: bytes) -> str:
-    """Why these stored bytes are not the batch that was written at `base_offset`, "" if they are.
+    """Return why these stored bytes are not the batch written at `base_offset`, or "".
 
     `previous` is the prefix hash before it (None: not known, the log begins later), `stored_chain`
     the one that was stored beside it.
@@ -204,7 +204,7 @@ def damage(data: bytes, base_offset: int, previous: bytes | None, stored_chain: 
 
 
 def chain(previous: bytes, batch: BatchView) -> bytes:
-    """The prefix hash after `batch`, given that before it (8 bytes each)."""
+    """Return the prefix hash after `batch`, given that before it (8 bytes each)."""
     assert len(previous) == 8
     if len(batch.data) <= _LONGEST_REMEMBERED:
         return _chain_remembered(previous, batch.epoch, batch.count, batch.data)

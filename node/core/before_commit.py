@@ -1,4 +1,4 @@
-"""Which messages of a turn leave before its commit, so that a leader replicates while its own disk
+"""Messages of a turn that leave before its commit, so that a leader replicates while its own disk
 syncs.
 
 The rule is about the trace, because the trace of a turn must be written before its messages leave:
@@ -23,7 +23,7 @@ _CLAIMS_NOTHING: Final = frozenset({DIVERGING, DUPLICATE, REFUSED})
 def split(
     messages: Sequence[Outgoing], trace: Iterable[TraceEvent]
 ) -> tuple[Sequence[Outgoing], Sequence[Outgoing]]:
-    """The messages of one turn that leave before its commit, after all of its trace; and the rest.
+    """Return the messages of a turn that leave before its commit, after its trace; and the rest.
 
     Both keep their order.
     """

@@ -151,8 +151,8 @@ class Broker:
             leader.serve_appended(self.ctx, r)
 
     def _set_aside(self, error: DamagedStore) -> None:
-        """The disk gave back what was not written. A data replica is out from now on, whatever the
-        turn was about. Raises the error where the node cannot go on without it."""
+        """Take a data replica whose disk returned damaged data out of service. Raise the error if
+        the node cannot go on without that data."""
         r = self.replicas.get(error.partition)
         if r is None or r.log.damage is None:
             raise error
@@ -242,14 +242,14 @@ class Broker:
             refuse_fetch(self.ctx, source, message, Error.UNKNOWN_PARTITION, None)
 
     def _quorum(self, name: str) -> Quorum | None:
-        """The election side of a partition that is led by votes and is here."""
+        """Return the election state of a local partition that is led by votes."""
         quorum = self.quorums.get(name)
         if quorum is not None and quorum is not self.quorum:
             self._touched[name] = None  # that of the metadata is looked at after every step
         return quorum
 
     def _replica(self, name: str) -> Replica | None:
-        """A data replica that serves; its timer is looked at again after this step."""
+        """Return a data replica that serves; its timer is looked at again after this step."""
         r = self.replicas.get(name) if self._serving else None
         if r is not None:
             self._touched[name] = None
@@ -287,7 +287,7 @@ class Broker:
         self._controller_us = min(self._controller_us, active.on_request(ctx, source, message))
 
     def _on_report(self, message: ReportLeader) -> None:
-        """Reports are never answered; a follower repeats a report that met no controller."""
+        """Pass a report to the controller; reports are never answered."""
         if self.controller is not None:
             expires_us = self.controller.on_report(self.ctx, message)
             self._controller_us = min(self._controller_us, expires_us)
@@ -318,8 +318,8 @@ class Broker:
             self._touched.clear()
 
     def put_off(self, now_us: int) -> int:
-        """When something is due after all: the deadline is too early where what it was for was done
-        meanwhile. A tick before that time would change nothing but its own deadline."""
+        """Return the corrected deadline: the work that it was set for may be done already. A tick
+        before that time would change nothing but its own deadline."""
         metadata = self.quorum.r
         if metadata.role == "leader" and metadata.wake_us <= now_us:
             metadata.wake_us = leader.next_us(metadata)
@@ -348,7 +348,7 @@ class Broker:
             heapq.heappush(self._due, (wake_us, name))
 
     def _wake_us(self, name: str) -> int:
-        """When a data replica has something to do next."""
+        """Return the time of the next action of a data replica, in microseconds."""
         r = self.replicas.get(name)
         if r is None:
             return NEVER
@@ -366,7 +366,7 @@ class Broker:
         return records
 
     def _watch_controllership(self) -> None:
-        """The controller is the metadata leader whose own first record is committed."""
+        """Become the active controller when this node's own first metadata record is committed."""
         ctx, metadata = self.ctx, self.quorum.r
         leads = metadata.role == "leader" and metadata.hw > metadata.leso
         if leads and (self.controller is None or self._term != metadata.leader_epoch):
@@ -435,7 +435,7 @@ class Broker:
             r.save_hw(self.ctx)
 
     def _deadline(self) -> int:
-        """When to tick next if nothing arrives, in microseconds."""
+        """Return the time of the next tick if nothing arrives, in microseconds."""
         ctx = self.ctx
         if ctx.hw_moved:
             # Without a change there is no checkpoint: an idle cluster writes nothing.
@@ -484,8 +484,8 @@ class Broker:
 
 
 def _disk_emptied(ctx: Context) -> bool:
-    """Whether a later process than the node's first began with an empty disk. The first process of
-    a disk leaves its number there."""
+    """Return whether a later process than the node's first began with an empty disk. The first
+    process of a disk leaves its number there."""
     incarnation = ctx.config.incarnation
     try:
         saved = ctx.storage.get(_FIRST_KEY)

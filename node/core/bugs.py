@@ -222,7 +222,7 @@ KNOWN_BUGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bugs:
-    """Which bugs are on: one field a bug, in the order of the catalogue."""
+    """The bugs that are on: one field a bug, in the order of the catalogue."""
 
     # truncation
     truncate_to_own_hw: bool = False
@@ -322,7 +322,7 @@ assert {f.name.replace("_", "-") for f in fields(Bugs)} == set(NAMES)
 
 
 def canonical(name: str) -> str:
-    """The bug's one name, from its name or code. Raises UsageError if there is none."""
+    """Return the bug's one name, from its name or code. Raises UsageError if there is none."""
     found = _BY_ANY_NAME.get(name.lower())
     if found is None:
         raise UsageError(unknown_name("bug", name, _BY_ANY_NAME, "`floodmark bugs` lists them"))
@@ -336,7 +336,7 @@ def parse(names: Iterable[str]) -> Bugs:
 
 
 def apply_bugs(protocol: Protocol, bugs: Bugs) -> Protocol:
-    """The protocol with its rules replaced by those of the bugs that are on.
+    """Return the protocol with its rules replaced by those of the bugs that are on.
 
     With any bug on, a node does not stop when it is asked to cut below its high watermark: the
     harm must happen, so that the checker can find it.

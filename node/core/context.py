@@ -1,5 +1,5 @@
-"""What every module of the core gets during a step: time, configuration, the metadata image, and
-where to put messages and trace events."""
+"""The context of a step for every module of the core: time, configuration, the metadata image, and
+the outgoing messages and trace events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Jitter(Interface):
     """The random numbers of a node: `random.Random`, real and simulated."""
 
     def randint(self, low: int, high: int) -> int:
-        """An integer in low..high."""
+        """Return an integer in low..high."""
         ...
 
 

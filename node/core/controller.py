@@ -165,7 +165,7 @@ class Controller:
         )
 
     def on_heartbeat(self, ctx: Context, source: str, beat: Heartbeat) -> None:
-        """A broker lives; unfence it once it has applied its registration, or its fencing."""
+        """Note that a broker lives; unfence it once it has applied its registration or fencing."""
         known = self.image.brokers.get(beat.broker)
         if known is None or known.broker_epoch != beat.broker_epoch:
             self._reply(source, HeartbeatResponse(corr=beat.corr, error=Error.STALE_BROKER_EPOCH))
@@ -195,8 +195,8 @@ class Controller:
         )
 
     def _on_damage(self, ctx: Context, beat: Heartbeat) -> None:
-        """A broker's logs of some partitions are damaged: it is out of ISR, ELR and leadership of
-        these, until it has caught up again."""
+        """Take a broker out of ISR, ELR and leadership of the partitions whose logs it reports as
+        damaged, until it has caught up again."""
         if self._protocol.leader_by is not LeaderBy.CONTROLLER:
             return
         changes = []
@@ -215,8 +215,8 @@ class Controller:
             self._append(ctx, records)
 
     def _on_shutdown(self, ctx: Context, broker: BrokerRecord) -> None:
-        """A broker wants to stop. First it leaves leadership and ISRs; when every other active
-        broker has applied that, it is fenced, and its next heartbeat lets it stop."""
+        """Lead a broker through its shutdown. First it leaves leadership and ISRs; when every other
+        active broker has applied that, it is fenced, and its next heartbeat lets it stop."""
         if not broker.stopping:
             records: list[Record] = [replace(broker, stopping=True)]
             records += self._without_broker(ctx, broker.broker, lost_data=False)
@@ -239,7 +239,7 @@ class Controller:
     def _without_broker(
         self, ctx: Context, broker: str, *, lost_data: bool
     ) -> list[PartitionRecord]:
-        """Every partition that must change because `broker` left."""
+        """Return every partition that must change because `broker` left."""
         changes = (
             election.broker_left(
                 state, broker, self.image.is_active, self._rules, lost_data=lost_data
@@ -263,7 +263,7 @@ class Controller:
     # -- partitions -----------------------------------------------------------------------------
 
     def on_alter(self, ctx: Context, source: str, request: AlterPartition) -> None:
-        """A leader proposes an ISR."""
+        """Accept or refuse the ISR that a leader proposes."""
         state = self.image.partitions.get(request.partition)
         error = self._check_alter(state, request)
         if state is None:
@@ -279,7 +279,7 @@ class Controller:
         self._answer_alter(source, request, self.image.partitions[request.partition], error)
 
     def _check_alter(self, state: PartitionRecord | None, request: AlterPartition) -> Error:
-        """Why a proposal is not accepted, in the order of Kafka's own tests."""
+        """Return why a proposal is not accepted, in the order of Kafka's own tests."""
         if state is None:
             return Error.UNKNOWN_PARTITION
         if request.leader_epoch > state.leader_epoch:
@@ -327,7 +327,7 @@ class Controller:
         )
 
     def on_log_info(self, ctx: Context, source: str, info: ReplicaLogInfo) -> None:
-        """A last-known ELR member answered with the length of its log; elect when all have."""
+        """Note the log end of a last-known ELR member; elect when all members have answered."""
         best = self._recovery.on_info(self.image, source, info)
         if best is not None:
             state = self.image.partitions[info.partition]
@@ -336,7 +336,7 @@ class Controller:
             self._append(ctx, [record])
 
     def on_admin(self, ctx: Context, source: str, request: AdminRequest) -> None:
-        """A command from outside, answered when what it changed is committed."""
+        """Carry out a command from outside; answer it when its change is committed."""
         decision = admin.decide(self.image, request, self._protocol, self._rules, ctx.jitter)
         if decision.records:
             self._append(ctx, [*decision.records])
@@ -347,8 +347,8 @@ class Controller:
     # -- leader reports ---------------------------------------------------------------------------
 
     def on_report(self, ctx: Context, report: ReportLeader) -> int:
-        """A follower reports that its leader does not answer; enough such reports replace it.
-        Returns when the next reports expire, us."""
+        """Note a follower's report that its leader does not answer; replace the leader after enough
+        reports. Returns when the next reports expire, us."""
         state = self.image.partitions.get(report.partition)
         if state is not None and self._witnesses.count(ctx, state, report):
             change = election.leader_reported(
@@ -360,7 +360,7 @@ class Controller:
         return self._witnesses.next_us()
 
     def _leads(self) -> dict[str, int]:
-        """How many partitions each broker leads."""
+        """Return how many partitions each broker leads."""
         load = dict.fromkeys(self.image.brokers, 0)
         for state in self.image.partitions.values():
             load[state.leader] = load.get(state.leader, 0) + 1
@@ -408,8 +408,8 @@ def trace_committed(ctx: Context, record: Record) -> None:
 
 
 def not_controller(message: ControllerRequest, hint: str) -> AnyMessage | None:
-    """The answer of a node that is not the active controller, with `hint` as the leader to ask;
-    None for a message that wants no answer."""
+    """Return the answer of a node that is not the active controller, with `hint` as the leader to
+    ask; None for a message that wants no answer."""
     error = Error.NOT_CONTROLLER
     match message:
         case RegisterBroker():

@@ -51,7 +51,7 @@ class Rules:
 def with_isr(
     state: PartitionRecord, isr: Sequence[str], rules: Rules, *, unclean_gone: str | None = None
 ) -> PartitionRecord:
-    """The record with another ISR: those removed while below MinISR become eligible (ELR).
+    """Return the record with another ISR: members removed below MinISR enter the ELR.
 
     `unclean_gone` lost data: it leaves ISR and ELR for the last-known ELR. Leader and epochs are
     not touched here.
@@ -101,7 +101,7 @@ def _leads_unclean(state: PartitionRecord, name: str, rules: Rules) -> Partition
 
 
 def _completed(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord | None:
-    """The record with the reassignment at its end, None while it is not, or there is none.
+    """Return the record with the reassignment at its end, None if there is no such end yet.
 
     All that are added must be in the final ISR, and that be no smaller than MinISR (before
     KIP-966: not empty). What is removed leaves with the same record, leadership included.
@@ -176,7 +176,7 @@ def broker_left(
 def broker_came(
     state: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Some broker became active: a partition without a leader may find one."""
+    """Return the record after a broker became active: a partition without a leader may find one."""
     if state.leader != NO_LEADER and not rules.any_replica:
         return None
     return successor(state, elect(state, is_active, rules), is_active, rules)
@@ -185,7 +185,7 @@ def broker_came(
 def leader_reported(
     state: PartitionRecord, is_active: IsActive, leads: Mapping[str, int], rules: Rules
 ) -> PartitionRecord | None:
-    """The followers of `state.leader` say that it failed: another member of the ISR leads.
+    """Return the record in which another member of the ISR leads instead of a leader that failed.
 
     Of the active ones the one that leads the fewest partitions (`leads`), the first in replica
     order of these. The old leader stays in the ISR until it lags. None if there is no other:
@@ -202,8 +202,8 @@ def leader_reported(
 def isr_accepted(
     state: PartitionRecord, isr: Sequence[str], is_active: IsActive, rules: Rules
 ) -> PartitionRecord:
-    """The leader's proposal was accepted: partition epoch +1 even when it repeats the ISR. With
-    its first proposal a leader from outside ISR and ELR confirms that it leads."""
+    """Return the record with the accepted proposal: partition epoch +1 even if it repeats the ISR.
+    Its first one confirms a leader from outside ISR and ELR."""
     proposed = with_isr(state, isr, rules)
     after = replace(proposed, unclean=False)
     changed = successor(state, after, is_active, rules)
@@ -211,7 +211,7 @@ def isr_accepted(
 
 
 def isr_refused(state: PartitionRecord) -> PartitionRecord:
-    """The leader's proposal was refused for good: the same state under a new partition epoch.
+    """Return the record after a final refusal of a proposal: a new partition epoch.
 
     A refusal must be final, or a delayed copy of the same request could be accepted after the
     leader has gone back to the smaller ISR. The new partition epoch makes every copy stale.
@@ -222,7 +222,7 @@ def isr_refused(state: PartitionRecord) -> PartitionRecord:
 def preferred(
     state: PartitionRecord, first: str, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """The replica `first` is made leader, and stands first; it must be active and in the ISR."""
+    """Return the record led by its ISR member `first`, which then stands first."""
     assert first in state.isr, state
     assert is_active(first), state
     replicas = (first, *without(state.replicas, first))
@@ -230,7 +230,7 @@ def preferred(
 
 
 def unclean(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord | None:
-    """A partition without a leader takes any active replica, the first in order."""
+    """Return the record in which the first active replica leads a partition without a leader."""
     assert state.leader == NO_LEADER, state
     return successor(
         state, elect(state, is_active, rules_replace(rules, unclean=True)), is_active, rules
@@ -240,7 +240,7 @@ def unclean(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partit
 def recovered(
     state: PartitionRecord, best: str, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """The last-known ELR member with the longest log leads (balanced recovery, KIP-966)."""
+    """Return the record led by the longest log of the last-known ELR (KIP-966)."""
     assert best in state.last_known_elr, state
     assert not {*state.isr, *state.elr}, state
     return successor(state, _leads_unclean(state, best, rules), is_active, rules)
@@ -264,7 +264,7 @@ def min_isr_set(
 
 
 def replicas_before_move(state: PartitionRecord) -> tuple[str, ...]:
-    """The replicas as they were before the move that is under way, in order."""
+    """Return the replicas from before the current move, in order."""
     return tuple(r for r in state.replicas if r not in state.adding)
 
 
@@ -292,7 +292,7 @@ def reassign(
 
 
 def why_not_cancelled(state: PartitionRecord, rules: Rules) -> str:
-    """Why a move cannot be cancelled, "" if it can: too few of the old replicas are in sync."""
+    """Return why a move cannot be cancelled, "" if it can: too few old replicas are in sync."""
     back = replace(state, replicas=replicas_before_move(state))
     in_sync = [m for m in state.isr if m in back.replicas]
     needed = effective_min_isr(back) if rules.elr else 1

@@ -39,7 +39,7 @@ class EpochCache:
         return self._epochs[-1] if self._epochs else -1
 
     def note(self, epoch: int, start: int) -> bool:
-        """A record of `epoch` is about to be at `start`, or a leader of `epoch` begins there.
+        """Enter `epoch` before its first record, or a leader of it, begins at `start`.
 
         Entries at or above `start` cover no record (their epoch wrote nothing) and go. Returns
         whether anything changed.
@@ -61,14 +61,14 @@ class EpochCache:
         return len(self._starts) != before
 
     def begin_at(self, start: int, epoch: int) -> None:
-        """The records below `start` are gone, the last of them of `epoch`. It is entered as if that
-        one were still there: lookups of older epochs end below the start, where no fetch can go."""
+        """Forget the records below `start`, the last of them of `epoch`, but keep its entry:
+        lookups of older epochs end below the start, where no fetch can go."""
         below = bisect_left(self._starts, start)
         self._epochs[:below] = [epoch]
         self._starts[:below] = [start - 1]
 
     def end_of(self, epoch: int, leo: int) -> EpochEnd:
-        """Where `epoch` ends in this log, by the rules of truncate-on-fetch.
+        """Return the end of `epoch` in this log, by the rules of truncate-on-fetch.
 
         An epoch below the first is answered with (itself, start of the first): nothing of it, or
         of anything before it, is here. See docs/protocols.md.
@@ -83,14 +83,14 @@ class EpochCache:
 
 
 def diverges(ours: EpochEnd, *, last_epoch: int, fetch_offset: int) -> bool:
-    """Whether the log of a follower at (`last_epoch`, `fetch_offset`) differs from the leader's;
-    `ours` is the leader's lookup of `last_epoch`. Both tests are needed: in docs/protocols.md
-    case G differs by epoch only, case C by offset only."""
+    """Return whether the log of a follower at (`last_epoch`, `fetch_offset`) differs from the
+    leader's; `ours` is the leader's lookup of `last_epoch`. Both tests are needed: in
+    docs/protocols.md case G differs by epoch only, case C by offset only."""
     return ours.epoch < last_epoch or ours.end < fetch_offset
 
 
 def truncation_target(cache: EpochCache, leo: int, diverging: EpochEnd) -> int:
-    """Where a follower cuts its log, given the leader's diverging epoch and its end (exclusive).
+    """Return the offset to which a follower cuts its log, given the diverging epoch end.
 
     The local end of that epoch matters too: in cases F and G the leader's offset alone would keep
     a record of an epoch the leader never saw.

@@ -1,4 +1,4 @@
-"""What a follower does: fetches from its leader, cuts what the leader does not have, appends.
+"""The follower: it fetches from its leader, cuts records that the leader lacks, and appends.
 
 The module knows one replica and its one outstanding fetch; it knows nothing of other followers. A
 response counts only if it comes from the current leader, is of the epoch that the fetch was sent
@@ -63,7 +63,7 @@ def proceed(ctx: Context, r: Replica) -> None:
 
 
 def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndResponse) -> None:
-    """The leader answered where the epoch ends: cut, then ask again or begin to fetch."""
+    """Cut the log to the epoch end in the leader's answer, then ask again or begin to fetch."""
     if r.role != "follower" or source != r.leader or response.asked != r.fetching.asking:
         return
     if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
@@ -85,7 +85,7 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
 
 
 def stop(ctx: Context, r: Replica) -> None:
-    """The partition has no leader: keep the log, fetch nothing."""
+    """Keep the log and fetch nothing, because the partition has no leader."""
     r.role = "none"
     r.fetching.outstanding = False
     r.wake_us = NEVER
@@ -114,8 +114,8 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
 
 
 def _last_fetched_epoch(r: Replica) -> int:
-    """The last epoch that a fetch carries: that of the last record, or -1 where fetches do not
-    truncate."""
+    """Return the last epoch that a fetch carries: that of the last record, or -1 where fetches do
+    not truncate."""
     if r.protocol.truncation is not Truncation.ON_FETCH:
         return -1
     if r.bugs.one_round_only and r.fetching.cut:
@@ -124,8 +124,8 @@ def _last_fetched_epoch(r: Replica) -> int:
 
 
 def _matches_last_fetch(r: Replica, response: FetchResponse) -> bool:
-    """Whether the response answers the fetch that this log would send now (offset and last epoch),
-    or a rule or bug accepts it anyway."""
+    """Return whether the response answers the fetch that this log would send now (offset and last
+    epoch), or a rule or bug accepts it anyway."""
     if r.bugs.accept_any_response:
         return True
     if r.bugs.match_by_offset_only:
@@ -140,7 +140,7 @@ def _matches_last_fetch(r: Replica, response: FetchResponse) -> bool:
 def on_response(
     ctx: Context, r: Replica, source: str, response: FetchResponse, body: bytes | None
 ) -> bool:
-    """The leader answered. Returns whether the response matched this follower's last fetch."""
+    """Handle a fetch response. Returns whether it matched this follower's last fetch."""
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
@@ -219,7 +219,7 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
 
 
 def _repair(ctx: Context, r: Replica) -> None:
-    """A leader has what is damaged here: remove it, and fetch it again."""
+    """Remove the damaged part of the log and fetch it again from the leader."""
     assert r.log.damage is not None
     damaged_at, start = r.log.damage.offset, r.log.start
     r.log.repair()
@@ -304,5 +304,5 @@ def tick(ctx: Context, r: Replica) -> int:
 
 
 def next_us(r: Replica) -> int:
-    """When `tick` has something to do next."""
+    """Return the time of the next action of `tick`."""
     return r.fetching.deadline_us if r.role == "follower" else NEVER

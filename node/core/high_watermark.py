@@ -1,4 +1,4 @@
-"""When a leader raises its high watermark, and which producers it answers then.
+"""The high watermark of a leader, and the producers that it answers when the watermark rises.
 
 The arithmetic is pure: KIP-966 and KIP-497 (maximal ISR); for majorities the high-water mark
 pattern with Raft's rule for older terms. The HW of one leader in one epoch only rises. It may rise
@@ -23,8 +23,8 @@ from node.formats.trace import ACK
 def isr_high_watermark(
     maximal_isr: Iterable[str], leo_of: Mapping[str, int], *, committed_isr: int, min_isr: int
 ) -> int | None:
-    """The offset below which every member of the maximal ISR has everything; None if the HW may not
-    move.
+    """Return the offset below which every member of the maximal ISR has all records; None if the HW
+    may not move.
 
     A member whose log end is not known in this leader epoch (absent from `leo_of`) blocks. The
     size test is on the committed ISR: below MinISR the controller may hold an ELR unseen here.
@@ -46,7 +46,7 @@ def majority_high_watermark(
     epoch_start: int,
     half_is_enough: bool = False,
 ) -> int | None:
-    """The offset below which a majority of the voters has everything; None if the HW may not move.
+    """Return the offset below which a majority has all records; None if the HW may not move.
 
     An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of
     older terms commit with a record of this one, never by counting alone (Raft, figure 8); an
@@ -142,7 +142,7 @@ def refuse_produce(
 
 
 def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:
-    """The committed ISR fell below MinISR: producers that wait get an error, outcome unknown."""
+    """Answer waiting producers with an unknown outcome: the committed ISR fell below MinISR."""
     if r.protocol.below_min_isr is BelowMinIsr.WAIT:
         return
     if r.role == "leader" and len(r.isr) < r.min_isr:

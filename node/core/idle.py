@@ -41,7 +41,7 @@ def add_waiter(r: Replica, request: FetchRequest, source: str, found: list[bytes
 
 
 def notify(ctx: Context, r: Replica) -> None:
-    """The log has grown: notify each data waiter once."""
+    """Notify each data waiter once that the log has grown."""
     waiters = list(r.data_waiters.values())
     r.data_waiters.clear()
     for follower in waiters:
@@ -64,7 +64,7 @@ def sleep(ctx: Context, r: Replica) -> None:
 
 
 def on_notification(ctx: Context, r: Replica, source: str) -> None:
-    """New data: end the sleep. If a fetch is under way, its response may be older than the data."""
+    """End the sleep: there is new data. A response under way may be older than the data."""
     fetching = r.fetching
     if r.role != "follower" or source != r.leader:
         return

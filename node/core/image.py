@@ -89,7 +89,7 @@ def encode_records(records: list[Record]) -> bytes:
 
 
 def decode_records(payload: bytes) -> list[Record]:
-    """Records of a metadata batch."""
+    """Return the records of a metadata batch."""
     return _decoder.decode(payload)
 
 
@@ -105,8 +105,8 @@ def check_payload(payload: bytes) -> None:
 
 
 def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -> list[Record]:
-    """The records as they are when appended at `base_offset`, where epochs are metadata offsets:
-    each partition epoch is its record's offset, and so is a leader epoch that `image` has not."""
+    """Return the records as appended at `base_offset` if epochs are metadata offsets: a partition
+    epoch, or a new leader epoch, is its record's offset."""
     made: list[Record] = []
     for offset, record in enumerate(records, base_offset):
         if isinstance(record, PartitionRecord):
@@ -136,7 +136,7 @@ class Image:
             self.partitions[record.partition] = record
 
     def is_active(self, broker: str) -> bool:
-        """Registered, not fenced, not shutting down: may lead and may be in an ISR."""
+        """Return whether a broker may lead: registered, not fenced, not stopping."""
         known = self.brokers.get(broker)
         return known is not None and not known.fenced and not known.stopping
 
@@ -146,7 +146,7 @@ class Image:
         return -1 if known is None else known.broker_epoch
 
     def active(self, brokers: Iterable[str]) -> list[str]:
-        """Those of `brokers` that are active, in the order given."""
+        """Return the active ones of `brokers`, in the order given."""
         return [b for b in brokers if self.is_active(b)]
 
 

@@ -1,4 +1,4 @@
-"""How a leader changes its ISR: it proposes a new one to the controller.
+"""Changes of the ISR by its leader, which proposes a new one to the controller.
 
 While a proposal is in flight the HW waits for every replica that may already be a member (the
 maximal ISR); only a definite answer narrows it again. There is one proposal at a time, and one
@@ -55,7 +55,7 @@ def _complete_enough(ctx: Context, r: Replica, peer: Peer) -> bool:
 def may_expand(
     *, fetch_offset: int, hw: int, leso: int, caught_up_ago_us: int, lag_us: int
 ) -> bool:
-    """Whether a follower's log is complete enough to enter the ISR (rules 1-3 of five).
+    """Return whether a follower's log is complete enough to enter the ISR (rules 1-3 of five).
 
     Below the leader's epoch start offset its own HW may be stale, so HW alone does not prove
     completeness (KAFKA-7128). That the fetch is of this leader epoch and of the registered, active
@@ -118,7 +118,7 @@ def _send(ctx: Context, pending: PendingAlter) -> None:
 
 
 def on_response(ctx: Context, r: Replica, response: AlterPartitionResponse) -> None:
-    """The controller answered a proposal."""
+    """Handle the controller's answer to a proposal."""
     pending = r.pending_alter
     if r.role != "leader" or pending is None:
         return

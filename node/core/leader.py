@@ -1,5 +1,5 @@
-"""What a leader does: it answers fetch and produce requests, advances the high watermark and keeps
-its ISR.
+"""The leader: it answers fetch and produce requests, advances the high watermark and keeps its
+ISR.
 
 The module knows one replica and the fetches of its peers; it knows nothing of elections. The order
 of the tests in `on_fetch` is part of the protocol: a fetch that is refused, or that diverges, does
@@ -68,7 +68,7 @@ def resign(ctx: Context, r: Replica) -> None:
 def on_produce(
     ctx: Context, r: Replica, source: str, request: ProduceRequest, body: bytes | None
 ) -> None:
-    """A client appends one batch. An error response says whether anything was appended."""
+    """Append the batch of a client. An error response says whether anything was appended."""
     error, appended = _check_produce(r, request), False
     kept: Written | None = None
     if error is Error.NONE:
@@ -109,8 +109,8 @@ _REFUSED: Final = {
 def _answer_duplicate(
     ctx: Context, r: Replica, source: str, request: ProduceRequest, kept: Written
 ) -> None:
-    """The log has the batch: nothing is appended, and the answer names the original. It is given
-    when that of the original may be: with acks=all not before the original is committed."""
+    """Answer a batch that the log has already with the offset of the original. With acks=all the
+    answer does not leave before the original is committed."""
     ctx.trace(DUPLICATE, r.partition, base_offset=kept.base, leo=kept.end, hw=r.hw, client=source)
     corr, acks = request.corr, request.acks
     if acks == 1 or (acks == -1 and (kept.end <= r.hw or r.bugs.ack_duplicate_early)):
@@ -165,7 +165,7 @@ def _check_produce(r: Replica, request: ProduceRequest) -> Error:
 
 
 def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
-    """A follower or a consumer asks for records."""
+    """Answer a fetch of a follower or a consumer."""
     error = _check_fetch(ctx, r, request)
     if error is not Error.NONE:
         refuse_traced(ctx, r, source, request, error)
@@ -276,7 +276,7 @@ def tick(ctx: Context, r: Replica) -> int:
 
 
 def next_us(r: Replica) -> int:
-    """When `tick` has something to do next."""
+    """Return the time of the next action of `tick`."""
     found = r.next_lag_check_us
     if r.pending_alter is not None and r.pending_alter.retry_at_us < found:
         found = r.pending_alter.retry_at_us

@@ -90,7 +90,7 @@ class Witnesses:
         return len(witnesses) > (len(state.isr) - 1) // 2
 
     def _about(self, ctx: Context, state: PartitionRecord) -> _Reports:
-        """The reports about this leader (bug LB3: also those about its predecessors)."""
+        """Return the reports about this leader (bug LB3: also those about its predecessors)."""
         known = self._of.get(state.partition)
         stale = known is not None and known.leader_epoch != state.leader_epoch
         if known is None or (stale and not ctx.bugs.liftbridge_witness):
@@ -109,5 +109,5 @@ class Witnesses:
         return self.next_us()
 
     def next_us(self) -> int:
-        """When the next reports expire."""
+        """Return the time at which the next reports expire."""
         return min((reports.expires_us for reports in self._of.values()), default=NEVER)

@@ -28,7 +28,7 @@ TAIL_CACHE_BYTES: Final = 1 << 20
 
 
 class Damage(NamedTuple):
-    """Where a stored log stops to be what was written, and how that is known."""
+    """The first offset at which a stored log is damaged, and the evidence."""
 
     offset: int
     what: str
@@ -51,9 +51,9 @@ class Log:
         holes: bool = False,
         checked: bool = True,
     ) -> None:
-        """A log on its disk. `holes`: a cut inside a batch leaves the log end where the cut was,
-        and a stored log may have such a hole; else a hole is damage. Without `checked` what the
-        disk gives back is believed."""
+        """Open a log on its disk. `holes`: a cut inside a batch leaves the log end at the cut, and
+        a stored log may have such a hole; otherwise a hole is damage. Without `checked` all data
+        from the disk is believed."""
         self.partition = partition
         # Log end offset: the next offset to be written. Read at every turn, so it is kept.
         self.leo = 0
@@ -111,19 +111,19 @@ class Log:
         return [(self._ends[i], self._chains[i].hex()) for i in range(first, last)]
 
     def places(self, above: int) -> list[tuple[int, int]]:
-        """(base offset, end) of each batch that ends above `above`."""
+        """Return (base offset, end) of each batch that ends above `above`."""
         first = bisect_right(self._ends, above)
         return list(zip(self._bases[first:], self._ends[first:], strict=True))
 
     def produced(self) -> Iterator[tuple[int, int, Produced]]:
-        """(base offset, end, producer) of each batch of an idempotent producer, in their order."""
+        """Yield (base offset, end, producer) of the batches of idempotent producers, in order."""
         for base, end in zip(self._bases, self._ends, strict=True):
             produced = self._produced.get(base)
             if produced is not None:
                 yield base, end, produced
 
     def begin_epoch(self, epoch: int) -> None:
-        """A leader of `epoch` begins at the log end: entered now, not at its first record."""
+        """Enter a leader's `epoch` at the log end at once, not at its first record."""
         if self.cache.note(epoch, self.leo):
             self._save_cache()
 
@@ -256,7 +256,7 @@ class Log:
         self._save_cache()
 
     def _wrong(self, stored: StoredBatch) -> str:
-        """Why a stored batch does not continue this log, "" if it does."""
+        """Return why a stored batch does not continue this log, "" if it does."""
         if not self._checked:
             return ""
         if stored.base_offset != self.leo and not self._holes:
@@ -268,13 +268,13 @@ class Log:
         return batches.damage(data, stored.base_offset, before, stored.chain)
 
     def _chain_before(self, i: int) -> bytes:
-        """The prefix hash before the i-th batch."""
+        """Return the prefix hash before the i-th batch."""
         if i:
             return self._chains[i - 1]
         return self.begins.chain
 
     def _read(self, i: int) -> bytes:
-        """The bytes of the i-th batch from the disk."""
+        """Return the bytes of the i-th batch from the disk."""
         base = self._bases[i]
         data = self._storage.read(self.partition, base)
         what = ""

@@ -1,4 +1,4 @@
-"""What a replica's log on disk comes to, batch by batch, whatever the disk is. Pure.
+"""The contents of a replica's log on disk, batch by batch, whatever the disk is. Pure.
 
 Damage is reported and passed over, never an exception: after a run this is the evidence.
 """
@@ -30,8 +30,8 @@ _epochs = msgspec.msgpack.Decoder(_Epochs)
 
 
 def end_of(base: int, header: bytes, size: int) -> int:
-    """Where a stored batch of `size` bytes ends that begins at `base`, by its header; `base` itself
-    if it cannot be so."""
+    """Return the end of the stored batch of `size` bytes that begins at `base`, by its header;
+    `base` itself if that cannot be so."""
     if len(header) < HEADER.size:
         return base
     count = int(HEADER.unpack_from(header)[5])
@@ -39,7 +39,7 @@ def end_of(base: int, header: bytes, size: int) -> int:
 
 
 def start_of(name: str, value: Callable[[str], bytes | None]) -> LogStart:
-    """Where a log begins; at 0 where that is damaged."""
+    """Return the start of a log; 0 if the stored start is damaged."""
     try:
         return decoded(START_KEY + name, value(START_KEY + name))
     except StorageError:
@@ -58,7 +58,7 @@ def log_dump(
     found: Iterator[BatchDump],
     problem: str = "",
 ) -> LogDump:
-    """A log from its ends and batches; `value` gives the small values kept beside it."""
+    """Return a log from its ends and batches; `value` gives the small values kept beside it."""
     problems = [problem] if problem else []
     hw, cache = -1, _NO_EPOCHS
     try:

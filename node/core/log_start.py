@@ -1,4 +1,4 @@
-"""Where a log begins, and what is known of the part before it that was deleted. Pure.
+"""The start of a log, and the facts about the deleted part before it. Pure.
 
 A log whose head was deleted still has to be compared with others: by the epoch of its last record
 (truncate-on-fetch, votes) and by its prefix hash. So the start carries both for the record before
@@ -36,12 +36,12 @@ _decoder = msgspec.msgpack.Decoder(tuple[Position, StoredEpoch, _Chain])
 
 
 def encoded(start: LogStart) -> bytes:
-    """The start as it is stored."""
+    """Return the stored form of a start."""
     return msgspec.msgpack.encode(start)
 
 
 def decoded(key: str, saved: bytes | None) -> LogStart:
-    """The stored start, ORIGIN where there is none. Raises DamagedStore if it is not one."""
+    """Return the stored start, ORIGIN where there is none. Raises DamagedStore if it is not one."""
     if not saved:
         return ORIGIN
     try:

@@ -1,4 +1,4 @@
-"""How a broker belongs to the cluster: it registers, sends heartbeats, and asks to shut down.
+"""The membership of a broker: it registers, sends heartbeats, and asks to shut down.
 
 Each process has its own broker epoch. The controller gives it out when it accepts the registration,
 and every fetch and proposal carries it: a message of an earlier process never counts for this one.
@@ -51,14 +51,14 @@ class Membership:
         self._asked = 0
 
     def tell_damage(self, ctx: Context, partitions: Iterable[str]) -> None:
-        """From now on the controller is told that the logs of `partitions` are damaged."""
+        """Report the logs of `partitions` as damaged to the controller from now on."""
         damaged = tuple(sorted(partitions))
         if damaged != self.damaged:
             self.damaged = damaged
             self.next_us = ctx.now_us
 
     def _to_controller(self, ctx: Context) -> str:
-        """The controller as last heard of, else the voters in turn."""
+        """Return the controller as last heard of, else the voters in turn."""
         if ctx.controller:
             return ctx.controller
         if self._controller:
@@ -112,7 +112,7 @@ class Membership:
             self.next_us = ctx.now_us
 
     def on_registered(self, ctx: Context, response: RegisterBrokerResponse) -> None:
-        """The controller accepted this process, or said why not."""
+        """Handle the controller's acceptance or refusal of this process."""
         ours = response.incarnation == ctx.config.incarnation or ctx.bugs.accept_any_registration
         if not ours or ctx.broker_epoch >= 0:
             return
@@ -124,7 +124,7 @@ class Membership:
             self._redirect(response.error, response.leader)
 
     def on_heartbeat(self, ctx: Context, response: HeartbeatResponse) -> None:
-        """How the controller sees this broker."""
+        """Handle the controller's view of this broker."""
         if response.error is Error.NONE:
             if response.broker_epoch == ctx.broker_epoch:
                 self.fenced = response.fenced
@@ -138,7 +138,7 @@ class Membership:
 
 
 def _intact_since(ctx: Context) -> bytes | None:
-    """The process since which nothing is missing, as kept; None where that is not known."""
+    """Return the stored process since which the disk lost nothing; None if not known."""
     try:
         saved = ctx.storage.get(_INTACT_KEY)
     except DamagedStore as error:

@@ -40,7 +40,7 @@ from node.formats.wire_bounds import (
 
 
 class Error(StrEnum):
-    """Why a request was refused; NONE when it was not."""
+    """The reason for which a request was refused; NONE if it was not."""
 
     NONE = ""
     NOT_LEADER = "not-leader"
@@ -216,9 +216,9 @@ class RegisterBrokerResponse(Message, frozen=True, kw_only=True, tag="register-r
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
-    """Sent every heartbeat interval; `metadata_offset` is how far the sender has applied.
-    `want_shutdown`: the sender asks to be rid of its leaderships, and to be allowed to stop. Its
-    logs of the partitions `damaged` are not what it wrote: nobody may count on them."""
+    """The heartbeat of a broker; `metadata_offset` is how far the sender has applied the metadata.
+    `want_shutdown`: the sender asks to lose its leaderships and to be allowed to stop. Its logs of
+    the partitions `damaged` differ from its writes: no copy there counts."""
 
     broker: BrokerName
     broker_epoch: Offset

@@ -1,4 +1,4 @@
-"""How a broker's replicas follow the metadata: roles are taken from the applied image.
+"""Roles of a broker's replicas, which follow from the applied metadata image.
 
 Metadata arrives merged: a replica may miss states (removed and re-added, leadership lost and
 regained). A record counts only if its partition epoch is newer than what is known, since a leader
@@ -82,16 +82,16 @@ def _transition(ctx: Context, r: Replica, record: PartitionRecord) -> None:
 
 
 def _others_have_all(node: str, record: PartitionRecord) -> bool:
-    """Whether another node leads, and the partition does not count on the copy of `node`: whatever
-    was committed, the leader has."""
+    """Return whether another node leads, and the partition does not count on the copy of `node`:
+    whatever was committed, the leader has."""
     if record.leader in (NO_LEADER, node):
         return False
     return node not in record.isr and node not in record.elr
 
 
 def set_aside(ctx: Context, r: Replica, damage: Damage) -> None:
-    """A replica that leads or follows finds its log damaged: it does neither from now on. It tells
-    the controller, which counts on it no longer; it comes back as a follower, if there is a leader.
+    """Take a replica with a damaged log out of leading and following. It reports to the controller,
+    which does not count on it any more; it comes back as a follower if there is a leader.
     """
     if r.role == "leader":
         leader.resign(ctx, r)
@@ -126,7 +126,7 @@ def delete_orphans(ctx: Context, protocol: Protocol) -> None:
 
 
 def _durable(ctx: Context, protocol: Protocol) -> bool:
-    """Whether writes must be synced. A voter's always: its fetch offset promises that the records
-    are on disk."""
+    """Return whether writes must be synced. A voter's always: its fetch offset promises that the
+    records are on disk."""
     flushed = ctx.config.flush_interval_ms == 0 and not ctx.bugs.no_fsync_before_ack
     return flushed or protocol.leader_by is LeaderBy.VOTES

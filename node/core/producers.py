@@ -1,4 +1,4 @@
-"""What a log says of its idempotent producers: the last batches of each. Pure. KIP-98, KAFKA-5494.
+"""The idempotent producers of a log: the last batches of each. Pure. KIP-98, KAFKA-5494.
 
 Each batch of an idempotent producer names its producer id, producer epoch and sequence. A leader
 appends a batch only if its sequence follows on the last one of that producer, and knows a batch
@@ -37,7 +37,7 @@ class Written(NamedTuple):
 
 
 class Standing(Enum):
-    """What a batch is to a log that is to take it."""
+    """The relation of a batch to the log that is to take it."""
 
     NEXT = "follows on what the log has"
     DUPLICATE = "is in the log, among the last of its producer"
@@ -59,7 +59,7 @@ class Producers:
         return len(self._last)
 
     def judge(self, batch: Produced, count: int) -> tuple[Standing, Written | None]:
-        """What a batch of `count` records is; and of a DUPLICATE the batch in the log."""
+        """Return how a batch of `count` records relates to this log, and its DUPLICATE in it."""
         known = self._last.get(batch.producer)
         if known is None:
             return (Standing.NEXT if batch.sequence == 0 else Standing.UNKNOWN), None
@@ -76,11 +76,11 @@ class Producers:
         return (Standing.OLD if batch.sequence < last.next_sequence else Standing.GAP), None
 
     def last(self, producer: int) -> tuple[Written, ...]:
-        """The last batches of a producer, the newest at the end."""
+        """Return the last batches of a producer, the newest at the end."""
         return self._last.get(producer, ())
 
     def note(self, batch: Produced, base: int, end: int) -> None:
-        """The log has one more batch. A new epoch forgets the batches of the one before."""
+        """Note a batch that was appended. A new epoch forgets the batches of the one before."""
         known = self._last.pop(batch.producer, ())
         if known and known[-1].epoch != batch.epoch:
             known = ()

@@ -14,7 +14,7 @@ from node.formats.errors import UsageError, unknown_name
 
 
 class Truncation(Enum):
-    """How a follower finds out where its log leaves the leader's."""
+    """The way in which a follower finds the point where its log leaves the leader's."""
 
     NONE = "no truncation: records are appended by their offset (unsafe)"
     OWN_HW = "cut to the own high watermark at every transition to follower"
@@ -27,42 +27,42 @@ class Truncation(Enum):
 
 
 class Commit(Enum):
-    """When the high watermark may pass a record."""
+    """The condition under which the high watermark may pass a record."""
 
     ISR = "all of the maximal ISR have it, and the committed ISR is at least MinISR (KIP-966)"
     MAJORITY = "a majority of the voters has it, or has a later one of the leader's own epoch"
 
 
 class LeaderBy(Enum):
-    """Who decides which replica leads."""
+    """The authority that decides which replica leads."""
 
     CONTROLLER = "the controller, from the ISR, then the ELR"
     VOTES = "a majority of the voters"
 
 
 class RestartRule(Enum):
-    """What a new incarnation of a broker means to the controller."""
+    """The meaning of a new incarnation of a broker for the controller."""
 
     AFTER_FENCING = "registers once the old incarnation is fenced; unclean ones leave ISR and ELR"
     AT_ONCE = "registers at once; ISR and leader stay as they are"
 
 
 class Detection(Enum):
-    """How the controller learns that a leader, or an in-sync replica, has failed."""
+    """The way in which the controller learns that a leader, or an in-sync replica, has failed."""
 
     HEARTBEATS = "a broker that is silent for the session time leaves every ISR and leadership"
     LEADER_REPORTS = "followers report their leader, a majority of the ISR's deposes it"
 
 
 class Waiting(Enum):
-    """What a follower does at the end of its leader's log."""
+    """The action of a follower at the end of its leader's log."""
 
     LONG_POLL = "its fetch waits at the leader until there is data, or the wait is over"
     IDLE_WAIT = "it is answered at once and sleeps, until the leader notifies it of new data"
 
 
 class BelowMinIsr(Enum):
-    """What becomes of acks=all while the ISR is smaller than MinISR."""
+    """The answer to acks=all while the ISR is smaller than MinISR."""
 
     REFUSE = "it is refused, and the producers that wait get an error with an unknown outcome"
     WAIT = "it is appended and not answered; nothing commits before the ISR has grown again"
@@ -133,13 +133,13 @@ class Protocol:
 
     @property
     def replicates_before_commit(self) -> bool:
-        """Whether followers may have records that the leader's own disk does not have yet. A leader
-        that crashed must not lead on in the same epoch then, with other records in their place."""
+        """Return whether followers may have records that the leader's own disk lacks. A leader that
+        crashed must not lead on in the same epoch then."""
         return self.restart is RestartRule.AFTER_FENCING
 
 
 def _violable(*properties: str) -> tuple[tuple[str, Expected], ...]:
-    """All properties hold but these, which the protocol is known to break."""
+    """Return the expectation that all properties hold but these, which the protocol breaks."""
     assert set(properties) <= set(PROPERTIES), properties
     return tuple((p, "violable" if p in properties else "holds") for p in PROPERTIES)
 
@@ -283,7 +283,7 @@ REGISTRY: Final = {p.name: p for p in _PROTOCOLS}
 
 
 def protocol(name: str) -> Protocol:
-    """The protocol of that name. Raises UsageError listing the known ones."""
+    """Return the protocol of that name. Raises UsageError listing the known ones."""
     found = REGISTRY.get(name)
     if found is None:
         raise UsageError(unknown_name("protocol", name, REGISTRY))
@@ -296,8 +296,8 @@ _EPOCH_END: Final = frozenset(
 
 
 def are_compatible(one: Protocol, other: Protocol) -> bool:
-    """Whether brokers of both may serve one partition: they are the same but for the version of
-    OffsetForLeaderEpoch, which leader and follower agree on for each question (KIP-279)."""
+    """Return whether brokers of both may serve one partition: they are the same but for the version
+    of OffsetForLeaderEpoch, which leader and follower agree on for each question (KIP-279)."""
     if not {one.truncation, other.truncation} <= _EPOCH_END:
         return one == other
     return one == replace(

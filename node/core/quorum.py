@@ -98,12 +98,12 @@ class Quorum:
         r.observer = self._out_until == _FOR_EVER
 
     def _lost(self, ctx: Context, damage: Damage) -> None:
-        """The log is damaged: this voter is out."""
+        """Take this voter out, because its log is damaged."""
         self._stay_out(ctx, max(self.r.leader_epoch, self._out_until), *damage)
 
     def _stay_out(self, ctx: Context, term: int, offset: int, what: str) -> None:
-        """Be no voter until there is a record of a term above `term`. Raises DamagedStore where
-        nobody else has the metadata."""
+        """Be no voter until there is a record of a term above `term`. Raises DamagedStore if no
+        other node has the metadata."""
         if len(self.voters) == 1 and self.r.partition == METADATA_PARTITION:
             what = f"{what}; {ctx.node} is the only voter, so nobody else has it"
             raise DamagedStore(what, partition=self.r.partition, offset=offset)
@@ -122,7 +122,7 @@ class Quorum:
         ctx.storage.put(self._out_key, msgspec.msgpack.encode(term), durable=True)
 
     def set_aside(self, ctx: Context, damage: Damage) -> None:
-        """The log turns out to be damaged while it is in use."""
+        """Take this voter out, because its log was found damaged while in use."""
         r = self.r
         if r.role == "leader":
             leader.resign(ctx, r)
@@ -300,7 +300,7 @@ class Quorum:
         )
 
     def _hears_leader(self, ctx: Context) -> bool:
-        """Whether a leader was heard within the shortest election patience."""
+        """Return whether a leader was heard within the shortest election patience."""
         if self.r.role == "leader":
             return True
         return ctx.now_us - self._leader_heard_us < ctx.config.timings.election_min_ms * 1000
@@ -320,7 +320,7 @@ class Quorum:
                 self._advance_campaign(ctx)
 
     def on_begin_epoch(self, ctx: Context, source: str, request: BeginQuorumEpoch) -> None:
-        """A leader was elected."""
+        """Follow a leader that was elected."""
         r = self.r
         if request.term < r.leader_epoch or source not in self.voters:
             return
@@ -331,7 +331,7 @@ class Quorum:
             self._follow(ctx, request.term, source)
 
     def on_fetch(self, ctx: Context, source: str, request: FetchRequest) -> None:
-        """A voter or an observer fetches; a newer term in the request ends this leadership."""
+        """Answer the fetch of a voter or an observer; a newer term ends this leadership."""
         r = self.r
         if request.leader_epoch > r.leader_epoch and self.is_voter and source in self.voters:
             self._follow(ctx, request.leader_epoch, NO_LEADER)
@@ -394,7 +394,7 @@ class Quorum:
             self._fetch(ctx)
 
     def next_us(self) -> int:
-        """When `tick` has something to do next."""
+        """Return the time of the next action of `tick`."""
         # Compared one by one: this runs after every step, and `min` takes three times as long.
         r = self.r
         if r.role == "leader":
@@ -424,8 +424,8 @@ class Quorum:
 
 
 def _kept(ctx: Context, key: str, decoder: msgspec.msgpack.Decoder[_T], never: _T) -> _T:
-    """A value that this voter keeps durably, `never` if it never wrote one. Raises DamagedStore:
-    without it the node may not vote, and nobody else has it."""
+    """Return a value that this voter keeps durably, `never` if it never wrote one. Raises
+    DamagedStore: without it the node may not vote, and no other node has it."""
     saved = ctx.storage.get(key)
     if saved is None:
         return never

@@ -46,7 +46,7 @@ class Recovery:
         return self.next_us()
 
     def next_us(self) -> int:
-        """When to ask again, in microseconds."""
+        """Return the time of the next question, in microseconds."""
         return min((question.ask_at_us for question in self._open.values()), default=NEVER)
 
     def _ask(self, ctx: Context, state: PartitionRecord, question: _Question) -> None:
@@ -58,7 +58,7 @@ class Recovery:
                 ctx.send(member, request)
 
     def on_info(self, image: Image, source: str, info: ReplicaLogInfo) -> str | None:
-        """A replica answered. Returns the replica to elect once all have answered, else None."""
+        """Note a replica's answer; return the replica to elect once all answered, else None."""
         question, state = self._open.get(info.partition), image.partitions.get(info.partition)
         if question is None or state is None or not _can_be_asked(state, image):
             return None
@@ -81,7 +81,7 @@ def _can_be_asked(state: PartitionRecord, image: Image) -> bool:
 
 
 def on_request(ctx: Context, r: Replica, source: str, request: ReplicaLogInfoRequest) -> None:
-    """The replica's side: answer with the length of the log, once it can no longer grow."""
+    """Answer, as a replica, with the length of the log, once it can no longer grow."""
     if r.partition_epoch < request.partition_epoch or r.role == "leader":
         return  # it is asked again
     if r.log.damage is not None:

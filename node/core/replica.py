@@ -33,7 +33,7 @@ Role = Literal["none", "follower", "candidate", "leader"]
 
 @dataclass(slots=True)
 class Peer:
-    """What a leader knows of a follower, all from fetches in its own epoch. Times in us."""
+    """A leader's knowledge of a follower, all from fetches in its own epoch. Times in us."""
 
     leo: int
     broker_epoch: int
@@ -196,7 +196,7 @@ def _has_start(ctx: Context, partition: str) -> bool:
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
-    """A replica loaded from disk, in no role yet.
+    """Return a replica loaded from disk, in no role yet.
 
     Bugs apply to data partitions only. In the metadata partition they would break the controller,
     and hide the harm that each bug does to data.
@@ -219,8 +219,8 @@ def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> 
 
 
 def _saved_hw(ctx: Context, partition: str) -> int:
-    """The checkpointed high watermark; 0 where there is none. One that is damaged is as good as
-    none: it is a hint."""
+    """Return the checkpointed high watermark; 0 where there is none. One that is damaged is as good
+    as none: it is a hint."""
     try:
         saved = ctx.storage.get(f"hw/{partition}") or b""
     except DamagedStore as error:

@@ -1,4 +1,4 @@
-"""When the head of a log is deleted: what is committed and more than the retention keeps.
+"""Deletion of the head of a log: committed records beyond the retention.
 
 The leader decides, at an append, in whole batches, and never above its high watermark. Followers do
 not count for themselves: they delete up to the log start that the leader's answers state, so that
@@ -16,7 +16,7 @@ from node.formats.trace import DELETED, METADATA_PARTITION
 
 
 def at_append(ctx: Context, r: Replica) -> None:
-    """The leader's log grows: delete what is more than it keeps, a quarter of that at a time."""
+    """Delete the records of a leader beyond the retention, a quarter of that at a time."""
     keep = ctx.config.retention_records
     if not keep or r.partition == METADATA_PARTITION:
         return
@@ -26,21 +26,21 @@ def at_append(ctx: Context, r: Replica) -> None:
 
 
 def follow(ctx: Context, r: Replica, log_start: int) -> None:
-    """The leader's log begins at `log_start`: so does that of a follower, as far as it knows the
-    records below to be committed."""
+    """Delete the records of a follower below its leader's `log_start`, as far as it knows them to
+    be committed."""
     if log_start > r.log.start:
         _delete(ctx, r, min(log_start, r.hw), "leader")
 
 
 def start_of(r: Replica) -> tuple[int, str]:
-    """What a follower needs to begin where this log does: the epoch before, the prefix hash."""
+    """Return epoch and prefix hash before the start of this log."""
     begins = r.log.begins
     return begins.epoch, begins.chain.hex()
 
 
 def restart(ctx: Context, r: Replica, response: FetchResponse) -> bool:
-    """The leader has deleted what comes next in this log: start over at its start. Returns whether
-    the response says so."""
+    """Start over at the leader's log start if the leader has deleted the next record. Returns
+    whether the response says so."""
     if response.before_start is None or response.log_start <= r.leo:
         return False
     epoch, chain = response.before_start

@@ -1,4 +1,4 @@
-"""Who may send what to a node, by the names in its configuration.
+"""Authorization of senders by the names in a node's configuration.
 
 A message speaks for its sender only: a broker registers, fetches and proposes for itself, only
 nodes answer nodes, and only the harness commands the controller. The world that carries messages
@@ -37,7 +37,7 @@ class Senders:
         self.nodes = frozenset((*config.brokers, *config.voters))
 
     def permit(self, source: str, message: AnyMessage) -> bool:
-        """Whether a message of `source` may say this."""
+        """Return whether a message of `source` may say this."""
         test = _TESTS.get(type(message))
         return source in self.nodes if test is None else test(self, source, message)
 

@@ -1,4 +1,4 @@
-"""How a leader answers a fetch: with batches, with nothing after a wait, or with an error.
+"""A leader's answer to a fetch: batches, nothing after a wait, or an error.
 
 Followers read to the log end, consumers to the high watermark.
 """
@@ -48,7 +48,7 @@ def _readable_end(r: Replica, request: FetchRequest) -> int:
 
 
 def _must_send_hw(r: Replica, request: FetchRequest) -> bool:
-    """Whether a follower must get a new high watermark without waiting for data."""
+    """Return whether a follower must get a new high watermark without waiting for data."""
     peer = r.peers.get(request.replica)
     return r.protocol.sends_hw_at_once and peer is not None and peer.hw_sent < r.hw
 

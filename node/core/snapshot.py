@@ -90,13 +90,13 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(broker: Broker) -> Snapshot:
-    """The present state of a node that has made its first step."""
+    """Return the present state of a node that has made its first step."""
     seen: dict[int, int] = {}
     return Snapshot(broker.ctx.now_us, _frozen(broker, seen))
 
 
 def restore(taken: Snapshot, storage: Storage, jitter: Jitter) -> Broker:
-    """A node in the state of the snapshot, on that disk. The snapshot stays as it is."""
+    """Return a node in the state of the snapshot, on that disk. The snapshot stays as it is."""
     made: list[Any] = []
     broker = _thawed(taken.parts, made)
     assert isinstance(broker, Broker)
@@ -112,9 +112,9 @@ def restore(taken: Snapshot, storage: Storage, jitter: Jitter) -> Broker:
 
 
 def canonical(taken: Snapshot, *, timed: bool = True) -> Hashable:
-    """What of a snapshot decides what the node does from now on, times counted from now. Made of
-    tuples, numbers, text and frozen values. Without `timed` a time is only said to be over or to
-    come: that is enough where the clock stands still, and waits end by `timers.expire`."""
+    """Return the part of a snapshot that decides the node's further actions, times counted from
+    now, as tuples, numbers, text and frozen values. Without `timed` a time is only over or to come:
+    enough if the clock stands still and waits end by `timers.expire`."""
     value: Hashable = _canonical(taken.parts, "", taken.now_us, timed)
     return value
 
@@ -135,7 +135,7 @@ _layouts: Final[dict[type, _Layout | None]] = {}
 
 
 def _layout(value: object) -> _Layout | None:
-    """The fields of a part of a node; None for a value that never changes."""
+    """Return the fields of a part of a node; None for a value that never changes."""
     kind = type(value)
     if kind not in _layouts:
         _layouts[kind] = None if _never_changes(kind) else _new_layout(value)
@@ -143,7 +143,7 @@ def _layout(value: object) -> _Layout | None:
 
 
 def _never_changes(kind: type) -> bool:
-    """Whether values of this class are frozen."""
+    """Return whether values of this class are frozen."""
     config = getattr(kind, "__struct_config__", None)
     parameters = getattr(kind, "__dataclass_params__", None)
     frozen = config.frozen if config is not None else getattr(parameters, "frozen", False)

@@ -1,4 +1,4 @@
-"""What the core needs of a disk: LMDB in a real broker, a modelled disk in the simulator.
+"""The disk as the core needs it: LMDB in a real broker, a modelled disk in the simulator.
 
 All writes are buffered until the world commits the turn; reads see them at once. A `durable`
 write is on disk when the turn's `after_commit` messages leave; a deferred one (durable=False)
@@ -56,7 +56,7 @@ class Storage(Protocol):
         ...
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """The bytes of the batch that starts exactly there. Raises StorageError if none does."""
+        """Return the bytes of the batch that starts exactly there. Raises StorageError."""
         ...
 
     def delete(self, partition: str, *, durable: bool) -> None:
@@ -68,5 +68,5 @@ class Storage(Protocol):
         ...
 
     def get(self, key: str) -> bytes | None:
-        """A small value, None if never put."""
+        """Return a small value, None if never put."""
         ...

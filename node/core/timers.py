@@ -21,7 +21,7 @@ from node.core.replica import LONG_AGO, NEVER, PendingAck, PendingFetch, Replica
 
 
 def timers(broker: Broker) -> tuple[str, ...]:
-    """The names of all waits of a node that can end by time alone, in a fixed order."""
+    """Return the names of all waits of a node that can end by time alone, in a fixed order."""
     return (*_of_node(broker), *_of_replicas(broker), *_of_controller(broker))
 
 
@@ -143,7 +143,7 @@ def _alter(broker: Broker, about: str, of: str) -> None:
 
 
 def _lag(broker: Broker, about: str, of: str) -> None:
-    """That follower has not been at the log end for the lag time, and is looked for."""
+    """End the lag time of a follower that has not been at the log end."""
     r = _replica(broker, about)
     r.next_lag_check_us = broker.ctx.now_us
     peer = r.peers.get(of)
@@ -155,14 +155,14 @@ def _lag(broker: Broker, about: str, of: str) -> None:
 
 
 def _fetch(broker: Broker, about: str, of: str) -> None:
-    """A fetch is given up, or the pause before the next one is over."""
+    """Give a fetch up, or end the pause before the next one."""
     r = _replica(broker, about)
     r.fetching.deadline_us = broker.ctx.now_us
     _wake(broker, r)
 
 
 def _silence(broker: Broker, about: str, of: str) -> None:
-    """The leader has given no valid answer for the leader timeout, and the fetch is given up."""
+    """End the leader timeout without a valid answer, and give the fetch up."""
     _replica(broker, about).fetching.heard_us = LONG_AGO
     _fetch(broker, about, of)
 
@@ -188,12 +188,12 @@ def _election(broker: Broker, about: str, of: str) -> None:
 
 
 def _patience(broker: Broker, about: str, of: str) -> None:
-    """The leader was last heard too long ago to refuse others a pre-vote for its sake."""
+    """End the patience with the leader for whose sake pre-votes are refused."""
     broker.quorums[about]._leader_heard_us = LONG_AGO
 
 
 def _session(broker: Broker, about: str, of: str) -> None:
-    """That broker has been silent for the session time."""
+    """End the session of a broker that has been silent for the session time."""
     assert broker.controller is not None
     broker.controller._heard_us[about] = LONG_AGO
     broker._controller_us = broker.ctx.now_us

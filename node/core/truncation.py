@@ -1,4 +1,4 @@
-"""How a new follower finds where its log leaves the leader's, before its first fetch.
+"""Truncation before a new follower's first fetch: the leader is asked, or the own HW counts.
 
 The module has all rules but truncate-on-fetch, which is part of every fetch (`follower.py`), and
 the leader's answers to these requests. An undefined answer makes the follower cut to its own high
@@ -27,7 +27,7 @@ _TRIES = 3
 
 
 def epoch_to_ask(r: Replica) -> int | None:
-    """The epoch whose end a follower must ask for before it fetches; None if it need not ask."""
+    """Return the epoch whose end a follower must ask for before it fetches, or None."""
     if r.protocol.truncation not in _VERSIONS or r.log.last_epoch < 0:
         return None
     return r.log.last_epoch
@@ -58,7 +58,7 @@ def falls_back(r: Replica) -> bool:
 
 
 def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) -> None:
-    """A follower asks where an epoch ends in this leader's log."""
+    """Answer a follower that asks for the end of an epoch in this leader's log."""
     error = Error.NONE
     if r.role != "leader":
         error = Error.NOT_LEADER
@@ -120,8 +120,8 @@ def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> Epoch
 
 
 def _knows_lowest(r: Replica) -> bool:
-    """Whether an epoch below the first ends where the first begins. KAFKA-7415 added this together
-    with the cache entry at the election, so bug M3 removes both."""
+    """Return whether an epoch below the first ends where the first begins. KAFKA-7415 added this
+    together with the cache entry at the election, so bug M3 removes both."""
     lowest = r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST
     return lowest and not r.bugs.lazy_epoch_cache
 
@@ -143,7 +143,7 @@ def end_v1(r: Replica, epoch: int) -> EpochEnd:
 
 
 class CutTo:
-    """What a follower does with an answer: cut to `target`, then ask `again` or fetch."""
+    """The next action of a follower after an answer: cut to `target`, then ask `again` or fetch."""
 
     __slots__ = ("again", "target")
 
@@ -153,7 +153,7 @@ class CutTo:
 
 
 def decide(r: Replica, response: EpochEndResponse) -> CutTo:
-    """Where to cut, given where the leader says the asked epoch ends."""
+    """Return the cut that follows from the leader's end of the asked epoch."""
     if response.end_offset == UNDEFINED:
         return CutTo(r.hw)
     if response.version < 1:

@@ -1,1 +1,1 @@
-"""What the broker writes and others read: errors, trace events. Imports only formats."""
+"""Formats that the broker writes and others read: errors, trace events. Imports only formats."""

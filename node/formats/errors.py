@@ -34,8 +34,8 @@ class StorageError(FloodmarkError):
 
 
 class DamagedStore(StorageError):
-    """What a store gives back is not what was written: a batch of `partition` at `offset`, or
-    (`offset` -1) the small value `key`. `what` says how that is known."""
+    """A store returned other data than was written: a batch of `partition` at `offset`, or
+    (`offset` -1) the small value `key`. `what` states the evidence."""
 
     def __init__(self, what: str, *, partition: str = "", offset: int = -1, key: str = "") -> None:
         place = f"the value '{key}'" if key else f"{partition}: the batch at {offset}"

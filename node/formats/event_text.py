@@ -76,18 +76,18 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def parse(fields: Mapping[str, Any]) -> Event:
-    """The event of a decoded line. Raises msgspec.ValidationError for a field of a wrong type."""
+    """Return the event of a decoded line. Raises msgspec.ValidationError."""
     return msgspec.convert(fields, Event)
 
 
 def action(e: Event) -> str:
-    """What `e.node` did: "appends offset 5 as leader of epoch 2"; "" for an unknown event."""
+    """Return the action of `e.node`: "appends offset 5 as leader of epoch 2"; "" if unknown."""
     say = _ACTIONS.get(e.event)
     return say(e) if say is not None else ""
 
 
 def message(e: Event) -> str:
-    """The message that `e` shows: "fetch-response: offset 5 of epoch 2"; "" where it shows none."""
+    """Return the message that `e` shows: "fetch-response: offset 5 of epoch 2"; "" for none."""
     say = _MESSAGES.get(e.event)
     return say(e) if say is not None else ""
 
@@ -105,7 +105,7 @@ def leadership(
     *,
     unclean: bool = False,
 ) -> str:
-    """Who leads a partition, and its replica sets: "n2 leads epoch 2, ISR [n2, n3]"."""
+    """Return leader and replica sets as a phrase: "n2 leads epoch 2, ISR [n2, n3]"."""
     how = " after an unclean election" if unclean else ""
     eligible = tuple(elr)
     return (
@@ -115,7 +115,7 @@ def leadership(
 
 
 def log_ends(leo: int, hw: int) -> str:
-    """How far a replica's log goes: "log end 6, high watermark 5"."""
+    """Return how far a replica's log goes: "log end 6, high watermark 5"."""
     return f"log end {leo}, high watermark {hw}"
 
 

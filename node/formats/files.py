@@ -69,14 +69,14 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> str:
-    """One sentence for a file operation that failed."""
+    """Return one sentence for a file operation that failed."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{path}: the disk is full"
     return f"{path}: cannot be written: {error.strerror or error}"
 
 
 def why_not_writable(folder: Path) -> str:
-    """Why nothing can be written into a folder, which may still have to be made; "" if it can.
+    """Return why nothing can be written into a folder, existing or not; "" if it can.
 
     Raises OSError for a path that no system could have.
     """

@@ -48,7 +48,7 @@ class JsonReader(Generic[Form]):
         self._most_bytes = most_bytes
 
     def decode(self, text: bytes | str) -> Form:
-        """The value of a text. Raises Unreadable."""
+        """Return the value of a text. Raises Unreadable."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         if len(data) > MOST_DEPTH:
             self._check_bounds(data)
@@ -62,8 +62,8 @@ class JsonReader(Generic[Form]):
             raise Unreadable(_TOO_DEEP) from None
 
     def decode_lines(self, block: bytes) -> list[Form]:
-        """The values of whole lines, all at once. Raises Unreadable if one of them is not of this
-        form: then they must be decoded one by one."""
+        """Return the values of whole lines, all at once. Raises Unreadable if one of them is not of
+        this form: then they must be decoded one by one."""
         try:
             return self._decoder.decode_lines(block)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -85,7 +85,7 @@ _READERS: Final[dict[Any, JsonReader[Any]]] = {}
 
 
 def decode(text: bytes | str, form: type[Form]) -> Form:
-    """The value of a whole file or message. Raises Unreadable."""
+    """Return the value of a whole file or message. Raises Unreadable."""
     reader = _READERS.get(form)
     if reader is None:
         reader = _READERS[form] = JsonReader(form, MOST_FILE_BYTES)
@@ -94,8 +94,8 @@ def decode(text: bytes | str, form: type[Form]) -> Form:
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
-    """What is in a file that is one JSON value. Raises OSError, and Unreadable where it is too
-    large."""
+    """Return the contents of a file that is one JSON value. Raises OSError, and Unreadable if it is
+    too large."""
     text = b""
     with path.open("rb", buffering=0) as file:
         # Memory for what is there, and not for the most that is allowed.
@@ -107,12 +107,12 @@ def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
 
 
 def read_file(path: Path, form: type[Form]) -> Form:
-    """The value of a file. Raises OSError, Unreadable."""
+    """Return the value of a file. Raises OSError, Unreadable."""
     return decode(read_bytes(path, MOST_FILE_BYTES), form)
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of an open file, newlines included. Raises OSError.
+    """Yield the lines of an open file, newlines included. Raises OSError.
 
     Of a line that is too long only the first MOST_LINE_BYTES are given, with a newline: whoever
     decodes it refuses it.
@@ -122,7 +122,7 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def ended(part: bytes, file: IO[bytes]) -> bytes:
-    """What was read of a file, with a newline where its last line is too long: the rest of that
+    """Return a part read from a file, with a newline if its last line is too long: the rest of that
     line is read and dropped. At the end of the file nothing is added. Raises OSError."""
     dropped = b""
     while not part.endswith(b"\n") and not dropped.endswith(b"\n"):
@@ -134,13 +134,13 @@ def ended(part: bytes, file: IO[bytes]) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """What a decoder says, which may quote a name of any length."""
+    """Return the message of a decoder, which may quote a name of any length."""
     said = str(error)
     return said if len(said) <= _MOST_REASON else f"{said[:_MOST_REASON]}..."
 
 
 def _is_too_deep(data: bytes) -> bool:
-    """Whether lists and objects are too deep within each other, if it is JSON at all."""
+    """Return whether lists and objects are too deep within each other, if it is JSON at all."""
     brackets = _TEXT.sub(b"", data).translate(None, delete=_NO_BRACKETS)
     for _ in range(MOST_DEPTH):
         # Takes away what is innermost.

@@ -1,4 +1,4 @@
-"""Whether a run folder holds only what a run leaves behind: files and folders of its own.
+"""Entries of a run folder that no run leaves behind: links, devices, FIFOs, files with holes.
 
 A run folder may come from anybody. A link in it leads out of it, and whoever writes results there
 writes elsewhere; a FIFO or a device in the place of a file makes a reader wait for ever; a file of
@@ -58,8 +58,8 @@ def hole_in(path: Path) -> str:
 
 
 def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """The entries that a checker or a page reads or replaces, each with the folder that it is in;
-    what is in a link is not listed."""
+    """Yield the entries that a checker or a page reads or replaces, each with the folder that it is
+    in; what is in a link is not listed."""
     waiting: list[tuple[Path, str]] = [(folder, "")]
     while waiting:
         place, inside = waiting.pop()
@@ -100,6 +100,6 @@ def _why_foreign(entry: os.DirEntry[str], *, is_folder: bool) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name as it can be printed."""
+    """Return a name as it can be printed."""
     text = name.encode("utf-8", "backslashreplace").decode()
     return text if text.isprintable() else ascii(text)[1:-1]

@@ -171,7 +171,7 @@ def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
 
 
 def damaged_event(error: DamagedStore) -> TraceEvent:
-    """The trace event that says what a disk gave back."""
+    """Return the trace event for data that a disk returned damaged."""
     partition = error.partition or None
     return event(DAMAGED, partition, offset=error.offset, key=error.key, what=error.what)
 
@@ -188,17 +188,17 @@ def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
 
 
 def is_bound(wanted: object) -> bool:
-    """Whether `wanted` compares numbers instead of asking for one value."""
+    """Return whether `wanted` compares numbers instead of asking for one value."""
     return isinstance(wanted, dict) and bool(wanted) and wanted.keys() <= BOUNDS
 
 
 def is_given(wanted: object) -> bool:
-    """Whether `wanted` asks only for a field to be there, or not to be."""
+    """Return whether `wanted` asks only for a field to be there, or not to be."""
     return isinstance(wanted, dict) and wanted.keys() == {GIVEN} and wanted[GIVEN] in (True, False)
 
 
 def wrong_pattern(pattern: Mapping[str, Any]) -> str:
-    """Why `matches` cannot compare with this pattern, "" if it can."""
+    """Return why `matches` cannot compare with this pattern, "" if it can."""
     if len(pattern) > MAX_CONDITIONS:
         return f"a match has at most {MAX_CONDITIONS} conditions"
     for name, wanted in pattern.items():

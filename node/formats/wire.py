@@ -38,7 +38,7 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 def envelope(receiver: str, sender: str, header: bytes) -> bytes:
-    """The first frame of a message."""
+    """Return the first frame of a message."""
     to, source = receiver.encode(), sender.encode()
     return bytes((WIRE_VERSION, len(to), len(source))) + to + source + header
 
@@ -56,7 +56,7 @@ def names(frame: bytes) -> tuple[bytes, bytes, int]:
 
 
 def sender(frame: bytes) -> bytes:
-    """The sender that an envelope names, b"" for bytes that are none."""
+    """Return the sender that an envelope names, b"" for bytes that are none."""
     try:
         return names(frame)[1]
     except WireError:
@@ -82,7 +82,7 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
 
 
 def fields_of(message: msgspec.Struct, body: bytes | None = None) -> dict[str, Any]:
-    """What `peek` says of this message: for worlds without a wire."""
+    """Return the header fields of this message as `peek` does, for worlds without a wire."""
     fields: dict[str, Any] = _decoder.decode(_encoder.encode(message))
     if body is not None:
         _add_body(fields, body)
@@ -90,7 +90,7 @@ def fields_of(message: msgspec.Struct, body: bytes | None = None) -> dict[str, A
 
 
 def fetch_body(leader_epoch: int, hw: int, batches: list[bytes]) -> bytes:
-    """The body of a fetch response: 8-byte leader epoch, 8-byte HW, whole batches."""
+    """Return the body of a fetch response: 8-byte leader epoch, 8-byte HW, whole batches."""
     return _FETCH_PREFIX.pack(leader_epoch, hw) + b"".join(batches)
 
 

@@ -1,4 +1,4 @@
-"""Bounds of what a message may carry, for the types of all messages and of metadata records.
+"""Bounds of numbers and texts in messages and in metadata records.
 
 A number from the wire is packed into fixed room (a batch keeps its epoch in 4 bytes), used for
 arithmetic on microseconds, written to the trace, or used as a key of the disk. Each has a range in

@@ -79,7 +79,7 @@ class Armed:
         return number in self._points
 
     def replace(self, points: Sequence[Breakpoint]) -> None:
-        """These are all there are now; those that were there before go on counting."""
+        """Replace all breakpoints by these; those that stay go on counting."""
         self._points = {point.number: point for point in points}
         self._seen = {number: self._seen.get(number, 0) for number in self._points}
 
@@ -101,7 +101,7 @@ class Armed:
 
 
 def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
-    """The trace event of a process that stops at `point`."""
+    """Return the trace event of a process that stops at `point`."""
     return event(
         BREAK,
         reached_by.get("partition"),

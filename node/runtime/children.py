@@ -48,7 +48,7 @@ class Child(Protocol):
         ...
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         ...
 
     def join(self, timeout: float | None = None) -> None:
@@ -105,8 +105,8 @@ def start(
 
 
 def settle_in(parent_pid: int, output: str | Path) -> None:
-    """What a helper process does first: tie its life to its parent, ignore Ctrl-C, which belongs
-    to the parent, and write to `output` ("": to what it inherited)."""
+    """Prepare a helper process: tie its life to its parent, ignore Ctrl-C, which belongs to the
+    parent, and write to `output` ("": to the inherited one)."""
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
@@ -145,7 +145,7 @@ def redirect_output(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def _hidden_main() -> Iterator[None]:
-    """A `spawn` child imports its parent's main script, unless there seems to be none."""
+    """Hide the parent's main script, which a `spawn` child would import."""
     real = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

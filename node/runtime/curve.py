@@ -44,7 +44,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process knows of the keys of a run, as Z85 texts.
+    """The keys of a run that one process knows, as Z85 texts.
 
     `public` and `secret` are its own. `servers` maps each address that it connects to, to the key
     of who listens there. Nobody but the `callers` may connect to it.
@@ -141,7 +141,7 @@ class Gate:
         return done
 
     def admits(self, frame: zmq.Frame, sender: bytes) -> bool:
-        """Whether a message, of which this is a frame, came by the key of the sender it names."""
+        """Return whether the message of this frame came by the key of the sender it names."""
         if self.asks_nothing:
             return True
         try:

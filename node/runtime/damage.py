@@ -1,5 +1,5 @@
-"""How the bytes of a stored batch or value are damaged: the same in the real and the simulated
-world. Pure."""
+"""Damage to the bytes of a stored batch or value: the same in the real and the simulated world.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Part = Literal["payload", "header", "chain", "value"]
 
 
 class BitPlace(NamedTuple):
-    """Where on a disk, as shares from 0 to 1: which batch (or value) of all, which bit of it. A
-    `key` names one value."""
+    """A place on a disk, as shares from 0 to 1: a batch (or value) of all, and a bit of it. A `key`
+    names one value."""
 
     part: Part
     which: float
@@ -23,14 +23,14 @@ class BitPlace(NamedTuple):
 
 
 def pick(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int] | None:
-    """One of the batches (partition, base offset), in order; of the metadata only where there are
-    no others."""
+    """Return one of the batches (partition, base offset), in order; of the metadata only where
+    there are no others."""
     data = [one for one in stored if one[0] != METADATA_PARTITION] or list(stored)
     return data[min(len(data) - 1, int(which * len(data)))] if data else None
 
 
 def pick_last(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int] | None:
-    """The last batch of one of the logs."""
+    """Return the last batch of one of the logs."""
     found = pick(stored, which)
     return None if found is None else max(one for one in stored if one[0] == found[0])
 
@@ -46,7 +46,7 @@ def flipped(chain: bytes, data: bytes, place: BitPlace) -> tuple[bytes, bytes]:
 
 
 def flip(data: bytes, bit: float) -> bytes:
-    """The bytes with one bit the other way."""
+    """Return the bytes with one bit the other way."""
     changed = bytearray(data)
     at = min(8 * len(data) - 1, int(bit * 8 * len(data)))
     changed[at // 8] ^= 1 << at % 8
@@ -54,7 +54,7 @@ def flip(data: bytes, bit: float) -> bytes:
 
 
 def torn(data: bytes, kept: float) -> bytes:
-    """The first part of the bytes; the rest was never written."""
+    """Return the first part of the bytes; the rest was never written."""
     keep = min(len(data) - 1, int(kept * len(data)))
     found = data[:keep] + bytes(len(data) - keep)
     return found if found != data else bytes(len(data))

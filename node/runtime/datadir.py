@@ -68,7 +68,7 @@ def power_cut(path: str | Path, keep: float) -> tuple[int, int]:
 
 
 def host_boot_id() -> str:
-    """An id of this boot of the host."""
+    """Return an id of this boot of the host."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

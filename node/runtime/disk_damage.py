@@ -1,5 +1,5 @@
-"""What happens to the files of a node that is down: a flipped bit, a torn write, an empty disk, an
-old copy. Only the harness uses it, and the lock of the folder keeps it from a node that runs."""
+"""Damage to the files of a node that is down: a flipped bit, a torn write, an empty disk, an old
+copy. Only the harness uses it, and the lock of the folder keeps it from a node that runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _flip_value(path: Path, place: BitPlace) -> str:
 
 @contextmanager
 def _store(path: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, int]]]:
-    """The store of a node that is down, to be changed behind its back; and the numbers of its
+    """Open the store of a node that is down, to be changed behind its back, with the numbers of its
     partitions."""
     with DataDir(path, create=False):
         with closing(Tables(path, map_bytes=1 << 20, map_limit=_MAP_BYTES, readonly=True)) as table:
@@ -110,7 +110,7 @@ def _store(path: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, int]]]:
 
 
 def _synced(txn: lmdb.Transaction, ids: dict[str, int]) -> list[tuple[str, int]]:
-    """The batches in the tables: partition and base offset, in order."""
+    """Return the batches in the tables: partition and base offset, in order."""
     names = {number: name for name, number in ids.items()}
     found = []
     with txn.cursor() as cursor:

@@ -1,5 +1,5 @@
-"""What a process's disk does wrong because the harness wants it to: a sync that fails or takes
-long, a disk that is full.
+"""Disk errors that the harness injects into a process: a sync that fails or takes long, a full
+disk.
 
 Only the harness uses it, by the pipe of `node.runtime.breakpoints`. The store asks before each
 write; a correct store ends its process at the first error. What is done to the files of a node
@@ -51,16 +51,16 @@ class FailingDisk:
         self.replace(faults)
 
     def replace(self, faults: Sequence[DiskFault]) -> None:
-        """These are all the faults there are now."""
+        """Replace all faults by these."""
         self._faults = tuple(faults)
 
     @property
     def map_full(self) -> bool:
-        """Whether the map of the store must not grow."""
+        """Return whether the map of the store must not grow."""
         return any(fault.what == "full-map" for fault in self._faults)
 
     def write(self, path: Path) -> None:
-        """A write to a file without a sync is about to happen. Raises StorageError."""
+        """Fail a write to a file without a sync if a fault says so. Raises StorageError."""
         for fault in self._faults:
             if fault.what == "full":
                 self._fail(fault, "write", path, errno.ENOSPC)

@@ -41,12 +41,12 @@ _decoder = msgspec.msgpack.Decoder(list[Op])
 
 
 def boot_digest(boot_id: str) -> bytes:
-    """A digest of 16 bytes that identifies one boot of the host."""
+    """Return a digest of 16 bytes that identifies one boot of the host."""
     return blake2b(boot_id.encode(), digest_size=16, usedforsecurity=False).digest()
 
 
 class JournalContents(msgspec.Struct, frozen=True):
-    """What a journal file holds.
+    """The contents of a journal file.
 
     `generation` is -1 when there is no sound header. `torn` says that bytes follow the valid
     prefix of `valid_bytes`.

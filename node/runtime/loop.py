@@ -46,7 +46,7 @@ HAND_OVER_US: Final = 2_000_000
 
 
 class Core(Protocol):
-    """What the loop needs of `node.core.broker.Broker`."""
+    """The methods of `node.core.broker.Broker` that the loop needs."""
 
     def step(self, now_us: int, event: Event) -> Effects:
         """Take one event, at a time in microseconds; say what it has for effect."""
@@ -185,8 +185,8 @@ class Loop:
         return wait
 
     def _due(self, now_us: int) -> bool:
-        """Whether to step a `Tick`. Not while more messages wait, so that a process that was paused
-        reads them before it acts on silence; but at the latest after `TURNS_BEHIND` turns."""
+        """Return whether to step a `Tick`: not while messages wait, because a paused process reads
+        them before it acts on silence; at the latest after `TURNS_BEHIND` turns."""
         own_us = self._breakpoints.clock.read(now_us)
         return 0 < self._deadline_us <= own_us and self._behind % TURNS_BEHIND == 0
 
@@ -287,7 +287,7 @@ class Loop:
 
 
 def monotonic_us() -> int:
-    """The host's monotonic clock, in microseconds."""
+    """Return the host's monotonic clock, in microseconds."""
     return time.monotonic_ns() // 1000
 
 

@@ -105,13 +105,13 @@ class Inbox:
             self._gate.serve()
 
     def turned_away(self) -> int:
-        """How many connections and messages not of this run were refused since the last call."""
+        """Return the number of connections and messages refused since the last call."""
         before = self._turned_away
         self._turned_away = self._gate.turned_away
         return self._turned_away - before
 
     def drain(self) -> tuple[list[list[bytes]], bool]:
-        """What has arrived, as frames, and whether that is all of it.
+        """Return the messages that have arrived, as frames, and whether those are all.
 
         Bounded, so that a turn ends however much comes in.
         """

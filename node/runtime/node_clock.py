@@ -19,17 +19,17 @@ class NodeClock(msgspec.Struct, frozen=True):
     at_us: int = 0
 
     def read(self, host_us: int) -> int:
-        """What it says when the host's clock says that."""
+        """Return the time of this clock at a time of the host's clock."""
         return self.at_us + (host_us - self.since_us) * self.percent // 100
 
     def when(self, own_us: int) -> int:
-        """The first time of the host's clock at which this one says that, or more."""
+        """Return the first time of the host's clock at which this clock has reached `own_us`."""
         if own_us >= NEVER_US:
             return own_us
         return self.since_us - (self.at_us - own_us) * 100 // self.percent
 
     def at_rate(self, percent: int, host_us: int) -> NodeClock:
-        """The clock that goes on from here at another rate."""
+        """Return the clock that goes on from here at another rate."""
         return NodeClock(percent, host_us, self.read(host_us))
 
 

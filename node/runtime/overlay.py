@@ -95,7 +95,7 @@ class LogOverlay:
         self.batches.clear()
 
     def hides(self, base_offset: int) -> bool:
-        """Whether a batch of the tables at `base_offset` is gone or replaced."""
+        """Return whether a batch of the tables at `base_offset` is gone or replaced."""
         if base_offset in self.batches or base_offset < self.head:
             return True
         return self.cut is not None and base_offset >= self.cut
@@ -114,7 +114,7 @@ class Overlay:
         return bool(self.logs or self.values)
 
     def log(self, partition: str) -> LogOverlay:
-        """The overlay of one log, made if need be."""
+        """Return the overlay of one log, made if need be."""
         found = self.logs.get(partition)
         if found is None:
             found = self.logs[partition] = LogOverlay()

@@ -1,4 +1,4 @@
-"""What a stopped node has on disk, log by log, for the harness to write to `logs/<node>.jsonl`.
+"""The logs of a stopped node, read from its disk for `logs/<node>.jsonl`.
 
 Changes nothing: the journal is replayed in memory only. Damage is reported and passed over, never
 an exception: after a run this is the evidence.
@@ -21,7 +21,7 @@ from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables
 
 
 def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
-    """All logs of the stopped node that has `data_dir`, sorted by partition.
+    """Yield all logs of the stopped node that has `data_dir`, sorted by partition.
 
     Raises StorageError if there is no store, if it cannot be opened at all, or if a process has it
     open.
@@ -39,8 +39,8 @@ def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
 
 
 def stored_batches(data_dir: str | Path) -> set[tuple[str, int, bytes]]:
-    """Every batch of the stopped node that has `data_dir`: partition, base offset, and the bytes
-    that begin with its prefix hash."""
+    """Return every batch of the stopped node that has `data_dir`: partition, base offset, and the
+    bytes that begin with its prefix hash."""
     with DataDir(data_dir, create=False) as dir_:
         if not (dir_.path / DATA_FILE).exists():
             return set()

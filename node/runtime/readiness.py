@@ -18,8 +18,8 @@ Waited = zmq.Socket[Any] | int
 
 
 class Readiness:
-    """What has something to be read. A socket is named by the first wait after `watch` in any case:
-    what came before was no news."""
+    """The sockets and descriptors that can be read. The first wait after `watch` names a socket in
+    any case, because an arrival before it gives no event."""
 
     def __init__(self) -> None:
         self._poll = select.poll()

@@ -1,4 +1,4 @@
-"""How long to wait for a process that was killed: the kernel ends it as soon as it is scheduled."""
+"""Limits on waiting for a killed process: the kernel ends it as soon as it is scheduled."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class LmdbStorage:
             self._ops.append(DeleteHead(partition, below))
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """The bytes of the batch that starts exactly there."""
+        """Return the bytes of the batch that starts exactly there."""
         for overlay in (self._turn, self._deferred):
             log = overlay.logs.get(partition)
             if log is not None:
@@ -163,7 +163,7 @@ class LmdbStorage:
             self._ops.append(Put(key, value))
 
     def get(self, key: str) -> bytes | None:
-        """A small value, None if never put."""
+        """Return a small value, None if never put."""
         for overlay in (self._turn, self._deferred):
             found = overlay.values.get(key)
             if found is not None:
@@ -218,8 +218,8 @@ class LmdbStorage:
         self._closer()
 
     def _overlay_for(self, partition: str | None, key: str | None, *, durable: bool) -> Overlay:
-        """Where a write goes: the overlay of its durability, unless its log or key is already in
-        the other one. Then it stays there, and the turn ends in a flush if that is weaker."""
+        """Return the overlay of a write's durability, unless its log or key is already in the other
+        one. Then it stays there, and the turn ends in a flush if that is weaker."""
         mine, other = self._deferred, self._turn
         if durable:
             mine, other = other, mine
@@ -301,8 +301,8 @@ def _joined(base: int, added: dict[int, Kept]) -> tuple[int, bytes, int]:
 
 
 def _header(base: int, start: bytes, size: int) -> StoredBatch:
-    """What a stored batch says of itself, to be checked by whoever reads it; a batch that is cut
-    short says that it has no record."""
+    """Return the header of a stored batch, to be checked by its reader; a batch that is cut short
+    says that it has no record."""
     epoch, count, produced = -1, 0, None
     if len(start) >= CHAIN_BYTES + HEADER.size:
         _, epoch, _, _, _, count = HEADER.unpack_from(start, CHAIN_BYTES)

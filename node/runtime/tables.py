@@ -90,7 +90,7 @@ class Tables:
             raise
 
     def value(self, key: str) -> bytes | None:
-        """A small value. Raises DamagedStore if it is not what was written."""
+        """Return a small value. Raises DamagedStore if it is not what was written."""
         name = b"V" + key.encode()
         found = self._get(name)
         if found is None:
@@ -100,7 +100,7 @@ class Tables:
         return found[_CRC.size :]
 
     def number(self, name: str) -> int:
-        """One of the store's own counters, 0 if never written."""
+        """Return one of the store's own counters, 0 if never written."""
         found = self._get(b"M" + name.encode())
         if found is not None and len(found) != _NUMBER.size:
             raise StorageError(f"the counter '{name}' in {self.path} has {len(found)} bytes, not 8")
@@ -115,7 +115,7 @@ class Tables:
         return None if found is None else bytes(found[CHAIN_BYTES:])
 
     def batches(self, partition: str, *, whole: bool = False) -> Iterator[tuple[int, bytes, int]]:
-        """(base offset, start of the stored bytes, their full length) in offset order.
+        """Yield (base offset, start of the stored bytes, their full length) in offset order.
 
         The stored bytes are the chain, then the batch; all of them if `whole`, else the first 64.
         No write may happen until the iterator is exhausted or closed.

@@ -56,7 +56,7 @@ class TemplateGone(Exception):
 
 
 class _Request(NamedTuple):
-    """What a child is and does; descriptors and connections are numbers in what `call` pickles."""
+    """A child to fork; descriptors and connections are numbers in the pickled `call`."""
 
     name: str
     call: bytes
@@ -82,7 +82,7 @@ def prepare(modules: Sequence[str]) -> None:
 
 
 def fitting() -> Template | None:
-    """The template of this process, if there is one that children can be forked by now."""
+    """Return the template of this process, if there is one that children can be forked by now."""
     return _template if _template is not None and _template.fits() else None
 
 
@@ -112,7 +112,7 @@ class ForkedChild:
             return self._code
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return self.exitcode is None
 
     def join(self, timeout: float | None = None) -> None:
@@ -171,7 +171,7 @@ class Template:
             theirs.close()
 
     def fits(self) -> bool:
-        """Whether it runs, is this very process's, and has the present surroundings."""
+        """Return whether it runs, is this very process's, and has the present surroundings."""
         return (
             self._owner == os.getpid()
             and self._surroundings == _surroundings()
@@ -223,7 +223,7 @@ class Template:
 
 
 def _surroundings() -> tuple[list[tuple[str, str]], list[str]]:
-    """What a process has from its start on: variables that are read then, and namespaces."""
+    """Return the environment variables and namespaces that a process has from its start on."""
     read = [(name, value) for name, value in os.environ.items() if name.startswith(_READ_AT_START)]
     spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("user", "mnt", "net", "pid")]
     return sorted(read), spaces
@@ -238,7 +238,7 @@ class _CallPickler(pickle.Pickler):
         self.descriptors: list[int] = []
 
     def persistent_id(self, obj: Any) -> Any:
-        """A connection as the number of its descriptor."""
+        """Return a connection as the number of its descriptor."""
         if not isinstance(obj, self._connections):
             return None
         self.descriptors.append(obj.fileno())
@@ -254,7 +254,7 @@ class _CallUnpickler(pickle.Unpickler):
         self._descriptors = descriptors
 
     def persistent_load(self, pid: Any) -> Any:
-        """The connection of that descriptor."""
+        """Return the connection of that descriptor."""
         module, name, number, readable, writable = pid
         kind = getattr(importlib.import_module(module), name)
         return kind(self._descriptors[number], readable, writable)
@@ -343,7 +343,7 @@ def _become(request: _Request, descriptors: Sequence[int], go_fd: int) -> NoRetu
 
 
 def _exit_code(end: SystemExit) -> int:
-    """As the interpreter makes it of what a program ends with."""
+    """Return the exit code that the interpreter makes of a SystemExit."""
     if end.code is None:
         return 0
     if isinstance(end.code, int):
