@@ -84,9 +84,11 @@ $(STAMP):
 		fi; \
 		$$python -m venv --clear .venv; \
 	fi; \
-	echo 'Setting up .venv; the first time this takes a few minutes ...'; \
+	echo 'Setting up .venv; the first time this takes a few minutes.'; \
 	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
 	export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt; \
-	.venv/bin/python -m pip install -qq -c constraints.txt -e '.[dev,all]'; \
+	{ .venv/bin/python -m pip install -c constraints.txt -e '.[dev,all]' || touch .venv/.failed; } \
+		| awk '/^Collecting/ {n++; printf "  %d: %s\n", n, $$2; fflush()} /^Installing/ {print "  installing"; fflush()}'; \
+	if [ -e .venv/.failed ]; then rm .venv/.failed; exit 1; fi; \
 	rm -f .venv/.installed-*; \
 	touch $@
