@@ -20,7 +20,7 @@ from harness.clients.producer import Producer
 from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
 from harness.clients.session import Thread
 from harness.clients.types import PollSettings, SendSettings
-from harness.clients.workload import SendPlan, polled_partitions, send_interval_us
+from harness.clients.workload import polled_partitions, send_plan
 from nemesis.formats.schedule import Cluster, Send, Workload
 
 PRODUCER: Final = "producer"
@@ -111,13 +111,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
             timeout_us=workload.timeout_ms * 1000,
             idempotent=workload.idempotent,
         )
-        plan = SendPlan(
-            self.cluster.partition_names(),
-            send_interval_us(workload),
-            rng,
-            zipf=workload.spread == "zipf",
-            batch_most=workload.batch_most,
-        )
+        plan = send_plan(workload, self.cluster.partition_names(), rng)
         width = workload.in_flight if form is Producer else 1
         return form(
             client,

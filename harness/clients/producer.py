@@ -16,8 +16,8 @@ import msgspec
 
 from harness.clients.metadata_cache import MetadataCache
 from harness.clients.session import DEFAULT_RETRY_US, HOPELESS, Call, Session, Thread
-from harness.clients.types import Answer, SendSettings, SessionEffects
-from harness.clients.workload import SendPlan, encode_batch, first_value
+from harness.clients.types import Answer, SendSettings
+from harness.clients.workload import SendPlan, encode_batch
 from harness.formats.history import OpType, Send
 from node.core.batch import Produced
 from node.core.messages import Error, ProduceRequest, ProduceResponse
@@ -47,11 +47,11 @@ class Sequences:
     following: dict[str, int] = field(default_factory=dict)
 
     def produced(self, partition: str) -> Produced:
-        """What the next batch for a partition says of its producer."""
+        """Return what the next batch for a partition says of its producer."""
         return Produced(self.producer, self.epoch, self.following.get(partition, 0))
 
     def acknowledged(self, partition: str, count: int) -> None:
-        """The batch was appended: the next one follows on it."""
+        """Note that the batch was appended: the next one follows on it."""
         self.following[partition] = self.following.get(partition, 0) + count
 
     def begin_epoch(self) -> None:
@@ -78,63 +78,50 @@ class Producer(Session):
         super().__init__(client, metadata, threads, next_op, retry_us)
         self._plan = plan
         self._settings = settings
-        self._written: dict[int, int] = {}
         # By process: a thread goes on as another one, and keeps its sequences.
         self._sequences = {t.process: Sequences(t.process) for t in threads if settings.idempotent}
 
-    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
+    def _invoke(self, thread: Thread) -> Call | None:
         # A slow answer costs its own time only: there is no backlog to catch up with.
-        thread.next_us = now_us + self._plan.pause_us()
+        thread.next_us = self._now_us + self._plan.pause_us()
         partition, settings = self._plan.partition(), self._settings
         records = self._plan.records(settings.batch)
         if records != settings.batch:
             settings = msgspec.structs.replace(settings, batch=records)
-        return self._send(now_us, thread, effects, partition, settings)
+        return self._send(thread, partition, settings)
 
-    def _send(
-        self,
-        now_us: int,
-        thread: Thread,
-        effects: SessionEffects,
-        partition: str,
-        settings: SendSettings,
-        step: int = -1,
-    ) -> Call:
+    def _send(self, thread: Thread, partition: str, settings: SendSettings, step: int = -1) -> Call:
         """Begin to send a batch."""
-        number = self._written.get(thread.process, 0)
-        self._written[thread.process] = number + settings.batch
-        value = first_value(thread.process) + number
+        value = thread.values(settings.batch)
         send = Send(partition=partition, value=value, count=settings.batch, acks=settings.acks)
-        invocation = self._start(now_us, thread, "send", effects, sends=(send,), step=step)
+        invocation = self._log.invoke(self._now_us, thread, "send", sends=(send,), step=step)
         mine = self._sequences.get(thread.process)
         produced = mine.produced(partition) if mine is not None else None
         body = encode_batch(partition, value, settings.batch, settings.record_bytes, produced)
-        return Call(invocation, partition, now_us + settings.timeout_us, body)
+        return Call(invocation, partition, self._now_us + settings.timeout_us, body)
 
-    def _request(self, now_us: int, call: Call) -> ProduceRequest:
+    def _request(self, call: Call) -> ProduceRequest:
         until_us = call.deadline_us
         if self._sequences:
-            call.overdue_us = now_us + self._settings.timeout_us // ATTEMPTS
+            call.overdue_us = self._now_us + self._settings.timeout_us // ATTEMPTS
             until_us = min(until_us, call.overdue_us)
-        left_ms = max(1, (until_us - now_us) // 1000)
+        left_ms = max(1, (until_us - self._now_us) // 1000)
         acks = call.invocation.sends[0].acks
         return ProduceRequest(
             corr=call.corr, partition=call.partition, acks=acks, timeout_ms=left_ms
         )
 
-    def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
+    def _sent(self, thread: Thread, call: Call) -> None:
         if call.invocation.sends[0].acks == 0:
-            thread.next_us = max(thread.next_us, now_us + ACKS_ZERO_PAUSE_US)
-            self._metadata.refresh(now_us, ACKS_ZERO_REFRESH_US)
-            self._end(now_us, thread, call, "info", effects, error="acks=0")
+            thread.next_us = max(thread.next_us, self._now_us + ACKS_ZERO_PAUSE_US)
+            self._metadata.refresh(self._now_us, ACKS_ZERO_REFRESH_US)
+            self._end(thread, call, "info", error="acks=0")
 
-    def _answered(
-        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: SessionEffects
-    ) -> None:
+    def _answered(self, thread: Thread, call: Call, answer: Answer) -> None:
         message = answer.message
         assert isinstance(message, ProduceResponse)
         if message.error is Error.NONE:
-            self._end(now_us, thread, call, "ok", effects, offset=message.base_offset)
+            self._end(thread, call, "ok", offset=message.base_offset)
             return
         error = str(message.error)
         if message.error is not Error.CORRUPT_BATCH:
@@ -143,59 +130,43 @@ class Producer(Session):
         retries = bool(self._sequences) and message.error not in OUT_OF_SEQUENCE
         if message.appended and retries:
             call.in_doubt = True
-            self._again(now_us, call, error)
+            self._again(call, error)
         elif message.appended:
             offset = message.base_offset
-            self._end(now_us, thread, call, "info", effects, error=error, offset=offset)
+            self._end(thread, call, "info", error=error, offset=offset)
         elif message.error in HOPELESS or message.error in OUT_OF_SEQUENCE:
-            self._end(now_us, thread, call, _unless_ok(call), effects, error=error)
+            self._end(thread, call, _unless_ok(call), error=error)
         else:
-            self._again(now_us, call, error)
+            self._again(call, error)
 
-    def _expired(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
+    def _expired(self, thread: Thread, call: Call) -> None:
         if call.corr == 0:
-            self._end(now_us, thread, call, _unless_ok(call), effects, error=call.error)
+            self._end(thread, call, _unless_ok(call), error=call.error)
             return
         self._metadata.forget(call.partition, call.node)
-        self._end(now_us, thread, call, "info", effects, error="timeout")
+        self._end(thread, call, "info", error="timeout")
 
-    def _overdue(self, now_us: int, call: Call) -> None:
+    def _overdue(self, call: Call) -> None:
         call.in_doubt = True
         self._metadata.forget(call.partition, call.node)
-        self._again(now_us, call, "timeout")
+        self._again(call, "timeout")
 
     def _end(
-        self,
-        now_us: int,
-        thread: Thread,
-        call: Call,
-        how: OpType,
-        effects: SessionEffects,
-        *,
-        error: str = "",
-        offset: int = -1,
+        self, thread: Thread, call: Call, how: OpType, *, error: str = "", offset: int = -1
     ) -> None:
         """Record a completion; after `info` the thread goes on as another process."""
-        invocation = call.invocation
-        sends = invocation.sends
-        if offset >= 0:
-            sends = (msgspec.structs.replace(sends[0], offset=offset),)
-        done = msgspec.structs.replace(invocation, t_us=now_us, type=how, sends=sends, error=error)
-        effects.ops.append(done)
+        process, send = thread.process, call.invocation.sends[0]
+        mine = self._sequences.get(process)
+        self._log.sent(self._now_us, thread, call.invocation, how, error, offset)
         thread.call = None
-        mine = self._sequences.get(thread.process)
         if mine is not None and how == "ok":
-            mine.acknowledged(call.partition, sends[0].count)
+            mine.acknowledged(call.partition, send.count)
         elif mine is not None and call.attempted:
             mine.begin_epoch()
-        if how == "info":
-            self._written.pop(thread.process, None)
-            self._sequences.pop(thread.process, None)
-            thread.retire()
-            if mine is not None:
-                self._sequences[thread.process] = mine
+        if mine is not None and process != thread.process:
+            self._sequences[thread.process] = self._sequences.pop(process)
 
 
 def _unless_ok(call: Call) -> OpType:
-    """How a call ends whose last attempt certainly did nothing."""
+    """Return how a call ends whose last attempt certainly did nothing."""
     return "info" if call.in_doubt else "fail"

@@ -10,14 +10,13 @@ import msgspec
 from harness.clients.consumer import Consumer
 from harness.clients.producer import Producer
 from harness.clients.session import Call, Thread
-from harness.clients.types import SessionEffects
 from nemesis.formats.schedule import Poll, Send
 
 
 class ScriptedProducer(Producer):
     """Sends the batches the schedule says; `plan` is not asked."""
 
-    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
+    def _invoke(self, thread: Thread) -> Call | None:
         next_one = self._next_operation(thread)
         if next_one is None:
             return None
@@ -26,18 +25,18 @@ class ScriptedProducer(Producer):
         settings = msgspec.structs.replace(
             self._settings, batch=send.count, acks=send.acks, record_bytes=send.payload_bytes
         )
-        return self._send(now_us, thread, effects, send.partition, settings, step)
+        return self._send(thread, send.partition, settings, step)
 
 
 class ScriptedConsumer(Consumer):
     """Polls the partitions the schedule says, each from where its last poll of it ended."""
 
-    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
+    def _invoke(self, thread: Thread) -> Call | None:
         next_one = self._next_operation(thread)
         if next_one is None:
             return None
         step, poll = next_one
         assert isinstance(poll, Poll)
         if not self._assigned:
-            self._assign(now_us, thread, effects)
-        return self._poll(now_us, thread, effects, poll.partition, step)
+            self._assign(thread)
+        return self._poll(thread, poll.partition, step)

@@ -2,7 +2,7 @@
 
     session.step(now_us, answer or None) -> Effects(messages, history lines, next deadline)
 
-The discipline, on which every verdict rests:
+The discipline, on which every verdict rests, beside that of `harness.clients.operation_log`:
 
 * A timeout is never a failure: a send whose answer did not come in time ends `info`.
 * A refusal is definite only if the broker says that it appended nothing. Then, and only then, the
@@ -10,25 +10,24 @@ The discipline, on which every verdict rests:
   between two attempts the operation ends `fail`. An error after an append ends `info`.
 * An idempotent producer also tries again after an attempt in doubt: without an answer in its time,
   or with an error after an append. Such an operation ends `ok`, or at its deadline `info`.
-* A thread of operations that met `info` is retired: its client goes on as a new process, under
-  which values are numbered again. Late answers are ignored.
+* Late answers are ignored.
 * `acks=0` asks for no answer: such a send ends `info` (error "acks=0") the moment it leaves.
 * A read has no effect, so a poll without answer ends `fail` and retires nobody.
 
-This module is what producers (`harness.clients.producer`) and consumers
-(`harness.clients.consumer`) share.
+Producers (`harness.clients.producer`) and consumers (`harness.clients.consumer`) share this module.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from harness.clients.metadata_cache import NEVER_US, MetadataCache
+from harness.clients.operation_log import OperationLog, ProcessThread
 from harness.clients.types import Answer, SessionEffects, ToSend
-from harness.formats.history import Op, OpKind, Read, Send
+from harness.formats.history import Op
 from nemesis.formats.schedule import Operation
 from node.core.messages import (
     Error,
@@ -71,25 +70,15 @@ class Call:
 
 
 @dataclass(slots=True)
-class Thread:
-    """One logical thread of operations: a process number that changes when it is retired."""
+class Thread(ProcessThread):
+    """A thread of a session: when it invokes next, and the operation that it has under way."""
 
-    processes: Iterator[int]
-    process: int = -1
     next_us: int = 0
     call: Call | None = None
 
-    def __post_init__(self) -> None:
-        if self.process < 0:
-            self.retire()
-
-    def retire(self) -> None:
-        """Go on under the next process number."""
-        self.process = next(self.processes)
-
 
 class Session:
-    """What producers and consumers share: threads of calls, attempts, and the search for leaders.
+    """The base of producers and consumers: threads of calls, attempts, and the search for leaders.
 
     A subclass says what to invoke next, what an attempt looks like, and how a call ends.
     """
@@ -106,7 +95,9 @@ class Session:
         self.client = client
         self._metadata = metadata
         self._threads = threads
-        self._next_op = next_op
+        self._log = OperationLog(client, next_op, self._record)
+        self._now_us = 0
+        self._effects = SessionEffects()
         self._retry_us = retry_us
         self._corr = 0
         self._stopped = False
@@ -132,46 +123,45 @@ class Session:
 
     def step(self, now_us: int, answer: Answer | None = None) -> SessionEffects:
         """Take in an answer, or only the passing of time; say what to do and when to come again."""
-        effects = SessionEffects()
+        effects = self._effects = SessionEffects()
+        self._now_us = now_us
         if answer is not None:
-            self._take(now_us, answer, effects)
+            self._take(answer)
         for thread in self._threads:
-            self._drive(now_us, thread, effects)
+            self._drive(thread)
         corr = self._new_corr()
         if self._metadata.wanted:
-            self._ask(now_us, corr, effects)
+            self._ask(corr)
             effects.deadline_us = min(effects.deadline_us, self._metadata.next_ask_us())
         return effects
 
     # -- for subclasses
 
-    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
+    def _invoke(self, thread: Thread) -> Call | None:
         """Begin the next operation of a thread whose time has come; None when there is none."""
         raise NotImplementedError
 
-    def _request(self, now_us: int, call: Call) -> Request:
-        """The message of the attempt that begins: its number is `call.corr`."""
+    def _request(self, call: Call) -> Request:
+        """Return the message of the attempt that begins: its number is `call.corr`."""
         raise NotImplementedError
 
-    def _answered(
-        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: SessionEffects
-    ) -> None:
-        """The attempt that is out was answered: finish the call, or prepare another attempt."""
+    def _answered(self, thread: Thread, call: Call, answer: Answer) -> None:
+        """Finish a call whose attempt was answered, or prepare another attempt."""
         raise NotImplementedError
 
-    def _expired(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
-        """The deadline passed; `call.corr` is 0 if no attempt is out."""
+    def _expired(self, thread: Thread, call: Call) -> None:
+        """End a call whose deadline passed; `call.corr` is 0 if no attempt is out."""
         raise NotImplementedError
 
-    def _overdue(self, now_us: int, call: Call) -> None:
-        """The attempt that is out was not answered in its time; the call still has some."""
+    def _overdue(self, call: Call) -> None:
+        """Go on with a call whose attempt was not answered in its time; the call has some left."""
         raise NotImplementedError
 
-    def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
-        """An attempt has just been handed over."""
+    def _sent(self, thread: Thread, call: Call) -> None:
+        """Note that an attempt has just been handed over."""
 
     def _next_operation(self, thread: Thread) -> tuple[int, Operation] | None:
-        """The operation of the schedule that comes next; without any the thread waits."""
+        """Take the operation of the schedule that comes next; without any the thread waits."""
         if not self._pending:
             thread.next_us = NEVER_US
             return None
@@ -180,44 +170,14 @@ class Session:
         self._metadata.forget(operation.partition, self._metadata.leader(operation.partition))
         return step, operation
 
-    def _start(
-        self,
-        now_us: int,
-        thread: Thread,
-        f: OpKind,
-        effects: SessionEffects,
-        *,
-        sends: tuple[Send, ...] = (),
-        reads: tuple[Read, ...] = (),
-        partitions: tuple[str, ...] = (),
-        final: bool = False,
-        step: int = -1,
-    ) -> Op:
-        """Record an invocation."""
-        invocation = Op(
-            op=self._next_op(),
-            t_us=now_us,
-            process=thread.process,
-            client=self.client,
-            type="invoke",
-            f=f,
-            sends=sends,
-            reads=reads,
-            partitions=partitions,
-            final=final,
-            step=step,
-        )
-        effects.ops.append(invocation)
-        return invocation
-
-    def _again(self, now_us: int, call: Call, error: str) -> None:
+    def _again(self, call: Call, error: str) -> None:
         """Try the call again, a little later: certainly nothing happened."""
         call.corr, call.error, call.overdue_us = 0, error, NEVER_US
-        call.not_before_us = now_us + self._retry_us
+        call.not_before_us = self._now_us + self._retry_us
 
     # -- the machinery
 
-    def _take(self, now_us: int, answer: Answer, effects: SessionEffects) -> None:
+    def _take(self, answer: Answer) -> None:
         message = answer.message
         if isinstance(message, MetadataResponse):
             self._metadata.learn(message.corr, message.leaders)
@@ -228,23 +188,23 @@ class Session:
             call = thread.call
             if call is not None and call.corr == message.corr != 0:
                 if message.partition == call.partition and answer.source == call.node:
-                    self._answered(now_us, thread, call, answer, effects)
+                    self._answered(thread, call, answer)
                 return
 
-    def _drive(self, now_us: int, thread: Thread, effects: SessionEffects) -> None:
+    def _drive(self, thread: Thread) -> None:
         """Begin, attempt or end what is due, and note when this thread is due again."""
-        if thread.call is not None and now_us >= thread.call.deadline_us:
-            self._expired(now_us, thread, thread.call, effects)
-        elif thread.call is not None and now_us >= thread.call.overdue_us:
-            self._overdue(now_us, thread.call)
-        if thread.call is None and not self._stopped and now_us >= thread.next_us:
-            thread.call = self._invoke(now_us, thread, effects)
+        if thread.call is not None and self._now_us >= thread.call.deadline_us:
+            self._expired(thread, thread.call)
+        elif thread.call is not None and self._now_us >= thread.call.overdue_us:
+            self._overdue(thread.call)
+        if thread.call is None and not self._stopped and self._now_us >= thread.next_us:
+            thread.call = self._invoke(thread)
         call = thread.call
-        if call is not None and call.corr == 0 and now_us >= call.not_before_us:
-            self._attempt(now_us, thread, call, effects)
+        if call is not None and call.corr == 0 and self._now_us >= call.not_before_us:
+            self._attempt(thread, call)
         due_us = self._due_us(thread)
-        if due_us < effects.deadline_us:
-            effects.deadline_us = due_us
+        if due_us < self._effects.deadline_us:
+            self._effects.deadline_us = due_us
 
     def _due_us(self, thread: Thread) -> int:
         call = thread.call
@@ -256,19 +216,22 @@ class Session:
             due_us = call.overdue_us
         return due_us if due_us < call.deadline_us else call.deadline_us
 
-    def _attempt(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
+    def _attempt(self, thread: Thread, call: Call) -> None:
         leader = self._metadata.leader(call.partition)
         if not leader:
             self._metadata.wanted = True
             return
         call.corr, call.node, call.attempted = self._new_corr(), leader, True
-        effects.messages.append(ToSend(leader, self._request(now_us, call), call.body))
-        self._sent(now_us, thread, call, effects)
+        self._effects.messages.append(ToSend(leader, self._request(call), call.body))
+        self._sent(thread, call)
 
-    def _ask(self, now_us: int, corr: int, effects: SessionEffects) -> None:
-        broker = self._metadata.whom_to_ask(now_us, corr)
+    def _ask(self, corr: int) -> None:
+        broker = self._metadata.whom_to_ask(self._now_us, corr)
         if broker:
-            effects.messages.append(ToSend(broker, MetadataRequest(corr=corr)))
+            self._effects.messages.append(ToSend(broker, MetadataRequest(corr=corr)))
+
+    def _record(self, op: Op) -> None:
+        self._effects.ops.append(op)
 
     def _new_corr(self) -> int:
         self._corr += 1

@@ -1,4 +1,4 @@
-"""What the clients of a run have achieved so far, counted from the history (pure)."""
+"""The progress of the clients of a run, counted from the history (pure)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ class ClientStatistics:
     def __init__(self) -> None:
         self.status = Status(progress={}, missing={})
         self.acked_end: dict[str, int] = {}
+        self.without_offset: set[str] = set()
+        """The partitions of which a send was acknowledged without an offset."""
         self._heal_us = 0
         self._invoked_us: dict[int, int] = {}
         self._unanswered: set[int] = set()
 
     def healed(self, t_us: int) -> None:
-        """All faults are healed as of `t_us`: progress counts from here."""
+        """Count progress from `t_us`, when all faults are healed."""
         self._heal_us = t_us
         self.status.progress.clear()
 
@@ -43,8 +45,11 @@ class ClientStatistics:
         since_heal = 0 < self._heal_us <= invoked_us
         if op.type == "ok":
             status.acked += 1
-            end = send.offset + send.count
-            self.acked_end[send.partition] = max(end, self.acked_end.get(send.partition, 0))
+            if send.offset < 0:
+                self.without_offset.add(send.partition)
+            else:
+                end = send.offset + send.count
+                self.acked_end[send.partition] = max(end, self.acked_end.get(send.partition, 0))
             if since_heal:
                 status.progress.setdefault(send.partition, op.t_us)
         elif op.type == "fail":
@@ -55,7 +60,7 @@ class ClientStatistics:
                 self._unanswered.add(send.value)
 
     def _see(self, op: Op) -> None:
-        """With acks=0 nothing is acknowledged: there, progress is a record that can be read."""
+        """Count a record that can be read as progress: with acks=0 nothing is acknowledged."""
         for read in op.reads:
             for run in read.records:
                 if run.value in self._unanswered:

@@ -223,6 +223,17 @@ class SendPlan:
         return round(self._interval_us * self._rng.uniform(0.5, 1.5))
 
 
+def send_plan(workload: Workload, partitions: Sequence[str], rng: random.Random) -> SendPlan:
+    """Return the plan of a producer thread of the workload."""
+    return SendPlan(
+        partitions,
+        send_interval_us(workload),
+        rng,
+        zipf=workload.spread == "zipf",
+        batch_most=workload.batch_most,
+    )
+
+
 def send_interval_us(workload: Workload) -> int:
     """Mean pause of one of a client's `in_flight` threads; 0 when there is no rate to keep."""
     if workload.rate == 0:

@@ -41,6 +41,7 @@ HOT: Final = (
     "harness/clients/consumer.py",
     "harness/clients/group.py",
     "harness/clients/metadata_cache.py",
+    "harness/clients/operation_log.py",
     "harness/clients/producer.py",
     "harness/clients/scripted.py",
     "harness/clients/session.py",

@@ -260,8 +260,11 @@ class Adapter:
         """
         raise NotImplementedError
 
-    def send(self, connection: Any, record: Record) -> Awaitable[int] | int:
-        """Append one record; returns its offset when it is acknowledged. Raises Refused when
+    def send(
+        self, connection: Any, record: Record
+    ) -> Awaitable[int] | Awaitable[int | None] | int | None:
+        """Append one record; return its offset when it is acknowledged, or None if the system
+        acknowledges without one: checks that need it then examine nothing. Raises Refused when
         certainly nothing happened and never will, anything else when that is not known."""
         raise NotImplementedError
 

@@ -82,9 +82,6 @@ class FakeWorld(World):
     def is_up(self, node: str) -> bool:
         return node not in self.dead
 
-    def is_paused(self, node: str) -> bool:
-        return False
-
     def operate(self, operation: int) -> None:
         self.done.append(f"operate {operation}")
         self.operated += 1

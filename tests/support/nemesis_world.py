@@ -13,14 +13,14 @@ from nemesis.formats.schedule import Cluster, Fault, Operation, Schedule, Worklo
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails
+from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails, World
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
 CLIENTS = ("c1", "c2")
 
 
-class RecordingWorld:
+class RecordingWorld(World):
     """Processes as three sets, links as a dict; `log` has a line for each act: "100 kill n1"."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -35,8 +35,6 @@ class RecordingWorld:
         self.last_rule = 0
         self.commands: list[Command] = []
         self.log: list[str] = []
-        self.power_cut_assumption = ""
-        self.reorders_writes = False
         self.broken: set[str] = set()
         """Acts that fail: "start n1", "add_rule", "remove_rule"."""
 

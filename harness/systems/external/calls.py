@@ -25,6 +25,7 @@ GRACE_S: Final = 0.2
 MAX_LEFT_BEHIND: Final = 20
 MAX_SLICE: Final = 100_000
 MAX_LOGGED: Final = 40
+UNKNOWN_OFFSET: Final = -1
 HIGHEST_OFFSET: Final = (1 << 62) - 1
 
 
@@ -45,7 +46,7 @@ class CallErrors:
         self.last: dict[str, str] = {}
 
     def note(self, method: str, error: BaseException) -> str:
-        """Take one in; returns it in a few words."""
+        """Take one in; return it in a few words."""
         text = " ".join(str(error).split())[:200]
         words = f"{type(error).__name__}: {text}" if text else type(error).__name__
         self.last[method] = words
@@ -57,7 +58,7 @@ class CallErrors:
 
 
 async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-    """What `method(*arguments)` returns. Raises what it raises, or Late after `timeout_s`."""
+    """Call `method(*arguments)`. Raises what it raises, or Late after `timeout_s`."""
     if inspect.iscoroutinefunction(method):
         task: asyncio.Future[Any] = asyncio.ensure_future(method(*arguments))
     else:
@@ -92,7 +93,7 @@ def in_thread(method: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 
 def _look_away(task: asyncio.Future[Any]) -> None:
-    """Nobody needs what a call that was left behind comes to."""
+    """Ignore the result of a call that was left behind."""
     if not task.cancelled():
         task.exception()
 
@@ -121,7 +122,8 @@ class ClientConnection:
             self._errors.note("connect", error)
 
     async def send(self, record: Record) -> int:
-        """The offset of an acknowledged record.
+        """Send a record; return its offset when it is acknowledged, UNKNOWN_OFFSET if the system
+        tells none.
 
         Raises Refused when it certainly was not sent or not taken, else whatever went wrong.
         """
@@ -133,6 +135,8 @@ class ClientConnection:
             offset = await call(
                 self._adapter.send, connection, record, timeout_s=record.timeout_s + GRACE_S
             )
+            if offset is None:
+                return UNKNOWN_OFFSET
             if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
                 raise WrongAnswer(f"send returned {offset!r}, which is no offset")
         except Refused:
@@ -143,7 +147,7 @@ class ClientConnection:
         return offset
 
     async def read(self, partition: str, offset: int, timeout_s: float) -> LogSlice:
-        """A slice of a partition. Raises whatever went wrong."""
+        """Read a slice of a partition. Raises whatever went wrong."""
         connection = await self._connect()
         try:
             found = await call(
@@ -190,7 +194,7 @@ class ClientConnection:
 
 
 def checked_slice(found: Any) -> LogSlice:
-    """The answer of a read, if it is one. Raises WrongAnswer."""
+    """Return the answer of a read, if it is one. Raises WrongAnswer."""
     if not isinstance(found, LogSlice):
         raise WrongAnswer(f"read returned {type(found).__name__}, which is no LogSlice")
     if type(found.end) is not int or found.end > HIGHEST_OFFSET:

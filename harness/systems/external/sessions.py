@@ -1,8 +1,8 @@
-"""What the clients of an external system do, and how it is put on record.
+"""The clients of a third-party system, on one event loop.
 
-An invocation is in the history before its request leaves. A refusal is `fail`; whatever else goes
-wrong with a send is `info`, and that process number is never used again. Values are unique. The
-final reads are made by fresh clients, to the end of what was acknowledged.
+They keep their record as those of our own brokers do (`harness.clients.operation_log`): a refusal
+is `fail`; whatever else goes wrong with a send is `info`. A send is never tried again. The final
+reads are made by fresh clients, to the end of what was acknowledged.
 """
 
 from __future__ import annotations
@@ -18,22 +18,93 @@ import msgspec
 from harness.clients import workload as workloads
 from harness.clients.factory import CONSUMER, FINAL_READER, PRODUCER, ClientFactory
 from harness.clients.history_file import HistoryFile
+from harness.clients.operation_log import OperationLog, ProcessThread
 from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Status
-from harness.clients.workload import SendPlan, polled_partitions, send_interval_us
+from harness.clients.workload import SendPlan, polled_partitions, send_plan
 from harness.formats.history import Op, OpType, Read, RecordRun, Send
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
 from harness.systems.external.calls import CallErrors, ClientConnection
 from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Workload
 from node.formats.errors import FloodmarkError
 
 POLL_TIMEOUT_S: Final = 1.0
 POLL_PAUSE_S: Final = 0.05
 PAUSE_AFTER_FAILURE_S: Final = 0.05
 CLOSE_TIMEOUT_S: Final = 2.0
+QUIET_S: Final = 2.0
+"""How long a log that tells neither its end nor the offsets of its records must give nothing."""
 FEWEST_READS: Final = 10
 """So many reads that fail, and none that succeeds, say something about the adapter."""
+
+
+class ThreadOfCalls:
+    """One thread of a client: its connection, its process number, and how far it has read."""
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        log: OperationLog,
+        processes: Callable[[], int],
+        errors: CallErrors,
+        workload: Workload,
+    ) -> None:
+        self.turn = asyncio.Lock()
+        self.process = ProcessThread(iter(processes, None))
+        self._connection = connection
+        self._log = log
+        self._errors = errors
+        self._workload = workload
+        self._at: dict[str, int] = {}
+
+    async def send(self, partition: str, acks: int, record_bytes: int, step: int = -1) -> OpType:
+        """Send one record, from its invocation to its completion; return how that ended."""
+        send = Send(partition=partition, value=self.process.values(), acks=acks)
+        record = Record(
+            partition=partition,
+            payload=workloads.encode_record(partition, send.value, record_bytes),
+            id=send.value,
+            acks=acks,
+            timeout_s=self._workload.timeout_ms / 1000,
+        )
+        op = self._log.invoke(now_us(), self.process, "send", sends=(send,), step=step)
+        how: OpType = "ok"
+        error, offset = "", -1
+        try:
+            offset = await self._connection.send(record)
+        except Refused as refusal:
+            how, error = "fail", self._errors.note("send", refusal)
+        except Exception as problem:
+            how, error = "info", self._errors.note("send", problem)
+        self._log.sent(now_us(), self.process, op, how, error, offset)
+        return how
+
+    def assign(self, partitions: Sequence[str], *, final: bool = False) -> None:
+        """Put on record which partitions this thread reads."""
+        self._log.assign(now_us(), self.process, partitions, final=final)
+
+    def position(self, partition: str) -> int:
+        """Return the offset after what was read of a partition."""
+        return self._at.get(partition, 0)
+
+    async def poll(self, partition: str, *, final: bool = False, step: int = -1) -> LogSlice | None:
+        """Poll once, from the invocation to the completion; None: it failed."""
+        start = self.position(partition)
+        read = Read(partition=partition, start=start)
+        op = self._log.invoke(now_us(), self.process, "poll", reads=(read,), final=final, step=step)
+        try:
+            got = await self._connection.read(partition, start, POLL_TIMEOUT_S)
+        except Exception as problem:
+            self._log.not_polled(now_us(), op, self._errors.note("read", problem))
+            return None
+        runs = to_runs(got, self._workload.payload_bytes)
+        read = msgspec.structs.replace(read, records=runs, node=str(got.node))
+        self._log.polled(now_us(), op, read)
+        if runs:
+            self._at[partition] = runs[-1].offset + runs[-1].count
+        return got
 
 
 class Sessions:
@@ -60,14 +131,14 @@ class Sessions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._final: list[asyncio.Task[None]] = []
         self._missing: dict[str, int] = {}
-        self._scripted: dict[str, _Scripted] = {}
+        self._scripted: dict[str, ThreadOfCalls] = {}
         self._busy = self._failed_reads = 0
         self._writing = self._reading = True
 
     # -- what the harness asks for
 
     def status(self) -> Status:
-        """How things stand."""
+        """Return how things stand."""
         status = self._statistics.status
         status.t_us = now_us()
         status.writers_idle = self._busy == 0
@@ -93,47 +164,46 @@ class Sessions:
         workload, names = self._factory.workload, self._factory.cluster.partition_names()
         for number, (client, role) in enumerate(self._factory.roles.items()):
             if role == PRODUCER:
-                for thread, connection in enumerate(self._connections[client]):
-                    seed = f"{workload.seed}/{client}/sends" + f"/{thread}" * (thread > 0)
-                    plan = SendPlan(names, send_interval_us(workload), random.Random(seed))
-                    self._begin(self._produce(client, connection, plan))
+                for lane, connection in enumerate(self._connections[client]):
+                    seed = f"{workload.seed}/{client}/sends" + f"/{lane}" * (lane > 0)
+                    plan = send_plan(workload, names, random.Random(seed))
+                    self._begin(self._produce(self._thread(client, connection), plan))
             elif role == CONSUMER:
-                index = number - workload.clients
-                mine = polled_partitions(names, index, workload.consumers)
-                self._begin(self._consume(client, self._connections[client][0], mine))
+                mine = polled_partitions(names, number - workload.clients, workload.consumers)
+                thread = self._thread(client, self._connections[client][0])
+                self._begin(self._consume(thread, mine))
 
     def operate(self, operation: int) -> None:
         """Have its client begin an operation of the schedule."""
         asked = self._factory.workload.operations[operation]
-        scripted = self._scripted.get(asked.client)
-        if scripted is None:
-            connection = self._connections[asked.client][0]
-            scripted = _Scripted(connection, self._process())
-            self._scripted[asked.client] = scripted
+        thread = self._scripted.get(asked.client)
+        if thread is None:
+            thread = self._thread(asked.client, self._connections[asked.client][0])
+            self._scripted[asked.client] = thread
         self._statistics.status.operated += 1
         self._busy += 1
-        self._begin(self._carry_out(operation, asked, scripted))
+        self._begin(self._carry_out(operation, asked, thread))
 
     def healed(self, t_us: int) -> None:
-        """Progress counts from here."""
+        """Count progress from here."""
         self._statistics.healed(t_us)
 
     def stop_writing(self) -> None:
-        """Producers finish what they have begun."""
+        """Let producers finish what they have begun."""
         self._writing = False
         self._say_what_never_worked()
 
     def begin_final_reads(self) -> None:
-        """Fresh clients read every partition from 0 to the end of what was acknowledged."""
+        """Have fresh clients read every partition from 0 to the end of what was acknowledged."""
         self._reading = False
         names = self._factory.cluster.partition_names()
         readers = [c for c, role in self._factory.roles.items() if role == FINAL_READER]
         for number, client in enumerate(readers):
-            mine = names[number :: len(readers)]
             connection = self._connection(client, number)
             self._connections[client] = [connection]
-            reader = self._read_to_the_end(client, connection, mine)
-            self._final.append(self._begin(reader))
+            thread = self._thread(client, connection)
+            mine = names[number :: len(readers)]
+            self._final.append(self._begin(self._read_to_the_end(thread, mine)))
 
     async def close(self) -> None:
         """End everything that is under way."""
@@ -146,158 +216,73 @@ class Sessions:
 
     # -- the clients
 
-    async def _produce(self, client: str, connection: ClientConnection, plan: SendPlan) -> None:
-        process, sent = self._process(), 0
+    async def _produce(self, thread: ThreadOfCalls, plan: SendPlan) -> None:
+        workload = self._factory.workload
         while self._writing:
             began_us = now_us()
-            value = workloads.first_value(process) + sent
-            send = Send(partition=plan.partition(), value=value, acks=self._factory.workload.acks)
-            how = await self._send(client, process, connection, send)
-            sent += 1
-            if how == "info":
-                process, sent = self._process(), 0
+            self._busy += 1
+            try:
+                how = await thread.send(plan.partition(), workload.acks, workload.payload_bytes)
+            finally:
+                self._busy -= 1
             pause_s = (plan.pause_us() - (now_us() - began_us)) / 1e6
             await asyncio.sleep(max(0.0 if how == "ok" else PAUSE_AFTER_FAILURE_S, pause_s))
 
-    async def _send(
-        self,
-        client: str,
-        process: int,
-        connection: ClientConnection,
-        send: Send,
-        *,
-        step: int = -1,
-        record_bytes: int = 0,
-    ) -> OpType:
-        """One send, from its invocation to its completion."""
-        workload = self._factory.workload
-        size = record_bytes or workload.payload_bytes
-        record = Record(
-            partition=send.partition,
-            payload=workloads.encode_record(send.partition, send.value, size),
-            id=send.value,
-            acks=send.acks,
-            timeout_s=workload.timeout_ms / 1000,
-        )
-        self._busy += 1
-        try:
-            op = self._invoke(client, process, "send", sends=(send,), step=step)
-            how: OpType = "ok"
-            error = ""
-            try:
-                offset = await connection.send(record)
-                send = msgspec.structs.replace(send, offset=offset)
-            except Refused as refusal:
-                how, error = "fail", self._errors.note("send", refusal)
-            except Exception as problem:
-                how, error = "info", self._errors.note("send", problem)
-            self._complete(op, how, sends=(send,), error=error)
-        finally:
-            self._busy -= 1
-        return how
-
-    async def _consume(
-        self, client: str, connection: ClientConnection, partitions: Sequence[str]
-    ) -> None:
-        process, at, turns = self._process(), dict.fromkeys(partitions, 0), list(partitions)
-        self._assign(client, process, partitions)
+    async def _consume(self, thread: ThreadOfCalls, partitions: Sequence[str]) -> None:
+        turns = list(partitions)
+        thread.assign(partitions)
         while self._reading:
             partition = turns.pop(0)
             turns.append(partition)
-            await self._poll(client, process, connection, partition, at)
+            await self._poll(thread, partition)
             await asyncio.sleep(POLL_PAUSE_S)
 
-    async def _read_to_the_end(
-        self, client: str, connection: ClientConnection, partitions: Sequence[str]
-    ) -> None:
-        process, at, left = self._process(), dict.fromkeys(partitions, 0), list(partitions)
+    async def _read_to_the_end(self, thread: ThreadOfCalls, partitions: Sequence[str]) -> None:
+        left = list(partitions)
         targets = {p: self._statistics.acked_end.get(p, 0) for p in partitions}
-        self._missing.update(at)
-        self._assign(client, process, partitions, final=True)
+        unplaced = self._statistics.without_offset
+        quiet_since_us: dict[str, int] = {}
+        self._missing.update(dict.fromkeys(partitions, 0))
+        thread.assign(partitions, final=True)
         while left:
             partition = left.pop(0)
-            got = await self._poll(client, process, connection, partition, at, final=True)
-            if got is None or not _is_at_end(got, at[partition], targets[partition]):
+            got = await self._poll(thread, partition, final=True)
+            at = thread.position(partition)
+            if got is None or got.records:
+                quiet_since_us.pop(partition, None)
+            quiet_us = now_us() - quiet_since_us.setdefault(partition, now_us())
+            is_quiet = partition not in unplaced or quiet_us >= QUIET_S * 1e6
+            if got is None or not _is_at_end(got, at, targets[partition], is_quiet=is_quiet):
                 left.append(partition)
-                self._missing[partition] = at[partition]
+                self._missing[partition] = at
             else:
                 self._missing.pop(partition, None)
             await asyncio.sleep(0 if got is not None and got.records else POLL_PAUSE_S)
 
     async def _poll(
-        self,
-        client: str,
-        process: int,
-        connection: ClientConnection,
-        partition: str,
-        at: dict[str, int],
-        *,
-        final: bool = False,
-        step: int = -1,
+        self, thread: ThreadOfCalls, partition: str, *, final: bool = False, step: int = -1
     ) -> LogSlice | None:
-        """One poll, from its invocation to its completion; moves `at` on. None: it failed."""
-        read = Read(partition=partition, start=at[partition])
-        op = self._invoke(client, process, "poll", reads=(read,), final=final, step=step)
-        try:
-            got = await connection.read(partition, at[partition], POLL_TIMEOUT_S)
-        except Exception as problem:
-            self._complete(op, "fail", error=self._errors.note("read", problem))
+        got = await thread.poll(partition, final=final, step=step)
+        if got is None:
             self._failed_reads += 1
             if final:
                 self._say_what_never_worked()
-            return None
-        runs = to_runs(got, self._factory.workload.payload_bytes)
-        read = msgspec.structs.replace(read, records=runs, node=str(got.node))
-        self._complete(op, "ok", reads=(read,))
-        if runs:
-            at[partition] = runs[-1].offset + runs[-1].count
         return got
 
     async def _carry_out(
-        self, number: int, asked: schedules.Operation, scripted: _Scripted
+        self, number: int, asked: schedules.Operation, thread: ThreadOfCalls
     ) -> None:
-        """One operation of the schedule, after those before it of the same client."""
+        """Carry out an operation of the schedule, after those before it of the same client."""
         try:
-            async with scripted.turn:
+            async with thread.turn:
                 if isinstance(asked, schedules.Send):
-                    value = workloads.first_value(scripted.process) + scripted.sent
-                    scripted.sent += 1
-                    send = Send(partition=asked.partition, value=value, acks=asked.acks)
-                    how = await self._send(
-                        *(asked.client, scripted.process, scripted.connection, send),
-                        step=number,
-                        record_bytes=asked.payload_bytes,
-                    )
-                    if how == "info":
-                        scripted.process, scripted.sent = self._process(), 0
+                    await thread.send(asked.partition, asked.acks, asked.payload_bytes, step=number)
                 else:
-                    scripted.at.setdefault(asked.partition, 0)
-                    await self._poll(
-                        *(asked.client, scripted.process, scripted.connection, asked.partition),
-                        scripted.at,
-                        step=number,
-                    )
+                    await self._poll(thread, asked.partition, step=number)
         finally:
             self._busy -= 1
 
     # -- the record
-
-    def _invoke(self, client: str, process: int, f: str, **fields: object) -> Op:
-        op = Op(
-            op=self._op(), t_us=now_us(), process=process, client=client, type="invoke", f="poll"
-        )
-        op = msgspec.structs.replace(op, f=f, **fields)
-        self._write(op)
-        return op
-
-    def _complete(self, op: Op, how: OpType, **fields: object) -> None:
-        self._write(msgspec.structs.replace(op, t_us=now_us(), type=how, **fields))
-
-    def _assign(
-        self, client: str, process: int, partitions: Sequence[str], *, final: bool = False
-    ) -> None:
-        op = self._invoke(client, process, "assign", partitions=tuple(partitions), final=final)
-        self._complete(op, "ok")
 
     def _write(self, op: Op) -> None:
         """Put a line on record. On a full disk nothing more is sent, and nothing more begins."""
@@ -312,6 +297,10 @@ class Sessions:
 
     def _connection(self, client: str, turn: int) -> ClientConnection:
         return ClientConnection(self._adapter, client, self._nodes, turn, self._errors)
+
+    def _thread(self, client: str, connection: ClientConnection) -> ThreadOfCalls:
+        log = OperationLog(client, self._op, self._write)
+        return ThreadOfCalls(connection, log, self._process, self._errors, self._factory.workload)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -329,7 +318,7 @@ class Sessions:
         self._writing = self._reading = False
 
     def _say_what_never_worked(self) -> None:
-        """Where nothing succeeded in the whole storm, the adapter is to blame and not the log."""
+        """Blame the adapter, and not the log, if nothing succeeded in the whole storm."""
         status, last = self._statistics.status, self._errors.last
         if status.invoked and not status.acked and self._factory.workload.acks:
             method = "connect" if "connect" in last else "send"
@@ -344,19 +333,8 @@ class Sessions:
             )
 
 
-class _Scripted:
-    """The client of scripted operations: one at a time."""
-
-    def __init__(self, connection: ClientConnection, process: int) -> None:
-        self.connection = connection
-        self.process = process
-        self.sent = 0
-        self.at: dict[str, int] = {}
-        self.turn = asyncio.Lock()
-
-
 def to_runs(got: LogSlice, record_bytes: int) -> tuple[RecordRun, ...]:
-    """The records of a slice in their order, those of consecutive offsets and values as one run."""
+    """Return the records of a slice in their order, consecutive offsets and values as one run."""
     runs: list[RecordRun] = []
     for offset, payload in got.records:
         value = workloads.decode_record(bytes(payload), record_bytes)
@@ -372,7 +350,8 @@ def to_runs(got: LogSlice, record_bytes: int) -> tuple[RecordRun, ...]:
     return tuple(runs)
 
 
-def _is_at_end(got: LogSlice, at: int, target: int) -> bool:
-    """Whether a final reader has everything: what was acknowledged, and the end of the log as this
-    answer gives it (one that gives none: when nothing more came)."""
-    return at >= max(target, got.end) and (got.end >= 0 or not got.records)
+def _is_at_end(got: LogSlice, at: int, target: int, *, is_quiet: bool) -> bool:
+    """Return whether a final reader has everything: what was acknowledged, and the end of the log
+    as this answer gives it; if it gives none, nothing more came, and `is_quiet` says for long
+    enough."""
+    return at >= max(target, got.end) and (got.end >= 0 or (not got.records and is_quiet))

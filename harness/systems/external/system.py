@@ -154,15 +154,18 @@ class ExternalSystem(System):
     def check(self, schedule: Schedule) -> None:
         """Refuse what this system cannot carry out; see that its server is there."""
         super().check(schedule)
-        if schedule.workload.batch != 1 or any(
-            isinstance(one, Send) and one.count != 1 for one in schedule.workload.operations
-        ):
-            raise UsageError(f"system '{self.name}' takes one record a send: use --batch 1")
+        work = schedule.workload
+        counts = [one.count for one in work.operations if isinstance(one, Send)]
+        if max(work.batch, work.batch_most, *counts) > 1:
+            raise UsageError(
+                f"system '{self.name}' takes one record a send: use --batch 1, no batch_most, and "
+                "count 1 in operations"
+            )
         self.version()
 
     def workload(self, workload: Workload) -> Workload:
         """One record a send."""
-        return msgspec.structs.replace(workload, batch=1)
+        return msgspec.structs.replace(workload, batch=1, batch_most=0)
 
     def voters(self, cluster: Cluster) -> tuple[str, ...]:
         """Those that the adapter asks for."""

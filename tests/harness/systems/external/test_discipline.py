@@ -60,13 +60,18 @@ class InMemory(Adapter):
 
 
 def record(
-    tmp_path: Path, adapter: InMemory, clients: int = 1, sends: int = 6, timeout_ms: int = 200
+    tmp_path: Path,
+    adapter: InMemory,
+    clients: int = 1,
+    sends: int = 6,
+    partitions: int = 1,
+    **more: Any,
 ) -> list[Op]:
     """The history of clients that send until there were so many, and of the final reads."""
     file = tmp_path / "history.jsonl"
     adapter.is_on_record = lambda value: f'"value":{value}'.encode() in file.read_bytes()
     workload = Workload(
-        seed=1, clients=clients, consumers=1, rate=0, batch=1, timeout_ms=timeout_ms
+        seed=1, clients=clients, consumers=1, rate=0, batch=1, timeout_ms=200, **more
     )
 
     async def work(sessions: Sessions) -> None:
@@ -78,7 +83,7 @@ def record(
         await reached(lambda: sessions.status().final == "done")
         assert not sessions.status().problem
 
-    return recorded(file, adapter, workload, work)
+    return recorded(file, adapter, workload, work, partitions)
 
 
 def recorded(
@@ -86,10 +91,11 @@ def recorded(
     adapter: InMemory,
     workload: Workload,
     work: Callable[[Sessions], Coroutine[Any, Any, None]],
+    partitions: int = 1,
 ) -> list[Op]:
     """The history of clients under a workload."""
     history = HistoryFile(file)
-    factory = ClientFactory(cluster=Cluster(partitions=1, voters=0), workload=workload)
+    factory = ClientFactory(cluster=Cluster(partitions=partitions, voters=0), workload=workload)
 
     async def whole() -> None:
         sessions = Sessions(adapter, factory, NODES, history, show=lambda text: None)
@@ -134,11 +140,8 @@ def test_every_send_is_on_record_before_it_leaves_and_values_are_unique(tmp_path
     assert len(set(values)) == len(values) >= 30
     assert {how for how, _ in sends_of(ops)} == {"ok"}
     assert all(adapter.was_on_record)
-    assert [decode_record(data, 64) for data in adapter.log] == [
-        op.sends[0].value
-        for op in sorted(ops, key=lambda op: op.sends[0].offset if op.sends else -1)
-        if op.f == "send" and op.type == "ok"
-    ]
+    sent = {op.sends[0].offset: op.sends[0].value for op in ops if op.sends and op.type == "ok"}
+    assert {n: decode_record(data, 64) for n, data in enumerate(adapter.log)} == sent
 
 
 @pytest.mark.parametrize(
@@ -166,10 +169,8 @@ def test_what_send_raises_decides_how_the_operation_ends(
     producers = [client for client, _ in adapter.connected if client == "c1"]
     assert len(producers) == (1 if how == "fail" else 2)
     # A new connection begins with the next node.
-    assert [node for client, node in adapter.connected if client == "c1"][:2] in (
-        ["n1"],
-        ["n1", "n2"],
-    )
+    nodes = [node for client, node in adapter.connected if client == "c1"]
+    assert nodes[:2] in (["n1"], ["n1", "n2"])
 
 
 def test_final_readers_are_fresh_and_read_to_the_end_of_what_was_acknowledged(
@@ -183,6 +184,41 @@ def test_final_readers_are_fresh_and_read_to_the_end_of_what_was_acknowledged(
     read = [run for op in final if op.type == "ok" for run in op.reads[0].records]
     assert sum(run.count for run in read) == len(adapter.log)
     assert {op.process for op in final}.isdisjoint(op.process for op in ops if not op.final)
+
+
+def test_a_send_may_be_acknowledged_without_an_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.systems.external.sessions.QUIET_S", 0.3)
+
+    class WithoutOffsets(InMemory):
+        """Tells no offset, and gives the final reader nothing at first."""
+
+        empty_answers = 3
+
+        async def connect(self, client: str, nodes: Sequence[Node]) -> Any:
+            return client
+
+        async def send(self, connection: Any, record: Record) -> None:  # type: ignore[override]
+            await super().send(connection, record)
+
+        async def read(self, connection: Any, partition: str, *rest: Any) -> LogSlice:
+            if connection == "c3" and self.empty_answers:
+                self.empty_answers -= 1
+                return LogSlice([])
+            return await super().read(connection, partition, *rest)
+
+    ops = record(tmp_path, adapter := WithoutOffsets(), sends=10)
+    sends = [op for op in ops if op.f == "send" and op.type != "invoke"]
+    assert {(op.type, op.sends[0].offset) for op in sends} == {("ok", -1)}
+    final = [op.reads[0].records for op in ops if op.final and op.f == "poll" and op.type == "ok"]
+    assert sum(run.count for runs in final for run in runs) == len(adapter.log)
+
+
+def test_partitions_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
+    ops = record(tmp_path, InMemory(), sends=60, partitions=3, spread="zipf")
+    names = [op.sends[0].partition for op in ops if op.f == "send" and op.type == "invoke"]
+    assert sorted(map(names[:60].count, set(names)))[-1] > 25, "zipf: more than its third"
 
 
 def test_an_operation_of_the_schedule_is_one_send(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""The record of operations: how each begins and ends, by which process, with which values (pure).
+
+The clients of all systems keep it alike: an invocation is on record before its request leaves,
+every value of a run is written once, and a thread of operations that met `info` goes on as another
+process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from harness.clients.workload import first_value
+from harness.formats.history import Op, OpKind, OpType, Read, Send
+
+
+@dataclass(slots=True)
+class ProcessThread:
+    """One logical thread of operations: a process number that changes when it is retired, and how
+    many records it has written."""
+
+    processes: Iterator[int]
+    process: int = -1
+    written: int = 0
+
+    def __post_init__(self) -> None:
+        if self.process < 0:
+            self.retire()
+
+    def retire(self) -> None:
+        """Go on under the next process number, with values of its own."""
+        self.process = next(self.processes)
+        self.written = 0
+
+    def values(self, count: int = 1) -> int:
+        """Take the next `count` values; return the first of them."""
+        value = first_value(self.process) + self.written
+        self.written += count
+        return value
+
+
+class OperationLog:
+    """The operations of one client."""
+
+    def __init__(
+        self, client: str, next_op: Callable[[], int], record: Callable[[Op], object]
+    ) -> None:
+        """`next_op` numbers operations over all clients of a run; `record` takes each line."""
+        self.client = client
+        self._next_op = next_op
+        self._record = record
+
+    def invoke(
+        self,
+        now_us: int,
+        thread: ProcessThread,
+        f: OpKind,
+        *,
+        sends: tuple[Send, ...] = (),
+        reads: tuple[Read, ...] = (),
+        partitions: tuple[str, ...] = (),
+        final: bool = False,
+        step: int = -1,
+    ) -> Op:
+        """Record an invocation."""
+        op = Op(
+            op=self._next_op(),
+            t_us=now_us,
+            process=thread.process,
+            client=self.client,
+            type="invoke",
+            f=f,
+            sends=sends,
+            reads=reads,
+            partitions=partitions,
+            final=final,
+            step=step,
+        )
+        self._record(op)
+        return op
+
+    def sent(
+        self, now_us: int, thread: ProcessThread, op: Op, how: OpType, error: str, offset: int
+    ) -> None:
+        """Record the completion of a send: its offset, -1 if nobody told one. After `info` the
+        thread is retired."""
+        sends = op.sends
+        if offset >= 0:
+            sends = (msgspec.structs.replace(sends[0], offset=offset),)
+        self._record(msgspec.structs.replace(op, t_us=now_us, type=how, sends=sends, error=error))
+        if how == "info":
+            thread.retire()
+
+    def polled(self, now_us: int, op: Op, read: Read) -> None:
+        """Record a poll that was answered."""
+        self._record(msgspec.structs.replace(op, t_us=now_us, type="ok", reads=(read,)))
+
+    def not_polled(self, now_us: int, op: Op, error: str) -> None:
+        """Record a poll that was not: a read has no effect, so it failed."""
+        self._record(msgspec.structs.replace(op, t_us=now_us, type="fail", error=error))
+
+    def assign(
+        self, now_us: int, thread: ProcessThread, partitions: Sequence[str], *, final: bool
+    ) -> None:
+        """Record which partitions this process reads."""
+        op = self.invoke(now_us, thread, "assign", partitions=tuple(partitions), final=final)
+        self._record(msgspec.structs.replace(op, type="ok"))
