@@ -95,9 +95,13 @@ def _held(judged: Judgement) -> str:
     """What was held up, by which evidence, and what the promise had to excuse."""
     # Records of unknown outcome that were read are required too. Here only acknowledged ones count.
     required = next((p.examined for p in judged.properties if p.property == LOST_WRITES), 0)
-    required = int(judged.measures.get("acked_records", required))
+    acknowledged = int(judged.measures.get("acked_records", required))
+    # With acks=0 nothing is acknowledged, and what was read is all that must be kept.
+    unacknowledged = not acknowledged and judged.meta.promise.acks == 0
+    required = required if unacknowledged else acknowledged
     loss = judged.loss
-    opening, kept = "", plural(required, "acknowledged record")
+    opening = ""
+    kept = plural(required, "visible record" if unacknowledged else "acknowledged record")
     if loss.lost or loss.undelivered:
         opening = f"{_losses(judged, required)}, {_why_allowed(judged)}; "
         left = required - loss.acknowledged - loss.undelivered - loss.deleted

@@ -117,11 +117,17 @@ def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) ->
     named = {kind for kind in given if kind not in aliases()}
     disk = system.disk_form(request.disk, expand(given, cluster))
     possible = set(kinds_on(system.link_abilities(links))) & kinds_on_disks(disk)
-    return tuple(
+    found = tuple(
         kind
         for kind in expand(given, cluster)
         if kind in system.faults and (kind in possible or kind in named)
     )
+    if given and not found:
+        raise UsageError(
+            f"--faults {request.faults}: system '{system.name}' can take none of them with "
+            f"{cluster.brokers} brokers, --links {links} and --disk {disk}: name others, or none"
+        )
+    return found
 
 
 def load_schedule(path: Path) -> Schedule:

@@ -27,7 +27,7 @@ class Redis(adapter.Adapter):
     failover_ms, recovery_ms, clock_by_libc = 6000, 60_000, True  # Sentinel's TILT lasts 30 s.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[list[str]]:
-        first = min(me, *others, key=lambda node: node.name)
+        first = min((me, *others), key=lambda node: node.name)
         here = f"bind {me.host}\nprotected-mode no\ndir {me.folder}\n"
         follow = "" if me is first else f"replicaof {first.host} {first.dialed['client']}\n"
         server = f"""{here}{follow}port {me.listens["client"]}

@@ -3,6 +3,7 @@
     python -m tests.lab time-to-bug  how soon blind search finds the known bugs
     python -m tests.lab judges       our checks beside the outside judge, on drawn schedules
     python -m tests.lab damage       verdicts on damaged copies of runs
+    python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
 
 `python -m tests.lab NAME --help` lists the options of one. Two more have commands of their own:
 `tests.lab.mutate` changes lines of the sources, `tests.lab.kill_campaign` kills parts of runs.
@@ -17,7 +18,7 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("time-to-bug", "judges", "damage")
+EXPERIMENTS: Final = ("time-to-bug", "judges", "damage", "storms")
 
 
 def main(words: list[str]) -> int:

@@ -11,11 +11,24 @@ import signal
 import pytest
 
 from node.core import protocol
-from tests.lab import each_fault
-from tests.lab.each_fault import BUSY, EXERCISED, NOT_EXERCISED, Storm
 from tests.lab.kill_campaign import FINE, NAMED, NEVER, Case, run_case, run_number
+from tests.lab.storms import (
+    BUSY,
+    EXERCISED,
+    LOOK,
+    NOT_EXERCISED,
+    drawn_kinds,
+    pairs_of_options,
+    run_storm,
+)
 
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+
+
+def alone(kind: str, protocol: str, world: str = "real") -> tuple[str, str]:
+    """Run a storm of one kind of fault; return its outcome, and a sentence about it."""
+    options = {"faults": kind, "protocol": protocol, "seed": "7100", "time_limit": "8"}
+    return run_storm(options, world)
 
 
 @pytest.mark.integration
@@ -67,7 +80,7 @@ def test_a_store_that_fails_in_the_storm_is_named(store: str) -> None:
 @pytest.mark.parametrize("name", ["kafka", "quorum"])
 def test_brokers_whose_disk_cannot_be_read_end_as_expected(name: str) -> None:
     """Their store is mapped into memory: they end by SIGBUS."""
-    result, sentence = each_fault.run(Storm("real", "read-error", name, 7101))
+    result, sentence = alone("read-error", name)
     assert result in (EXERCISED, BUSY), sentence
 
 
@@ -79,17 +92,24 @@ def test_any_process_in_any_phase(number: int) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", each_fault.drawn_kinds())
+@pytest.mark.parametrize("kind", drawn_kinds())
 def test_a_kind_of_fault_alone_in_the_simulated_world(kind: str) -> None:
     for name in protocol.REGISTRY:
-        result, sentence = each_fault.run(Storm("simulated", kind, name, 7100))
+        result, sentence = alone(kind, name, "simulated")
         assert result in (EXERCISED, NOT_EXERCISED, "impossible"), f"{name}: {sentence}"
 
 
 @pytest.mark.nightly
 @pytest.mark.needs("fuse")
-@pytest.mark.parametrize("kind", [kind for kind in each_fault.drawn_kinds() if "read" in kind])
+@pytest.mark.parametrize("kind", [kind for kind in drawn_kinds() if "read" in kind])
 @pytest.mark.parametrize("name", protocol.REGISTRY)
 def test_a_disk_that_cannot_be_read_under_every_protocol(name: str, kind: str) -> None:
-    result, sentence = each_fault.run(Storm("real", kind, name, 7100))
+    result, sentence = alone(kind, name)
     assert result in (EXERCISED, NOT_EXERCISED, BUSY), sentence
+
+
+@pytest.mark.nightly
+def test_some_of_the_storms_that_have_all_pairs_of_options() -> None:
+    for options in pairs_of_options()[::10]:
+        result, sentence = run_storm(options, "real")
+        assert result in (EXERCISED, NOT_EXERCISED, BUSY, LOOK), (options, sentence)

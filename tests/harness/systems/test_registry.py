@@ -11,6 +11,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.systems import registry
+from harness.systems.adapter import Node
+from harness.systems.external.system import ExternalSystem
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule
 from node.formats.errors import UsageError
@@ -67,6 +69,15 @@ def test_what_a_system_cannot_take_is_refused() -> None:
 def test_an_unknown_system_is_one_sentence(name: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         registry.find(name)
+
+
+@pytest.mark.parametrize("name", ["etcd", "nats", "pysyncobj", "redis"])
+def test_a_node_can_be_the_only_one(tmp_path: Path, name: str) -> None:
+    system = registry.find(name, {} if name == "pysyncobj" else {"server": sys.executable})
+    assert isinstance(system, ExternalSystem)
+    adapter = system.choice.load()
+    ports = dict.fromkeys((*adapter.listens, *adapter.probed), 7000)
+    assert adapter.command(Node("n1", tmp_path, ports, ports), [])
 
 
 @pytest.mark.integration
