@@ -33,6 +33,7 @@ STAGES: Final = {
     "controller": "tests.support.stage_controller:ControllerStage",
     "events": "tests.support.stage_events:EventStage",
     "histories": "tests.support.stage_histories:Histories",
+    "hub": "tests.support.stage_hub:HubStage",
     "loop": "tests.support.stage_loop:LoopStage",
     "nemesis": "tests.support.stage_nemesis:NemesisStage",
     "nightly": "tests.support.stage_nightly:NightlyStage",

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from checker.formats.anomalies import KINDS
 from harness.formats.history import LogRun, RecordRun
+from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core.api import Tick
 from node.core.batch import Produced
@@ -35,6 +36,7 @@ from node.core.messages import (
     ReportLeader,
     SetMinIsr,
 )
+from node.core.producers import Producers
 from node.core.snapshot import restore, snapshot
 from node.core.timers import expire
 from node.formats.trace import DAMAGED, METADATA_PARTITION, REPORTED, STOPPED, WITNESSED
@@ -364,11 +366,64 @@ class ClusterStage:
     def kill_controller(self, *, wait: int = 2000) -> None:
         self.kill(self._controller, wait=wait)
 
-    def isolate_controller(self) -> str:
-        """Cut the controller from all others, while no time passes."""
+    def isolate_controller(self, way: str = "both ways", wait: int = 0) -> str:
+        """Cut the controller from all others, or only what it sends (`out`) or receives (`in`)."""
         name = self._controller
         self.world.isolate(name)
+        kept = {"in": 0, "out": 1}.get(way)
+        if kept is not None:
+            self.world.cut = {link for link in self.world.cut if link[kept] != name}
+        self.wait(wait)
         return name
+
+    def group(self) -> str:
+        """Return which voters lead, and the terms of all."""
+        voters = {name: node.quorum.r for name, node in self.world.nodes.items()}
+        leads = [name for name, r in voters.items() if r.role == "leader" and name[0] == "v"]
+        terms = sorted({r.leader_epoch for r in voters.values()})
+        return f"{' '.join(leads) or 'nobody'} leads, terms {' '.join(map(str, terms))}"
+
+    def know(self) -> list[str]:
+        """Return the sequences of idempotent producers that each replica knows of, and that its log
+        says the same."""
+        lines = []
+        for name in sorted(self.world.nodes.keys() & set(self._brokers)):
+            r, said = self.world.nodes[name].replicas[P], Producers()
+            said.rebuild(r.log.produced())
+            assert r.producers._last == said._last, name
+            last = {n: [w.sequence for w in known] for n, known in sorted(said._last.items())}
+            lines.append(f"{name}: {last}")
+        return lines
+
+    def vote(self) -> str:
+        """Return which replicas of a quorum are voters."""
+        known = {n: node.quorums[P] for n, node in self.world.nodes.items() if P in node.quorums}
+        return " ".join(sorted(name for name, quorum in known.items() if quorum.is_voter))
+
+    def empty(self, name: str) -> None:
+        """Give a dead node a disk with nothing on it."""
+        self.world.sims[name].disk = SimDisk()
+
+    def put(self, name: str, key: str, value: str) -> None:
+        """Put bytes in hexadecimal in the place of a small value on a disk."""
+        self.world.disks[name]._synced.values[key] = bytes.fromhex(value)
+
+    def start_in_vain(self, name: str) -> str:
+        """Start a node that must end at once; return why it does."""
+        try:
+            self.world.start(name)
+        except AssertionError as error:
+            return str(error).splitlines()[-1].strip()
+        return "it starts"
+
+    def raise_term(self, voter: str, term: int) -> None:
+        """Let a voter have campaigned alone up to a term, and start it again."""
+        quorum = self.world.nodes[voter].quorum
+        quorum.r.leader_epoch = term
+        quorum._save_vote(self.world.nodes[voter].ctx, voter)
+        self.world.disks[voter].commit()
+        self.kill(voter, wait=0)
+        self.start(voter, wait=5000)
 
     # -- messages ----------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from harness.systems.ports import PortLease
 from nemesis.links.tcp_control import Door, ProxyConfig, ProxyGone, TcpLinks
 from node.formats.errors import FloodmarkError
 from tests.support.paths import ROOT
-from tests.support.scripts import Case, beside, proves
 from tests.support.stage_tcp import HOST, ROLES, Net, one_net, start_node
 from tests.support.waiting import PATIENCE_S, until
 
@@ -27,11 +26,6 @@ def net() -> Net:
     made = one_net()
     made.begin()
     return made
-
-
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    proves(case)
 
 
 def test_every_pair_and_role_is_named_and_carried(net: Net) -> None:

@@ -1,4 +1,4 @@
-"""Idempotent producers: what a log knows of them (a leader's answers: `scripts/producers.txt`)."""
+"""Idempotent producers: what a log knows of them (answers of leaders: `scripts/producers.txt`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from node.core.batch import EMPTY_CHAIN, Produced
 from node.core.producers import WINDOW, Producers, Standing, Written
 from node.formats.errors import WireError
 from node.formats.wire_bounds import MAX_PRODUCER_EPOCH, MAX_PRODUCERS, MAX_SEQUENCE
-from tests.support.world import World
-
-P = "log-0"
 
 
 def written(*sizes: int, epoch: int = 0, sequence: int = 0) -> Producers:
@@ -127,82 +124,3 @@ def test_a_batch_that_is_too_short_for_its_producer_is_refused() -> None:
     with pytest.raises(WireError, match="does not fit"):
         batches.view(short)
     assert batches.produced_by(short) is None
-
-
-# -- all replicas ---------------------------------------------------------------------------------
-
-
-def led(world: World) -> str:
-    leader = world.leader(P)
-    assert leader
-    return leader
-
-
-def send(world: World, corr: int, sequence: int, *, to: str = "") -> None:
-    payload = f"{sequence}".encode()
-    world.produce(to or led(world), P, corr, payload, produced=Produced(7, 0, sequence))
-    world.run_for(100)
-
-
-def rebuilt(world: World, name: str) -> Producers:
-    """What the log of a replica says."""
-    known = Producers()
-    known.rebuild(world.nodes[name].replicas[P].log.produced())
-    return known
-
-
-def assert_all_know_their_logs(world: World) -> None:
-    for name, node in world.nodes.items():
-        if P in node.replicas:
-            assert node.replicas[P].producers._last == rebuilt(world, name)._last, name
-
-
-@pytest.mark.parametrize("protocol", ["kafka", "kip-101", "liftbridge", "quorum", "quorum-naive"])
-def test_a_new_leader_and_a_restarted_one_know_what_was_written(protocol: str) -> None:
-    world = World(3, protocol=protocol)
-    world.run_for(500)
-    world.create_topic()
-    world.run_for(1000)
-    for sequence in range(3):
-        send(world, sequence + 1, sequence)
-    first = led(world)
-    at = {n: world.answers()[n].base_offset for n in (1, 2, 3)}
-    world.kill(first)
-    world.run_for(4000)
-    send(world, 11, 2)
-    send(world, 12, 3)
-    assert world.answers()[11].base_offset == at[3]
-    world.start(first)
-    world.run_for(3000)
-    assert_all_know_their_logs(world)
-    for name in ("n1", "n2", "n3"):
-        world.kill(name)
-    for name in ("n1", "n2", "n3"):
-        world.start(name)
-    world.run_for(6000)
-    send(world, 21, 3)
-    assert world.answers()[21].base_offset == world.answers()[12].base_offset
-    assert_all_know_their_logs(world)
-    kept = [p for p in world.payloads(led(world), P) if p.isdigit()]
-    assert kept == [b"0", b"1", b"2", b"3"]
-
-
-def test_what_is_truncated_is_forgotten_and_may_be_written_again() -> None:
-    world = World(7)
-    world.run_for(500)
-    world.create_topic()
-    world.run_for(300)
-    send(world, 1, 0)
-    world.isolate("n1")
-    send(world, 2, 1, to="n1")
-    assert len(world.payloads("n1", P)) == 2
-    world.run_for(3000)
-    world.cut.clear()
-    world.run_for(2000)
-    assert led(world) != "n1"
-    assert len(world.payloads("n1", P)) == 1
-    assert_all_know_their_logs(world)
-    send(world, 3, 1)
-    assert world.answers()[3].base_offset == 1
-    world.run_for(500)
-    assert_all_know_their_logs(world)

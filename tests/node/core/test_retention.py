@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from harness.sim.disk import SimDisk
 from node.core.log import Log
 from node.core.log_start import ORIGIN, LogStart
 from node.formats.trace import DELETED
 from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
 from tests.support.stage_replica import PARTITION, TEN, Pair, bare_log, fill, show
-from tests.support.world import World
 
 SINGLE = SIZES["single records"]
 
@@ -77,28 +74,3 @@ class TestLog:
         assert other.chain == log.chain
         other.restart_at(ORIGIN)
         assert (other.start, other.leo, other.last_epoch, other.cache.entries()) == (0, 0, -1, [])
-
-
-@pytest.mark.parametrize("protocol", ["kafka", "kip-279", "liftbridge", "quorum"])
-def test_a_broker_that_was_away_comes_back_to_a_log_without_its_head(protocol: str) -> None:
-    world = World(7, protocol=protocol, retention_records=3)
-    world.run_for(2000)
-    world.create_topic(rf=3, min_isr=2)
-    world.run_for(2000)
-    leader = world.leader(PARTITION)
-    assert leader
-    away = next(n for n in ("n1", "n2", "n3") if n != leader)
-    world.kill(away)
-    world.run_for(4000)
-    for number in range(12):
-        leader = world.leader(PARTITION)
-        assert leader
-        world.produce(leader, PARTITION, number, b"record %d" % number)
-        world.run_for(300)
-    world.start(away)
-    world.run_for(5000)
-    kept = [world.nodes[name].replicas[PARTITION].log for name in ("n1", "n2", "n3")]
-    assert min(log.start for log in kept) > 5
-    assert len({(log.leo, log.chain) for log in kept}) == 1
-    reasons = [e["reason"] for e in world.trace if e["event"] == DELETED and e["node"] == away]
-    assert reasons[0] == "restart"
