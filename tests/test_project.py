@@ -386,8 +386,8 @@ BUDGETS = {
     "nemesis": 9_343,
     "checker": 17_090,
     "reports": 6_080,
-    "harness": 36_372,
-    "tests": 40_780,
+    "harness": 36_243,
+    "tests": 40_699,
 }
 
 

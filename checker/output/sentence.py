@@ -93,15 +93,13 @@ def _why_allowed(judged: Judgement) -> str:
 
 def _held(judged: Judgement) -> str:
     """What was held up, by which evidence, and what the promise had to excuse."""
-    # Records of unknown outcome that were read are required too. Here only acknowledged ones count.
+    # Records of unknown outcome that were read are required too: they count where acks=0.
     required = next((p.examined for p in judged.properties if p.property == LOST_WRITES), 0)
     acknowledged = int(judged.measures.get("acked_records", required))
-    # With acks=0 nothing is acknowledged, and what was read is all that must be kept.
-    unacknowledged = not acknowledged and judged.meta.promise.acks == 0
-    required = required if unacknowledged else acknowledged
+    seen = judged.meta.promise.acks == 0 and not acknowledged
+    required = required if seen else acknowledged
     loss = judged.loss
-    opening = ""
-    kept = plural(required, "visible record" if unacknowledged else "acknowledged record")
+    opening, kept = "", plural(required, "visible record" if seen else "acknowledged record")
     if loss.lost or loss.undelivered:
         opening = f"{_losses(judged, required)}, {_why_allowed(judged)}; "
         left = required - loss.acknowledged - loss.undelivered - loss.deleted
@@ -121,9 +119,7 @@ def _deleted(loss: LossCount) -> str:
     if not loss.deleted:
         return ""
     unread = f", {loss.deleted_unread:,} of them unread and not examined"
-    return (
-        f"; {loss.deleted:,} more were deleted by retention{unread if loss.deleted_unread else ''}"
-    )
+    return f"; {loss.deleted:,} more were deleted by retention" + unread * bool(loss.deleted_unread)
 
 
 def _losses(judged: Judgement, required: int) -> str:
