@@ -1,8 +1,8 @@
-"""When the faults of a run were injected and ended: the windows that sends are counted in."""
+"""The faults of a run as executed: the lines of each joined, and when it began and ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,17 +38,39 @@ class InjectedFault(NamedTuple):
         yield "after", self.end_us, self.end_us + AROUND_US
 
 
+class FaultRecord(NamedTuple):
+    """The lines of one fault: how it was injected, if it was, and the heal that ended it: its own
+    first one after that, else the final one."""
+
+    lines: list[FaultLine]
+    injected: FaultLine | None
+    healed: FaultLine | None
+
+
+def joined_faults(lines: Iterable[FaultLine]) -> dict[int, FaultRecord]:
+    """Join the lines of each fault, by its number in the schedule."""
+    by_fault: dict[int, list[FaultLine]] = {}
+    for line in lines:
+        by_fault.setdefault(line.fault, []).append(line)
+    final = by_fault.pop(FINAL_HEAL, [])
+    made = {}
+    for number, own in sorted(by_fault.items()):
+        injected = next((line for line in own if line.action == "inject"), None)
+        begin_us = injected.t_us if injected is not None else 0
+        heals = [h for h in (*own, *final) if h.action == "heal" and h.t_us >= begin_us]
+        healed = min(heals, key=lambda h: (h.fault == FINAL_HEAL, h.t_us), default=None)
+        made[number] = FaultRecord(own, injected, healed)
+    return made
+
+
 def injected_faults_of(folder: Path, meta: RunMeta) -> list[InjectedFault]:
-    """The faults of a run folder, in order of their begin."""
-    lines = list(readable_lines(folder / "faults.jsonl", FaultLine))
-    heals = [line for line in lines if line.action == "heal"]
-    injected = [line for line in lines if line.action == "inject" and line.fault >= 0]
-    injected.sort(key=lambda line: (line.t_us, line.fault))
+    """Return the faults of a run folder that were injected, in order of their begin."""
+    found = joined_faults(readable_lines(folder / "faults.jsonl", FaultLine)).values()
+    known = [(fault.injected, fault.healed) for fault in found if fault.injected is not None]
     made = []
-    for nth, line in enumerate(injected):
-        own = [h.t_us for h in heals if h.fault == line.fault and h.t_us >= line.t_us]
-        last = [h.t_us for h in heals if h.fault == FINAL_HEAL and h.t_us >= line.t_us]
-        last += [meta.phases.heal_us] if meta.phases.heal_us >= line.t_us else []
-        end_us = min(own or last, default=_NEVER)
+    for nth, (line, healed) in enumerate(sorted(known, key=lambda pair: pair[0].t_us)):
+        end_us = healed.t_us if healed is not None else _NEVER
+        if line.t_us <= meta.phases.heal_us and (healed is None or healed.fault == FINAL_HEAL):
+            end_us = min(end_us, meta.phases.heal_us)
         made.append(InjectedFault(nth, line.fault, line.what, line.on, line.t_us, end_us))
     return made

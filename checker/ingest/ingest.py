@@ -115,6 +115,13 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
     return into
 
 
+def tables_of(source: Source, known: RunMeta) -> Ingested:
+    """Read one source into tables that are not written, without facts and without its seal."""
+    into = Ingested(known, counts=False, make=lambda *_, **__: None)
+    _READERS[source.kind](source, into)
+    return into
+
+
 def _meta_of_unnamed(run: int, known: RunMeta, into: Ingested) -> list[pa.RecordBatch]:
     """The run's metadata for partitions that run.json does not name."""
     named = {*known.partitions, METADATA_PARTITION, ""}

@@ -367,7 +367,7 @@ def read_history(source: Source, into: Ingested) -> None:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     run, certain = into.meta.run, _proved(reader)
     injected = injected_faults_of(source.folder, into.meta) if into.counts else []
-    wanted = {"ops"} if into.counts else set()
+    wanted = {"ops"} if into.counts or into.whole_tables else set()
     if into.whole_tables or injected:
         wanted.add("sends")
     if into.whole_tables:

@@ -6,7 +6,7 @@ than those, whatever the size of the run. All is done by column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,23 +100,29 @@ def read_row_groups(source: Source, into: Ingested) -> None:
 
 
 def _read(source: Source) -> Iterator[Table]:
-    """The rows of some row groups, texts as dictionaries, without columns that say nothing.
+    idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
+    return read_rows(source.path, source.kind, source.groups, idle)
+
+
+def read_rows(
+    path: Path, table: str, groups: tuple[int, int] | None = None, idle: Sequence[str] = ()
+) -> Iterator[Table]:
+    """Yield the rows of some row groups, or all, texts as dictionaries, without columns that are
+    `idle` or say nothing. Raises one of `DAMAGED`.
 
     The statistics of the file are not asked for: a file that lies there would hide what its rows
     say, and PyArrow ends the process for statistics that it cannot decode.
     """
-    schema = tables.SCHEMAS[source.kind]
-    idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
-    about = pq.read_metadata(source.path)
+    schema, about = tables.SCHEMAS[table], pq.read_metadata(path)
     there = {about.schema.column(number).path for number in range(about.num_columns)}
     missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
     if missing:
         raise ValueError(f"it has no column {missing[0]}")
     # PyArrow refuses the names of columns that are not there with an error of its own.
     texts = [field.name for field in schema if field.type == pa.string() and field.name in there]
-    with pq.ParquetFile(source.path, metadata=about, read_dictionary=texts) as file:
+    with pq.ParquetFile(path, metadata=about, read_dictionary=texts) as file:
         wanted = [name for name in schema.names if name in there and name not in idle]
-        for group in range(*source.groups):
+        for group in range(*(groups or (0, about.num_row_groups))):
             rows = file.read_row_group(group, columns=wanted).unify_dictionaries()
             for batch in rows.combine_chunks().to_batches():
                 yield table_of(batch)

@@ -10,48 +10,29 @@ import pyarrow as pa
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.fault_windows import WINDOWS, InjectedFault
-from checker.output.measures import Around, Counted, Measured, rounded
+from checker.output.measures import Measured, rounded
 
 # Shorter gaps are not known exactly: see `checker.ingest.counts`.
 _KNOWN_FROM_US = 100_000
-_NOTHING = (0, 0, 0)
 
 
 def around_faults(meta: RunMeta, known: Measured, injected: Sequence[InjectedFault]) -> pa.Table:
-    """One row a fault and partition, and one ("") for all of them together."""
-    counted = {(c.by, c.second, c.name): c for c in known.counted if c.by in WINDOWS}
-    around = {(a.nth, a.name): a for a in known.around}
-    names = sorted({"", *meta.partitions, *(name for _, _, name in counted)})
+    """Return one row for each fault and partition, and one ("") for all of them together."""
+    counted = {(c.by, c.second, c.name): (c.ok, c.fail, c.info) for c in known.counted}
     rows = []
     for fault in injected:
-        about = (fault.nth, fault.fault, fault.what, fault.on, fault.begin_us)
-        end_us = fault.end_us if fault.ended else None
-        rows += [
-            (
-                meta.run,
-                *about,
-                end_us,
-                name,
-                *(n for w in WINDOWS for n in _counts(counted.get((w, fault.nth, name)))),
-                *_times(fault, around.get((fault.nth, name))),
+        for name in sorted({"", *meta.partitions, *(n for by, _, n in counted if by in WINDOWS)}):
+            first_us, gap_us = (at.get((fault.nth, name)) for at in (known.first_us, known.gap_us))
+            rows.append(
+                (
+                    *(meta.run, fault.nth, fault.fault, fault.what, fault.on, fault.begin_us),
+                    *(fault.end_us if fault.ended else None, name),
+                    *(n for w in WINDOWS for n in counted.get((w, fault.nth, name), (0, 0, 0))),
+                    None if first_us is None else rounded((first_us - fault.end_us) / 1000),
+                    rounded(gap_us / 1000) if gap_us and gap_us >= _KNOWN_FROM_US else None,
+                )
             )
-            for name in names
-        ]
     return tables.from_rows("around_faults", rows)
-
-
-def _counts(found: Counted | None) -> tuple[Any, ...]:
-    if found is None:
-        return _NOTHING
-    return found.ok, found.fail, found.info
-
-
-def _times(fault: InjectedFault, found: Around | None) -> tuple[float | None, float | None]:
-    """The first acknowledgement after the fault's end, and the longest gap; None for none."""
-    if found is None:
-        return None, None
-    first = rounded((found.first_us - fault.end_us) / 1000) if found.first_us >= 0 else None
-    return first, rounded(found.gap_us / 1000) if found.gap_us >= _KNOWN_FROM_US else None
 
 
 def in_short(table: pa.Table) -> list[dict[str, Any]]:

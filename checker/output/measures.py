@@ -7,7 +7,7 @@ than two of the stretches that `acks` is made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -48,53 +48,38 @@ class Counted(NamedTuple):
 class Gap(NamedTuple):
     """Acknowledged sends in time, of the run or of one partition; microseconds, -1 for none."""
 
-    by: str
-    name: str
-    first_us: int
-    last_us: int
-    gap_us: int
-    from_us: int
-
-
-class Around(NamedTuple):
-    """Acknowledgements of a partition (of all: "") around the `nth` injected fault: the first
-    after its end, and the longest gap that has a part in it; microseconds, -1 for none."""
-
-    nth: int
-    name: str
-    first_us: int
-    gap_us: int
+    first_us: int = -1
+    last_us: int = -1
+    gap_us: int = 0
+    from_us: int = -1
 
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was counted of one run."""
+    """All that was counted of one run.
+
+    `gaps` by kind and name; `first_us` and `gap_us` by the `nth` injected fault and partition (""
+    for all): the first acknowledgement after its end, and the longest gap that has a part in it.
+    """
 
     counted: Sequence[Counted] = ()
-    gaps: Sequence[Gap] = ()
-    around: Sequence[Around] = ()
-    by_name: dict[str, Gap] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counted", sorted(self.counted, key=_place))
-        own = {gap.name: gap for gap in self.gaps if gap.by == PARTITION}
-        object.__setattr__(self, "by_name", own)
+    gaps: Mapping[tuple[str, str], Gap] = field(default_factory=dict)
+    first_us: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    gap_us: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
     def of(self, by: str, *, whole: bool = False) -> list[Counted]:
-        """The counts of one sort, in order; of the run by second, or `whole`."""
-        return [c for c in self.counted if c.by == by and (c.second is None) == whole]
+        """Return the counts of one sort, in order; of the run by second, or `whole`."""
+        found = [c for c in self.counted if c.by == by and (c.second is None) == whole]
+        return sorted(found, key=lambda c: (c.name, c.second or 0, c.f))
 
-    def gap(self) -> Gap:
-        """That of the run."""
-        return next((g for g in self.gaps if g.by == RUN), Gap(RUN, "", -1, -1, 0, -1))
-
-
-def _place(row: Counted) -> tuple[Any, ...]:
-    return row.by, row.name, row.second is None, row.second or 0, row.f
+    @property
+    def whole(self) -> Gap:
+        """The gap of the run."""
+        return self.gaps.get((RUN, ""), Gap())
 
 
 def rounded(milliseconds: float) -> float:
-    """Milliseconds to a microsecond: both ways to a quantile then give the same number."""
+    """Round milliseconds to a microsecond: both ways to a quantile then give the same number."""
     return round(float(milliseconds), _DIGITS)
 
 
@@ -111,26 +96,22 @@ def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault]
     ]
     is_after = pc.equal(acks["by"], AFTER)
     keys, _, first = _grouped(acks.filter(is_after), ("stretch", "name"), [("first_us", "min")])
-    after_us = dict(zip(keys, first[0].to_pylist(), strict=True))
+    after_us = {(nth, name): us for (nth, name), us in zip(keys, first[0].to_pylist(), strict=True)}
     keys, lengths, columns = _grouped(
         acks.filter(pc.invert(is_after)),
         ("by", "name"),
         [("first_us", "list"), ("last_us", "list")],
     )
     parts = (np.split(column.to_numpy(), np.cumsum(lengths)[:-1]) for column in columns)
-    gaps, gap_us = [], dict[tuple[int, str], int]()
+    gaps, gap_us = dict[tuple[str, str], Gap](), dict[tuple[int, str], int]()
     for (by, name), first_us, last_us in zip(keys, *parts, strict=False):
         begin_us, end_us = _quiet(first_us, last_us)
-        gaps.append(_gap(by, name, first_us, last_us))
+        gaps[by, name] = _gap(first_us, last_us)
         for fault in injected:
             part = (begin_us < fault.end_us) & (end_us > fault.begin_us)
             if part.any():
                 gap_us[fault.nth, name] = int((end_us - begin_us)[part].max())
-    around = [
-        Around(nth, name, after_us.get((nth, name), -1), gap_us.get((nth, name), -1))
-        for nth, name in sorted({*gap_us, *after_us})
-    ]
-    return Measured(counted, gaps, around)
+    return Measured(counted, gaps, after_us, gap_us)
 
 
 def _grouped(
@@ -166,8 +147,8 @@ def _counted(
 
 
 def _quantiles(of: I64, us: I64, times: I64) -> dict[int, tuple[float, ...]]:
-    """By group (`of`) the quantiles, as of a list that has each latency as often as it was met; and
-    the highest. None of a group that met no latency."""
+    """Return by group (`of`) the quantiles, as of a list that has each latency as often as it was
+    met, and the highest. A group that met no latency has none."""
     order = np.lexsort((us, of))
     order = order[times[order] > 0]
     of, us, times = of[order], us[order], times[order]
@@ -189,32 +170,26 @@ def _quantiles(of: I64, us: I64, times: I64) -> dict[int, tuple[float, ...]]:
     }
 
 
-def _gap(by: str, name: str, first_us: I64, last_us: I64) -> Gap:
-    """The longest time between two stretches that have acknowledgements; the earliest of equals."""
+def _gap(first_us: I64, last_us: I64) -> Gap:
+    """Return the longest time between two stretches that have acknowledgements; the earliest of
+    equals."""
     begin_us, end_us = _quiet(first_us, last_us)
     gaps = np.append(end_us - begin_us, 0)
     at = int(np.argmax(gaps))
-    known = gaps[at] > 0
-    return Gap(
-        by,
-        name,
-        int(first_us.min()),
-        int(last_us.max()),
-        int(gaps[at]) if known else 0,
-        int(begin_us[at]) if known else -1,
-    )
+    ends = int(first_us.min()), int(last_us.max())
+    return Gap(*ends, int(gaps[at]), int(begin_us[at])) if gaps[at] > 0 else Gap(*ends)
 
 
 def _quiet(first_us: I64, last_us: I64) -> tuple[I64, I64]:
-    """The times between stretches that have acknowledgements: from, to."""
+    """Return the times between stretches that have acknowledgements: from, to."""
     order = order_of((first_us,))
     return np.maximum.accumulate(last_us[order])[:-1], first_us[order][1:]
 
 
 def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
-    """The tables of measures that reports draw from."""
+    """Return the tables of measures."""
     run, origin = meta.run, meta.phases.storm_us or meta.phases.start_us
-    whole_s = _writing_us(meta, known.gap()) / 1e6
+    whole_s = _writing_us(meta, known.whole) / 1e6
 
     def counts(c: Counted, seconds: float) -> tuple[Any, ...]:
         rates = (round(n / seconds, 1) if seconds > 0 else None for n in (c.ok, c.records))
@@ -226,7 +201,7 @@ def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
         "per_partition": [],
     }
     for c in known.of(PARTITION):
-        gap = known.by_name.get(c.name) if c.f == "send" else None
+        gap = known.gaps.get((PARTITION, c.name)) if c.f == "send" else None
         longest = (
             (rounded(gap.gap_us / 1000), rounded((gap.from_us - origin) / 1e6))
             if (gap and gap.from_us >= 0)
@@ -237,8 +212,8 @@ def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
 
 
 def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
-    """The measures of results.json; chart-sized whatever the run's size in operations."""
-    rows, whole = sorted(known.of(RUN), key=lambda c: (c.second, c.f)), known.gap()
+    """Return the measures of results.json; chart-sized whatever the run's size in operations."""
+    rows, whole = known.of(RUN), known.whole
     ops: dict[str, dict[str, int]] = {}
     for row in rows:
         counts = ops.setdefault(row.f, {"ok": 0, "info": 0, "fail": 0})
@@ -271,13 +246,13 @@ def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
 
 
 def _writing_us(meta: RunMeta, whole: Gap) -> int:
-    """How long was written: from the storm's begin to the last acknowledgement."""
+    """Return how long was written: from the storm's begin to the last acknowledgement."""
     begin = meta.phases.storm_us or whole.first_us
     return max(meta.phases.stop_writing_us, whole.last_us) - begin
 
 
 def _longest_gap(meta: RunMeta, whole: Gap) -> tuple[int, int]:
-    """The longest time without an acknowledgement while it was written, and when it began."""
+    """Return the longest time without an acknowledgement while it was written, and its begin."""
     begin, end = meta.phases.storm_us, meta.phases.stop_writing_us
     gaps = [(whole.gap_us, -whole.from_us)]
     if whole.first_us < 0:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from checker.evidence.run_meta import RunMeta
+from checker.ingest.fault_windows import joined_faults
 from checker.ingest.lines import Problems, readable_lines
 from checker.ingest.read_head import read_meta
 from harness.formats.history import LogRun, Op
@@ -18,7 +19,7 @@ from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise
 from nemesis.faults import KINDS
 from nemesis.faults.kind import FaultKind
-from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
+from nemesis.formats.fault_log import FaultLine
 from node.formats import trace
 from node.formats.event_text import Event, parse
 
@@ -207,30 +208,21 @@ def active(
     lines: Iterable[FaultLine], events: Iterable[Event], last_us: int
 ) -> Iterator[ActiveFault]:
     """The faults that were injected, with their ends, in the order in which they began."""
-    ends: dict[int, int] = {}
-    all_us = last_us
-    begun = []
-    for line in lines:
-        if line.action == "heal" and line.fault == FINAL_HEAL:
-            all_us = min(all_us, line.t_us) if all_us else line.t_us
-        elif line.action == "heal":
-            ends.setdefault(line.fault, line.t_us)
-        elif line.action == "inject":
-            begun.append(line)
+    known = [(f.injected, f.healed) for f in joined_faults(lines).values() if f.injected]
     starts = [e for e in events if e.event == trace.STARTED]
-    for line in sorted(begun, key=lambda line: line.t_us):
-        until = ends.get(line.fault, max(all_us, line.t_us))
+    for line, healed in sorted(known, key=lambda pair: pair[0].t_us):
+        until = healed.t_us if healed is not None else max(last_us, line.t_us)
+        own = healed is not None and healed.fault == line.fault
         back = [e.t_us for e in starts if e.node in line.nodes and line.t_us < e.t_us <= until]
         kind = KINDS.get(line.what, FaultKind)
         if kind.ends_process and back and len({*back}) >= len(line.nodes):
             until = max(back)
-        lasting = line.fault in ends or kind.lasts
         yield ActiveFault(
             number=line.fault,
             what=line.what,
             nodes=line.nodes,
             from_us=line.t_us,
-            until_us=until if lasting else line.t_us,
-            ended=line.fault in ends or until < last_us,
+            until_us=until if own or kind.lasts else line.t_us,
+            ended=own or until < last_us,
             on=line.on,
         )

@@ -12,9 +12,9 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from reports import wording
+from reports.evidence.model import RunFolder
 from reports.messages.message_events import MessageRow
 from reports.messages.messages import Messages, messages
-from reports.run_page.model import RunFolder
 
 ROW: Final = 30
 HEAD: Final = 34
@@ -38,7 +38,7 @@ class Diagram:
 
 
 def diagram(folder: RunFolder) -> Diagram | None:
-    """The section's data: the messages of the first finding, drawn; None where there are none."""
+    """Draw the messages of the first finding; None if there are none."""
     shown = messages(folder)
     if shown is None:
         return None
@@ -95,7 +95,7 @@ def _lifelines(shown: Messages, at: dict[str, int], height: int) -> list[Markup]
 
 
 def _row(row: MessageRow, at: dict[str, int], y: int, width: int, at_s: float) -> Markup:
-    """An arrow, a remark, or a fault; its tooltip names the line it comes from."""
+    """Draw an arrow, a remark, or a fault; its tooltip names the line it comes from."""
     tone = f"{row.tone}{' breaks' if row.breaks else ''}"
     if row.sender not in at:
         inside = Markup(

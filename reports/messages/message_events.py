@@ -46,7 +46,7 @@ class Known:
     refused: set[tuple[str, str, str]] = field(default_factory=set)
 
     def row(self, e: Event, citation: str) -> MessageRow | None:
-        """The row of an event; None where the event does not concern the offsets."""
+        """Return the row of an event; None if it does not concern the offsets."""
 
         def remark(tone: Tone = "own", **more: Any) -> MessageRow:
             return MessageRow(e.t_us, e.node, "", action(e), tone, citation, **more)
@@ -110,6 +110,6 @@ class Known:
         return e.hw >= self.high > self.low
 
     def _source(self, node: str) -> str:
-        """The node that a follower fetches from, "" where it is not known."""
+        """Return the node that a follower fetches from, "" if it is not known."""
         found = self.follows.get(node) or self.leader
         return "" if found == node else found

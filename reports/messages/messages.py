@@ -16,10 +16,9 @@ from harness.formats.history import show_value
 from nemesis.formats import message_log
 from nemesis.formats.message_log import MessageLine
 from reports import wording
+from reports.evidence.files import json_lines
+from reports.evidence.model import RunFolder
 from reports.messages.message_events import Known, MessageRow, Tone
-from reports.run_page.citations import trace_events
-from reports.run_page.files import numbered_lines
-from reports.run_page.model import RunFolder
 
 MOST_ROWS: Final = 64
 MOST_AFFECTED: Final = 24
@@ -49,7 +48,7 @@ class _Window(NamedTuple):
 
 
 def messages(folder: RunFolder) -> Messages | None:
-    """The messages of the first finding: about its offset where it names one, else at its time.
+    """Return the messages of the first finding: about its offset if it names one, else at its time.
 
     None where there is no finding, or no trace of its partition.
     """
@@ -83,7 +82,7 @@ def messages(folder: RunFolder) -> Messages | None:
 
 
 def _place(folder: RunFolder) -> _Window | None:
-    """The story's offset and time, else the finding's."""
+    """Return the story's offset and time, else the finding's."""
     story, steps = folder.story, folder.steps
     if story is not None and steps and story.offset >= 0:
         low, first_us, last_us = story.offset, steps[0].t_us, steps[-1].t_us
@@ -97,7 +96,7 @@ def _place(folder: RunFolder) -> _Window | None:
 
 
 def _centre(folder: RunFolder, place: _Window) -> int:
-    """The moment that must be seen."""
+    """Return the moment that must be seen."""
     broke = [s.t_us for s in folder.steps if s.rule or s.breaks]
     found = [a.t_us for a in folder.anomalies if a.t_us >= 0]
     return next(iter(broke), min(found, default=place.end_us))
@@ -116,7 +115,7 @@ def _kept(found: list[MessageRow], centre: int) -> list[MessageRow]:
 
 
 def _down(known: Iterable[MessageRow], before_us: int) -> frozenset[str]:
-    """The nodes whose process had ended before the first row."""
+    """Return the nodes whose process had ended before the first row."""
     down: set[str] = set()
     for row in known:
         if row.t_us < before_us:
@@ -140,18 +139,18 @@ def _natural(name: str) -> tuple[str, int, str]:
 
 
 def _recorded(folder: RunFolder, place: _Window) -> list[MessageRow]:
-    """The rows from traces, exits and operations, by time."""
+    """Return the rows from traces, exits and operations, by time."""
     known = Known(place.low, place.high)
     found = list(_operations(folder, place))
-    for e, citation in trace_events(folder, place.partition):
-        row = known.row(e, citation)
+    for e, line in folder.traces.of_partition(place.partition):
+        row = known.row(e, str(line))
         if row is not None:
             found.append(row)
     return _addressed(sorted(found, key=lambda row: row.t_us))
 
 
 def _addressed(found: list[MessageRow]) -> list[MessageRow]:
-    """The rows, each produce request addressed to the leader that appended next: the request was
+    """Address each produce request to the leader that appended next: the request was
     acknowledged, so it arrived."""
     leader, made = "", []
     for row in reversed(found):
@@ -164,15 +163,18 @@ def _addressed(found: list[MessageRow]) -> list[MessageRow]:
 
 
 def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
-    """What clients wrote to and read at the place: acknowledgements come from the traces."""
+    """Yield what clients wrote to and read at the place: acknowledgements come from the traces."""
     # Without traces nobody knows which server answered: one lifeline stands for all of them.
-    whole = "" if folder.evidence("trace") else "servers"
+    whole = "" if folder.traces.rows.num_rows else "servers"
+    ops = folder.operations
     for window in folder.windows:
         if window.partition != place.partition or not window.low <= place.low < window.high:
             continue
-        for seen in window.acked.get(place.low, ()):
-            invoked = folder.operations.invoked(seen.op)
-            if invoked >= 0:
+        acked = window.acked.get(place.low, ())
+        rows = ops.rows_of([seen.op for seen in acked])
+        for seen in acked:
+            if seen.op in rows:
+                invoked = int(ops.invoked_us[rows[seen.op]])
                 text, cited = f"produce: value {show_value(seen.value)}", f"operation #{seen.op}"
                 yield MessageRow(invoked, seen.client, whole, text, "client", cited)
                 if whole:
@@ -205,7 +207,7 @@ def _faults(folder: RunFolder, place: _Window, *, counted: bool) -> Iterator[Mes
 def _affected(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
     """Messages of the partition, or of none, that a link fault affected in the window."""
     file = folder.path / message_log.FILE
-    for number, m in numbered_lines(file, MessageLine, folder.notes):
+    for number, m in json_lines(file, MessageLine, folder.notes):
         if m.partition not in ("", place.partition):
             continue
         if place.start_us <= m.t_us <= place.end_us:

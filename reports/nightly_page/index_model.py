@@ -171,8 +171,8 @@ def _is_gone(nightly: NightlyRun, bucket: Bucket) -> bool:
 def still_open(
     nightly_runs: Sequence[NightlyRun], is_there: Callable[[str], bool]
 ) -> list[BucketTrend]:
-    """The unexpected buckets of earlier nightly runs that the last one neither met nor saw fixed,
-    as long as their schedules are in the store (`is_there` of a path)."""
+    """Return the unexpected buckets of earlier nightly runs that the last one neither met nor saw
+    fixed, as long as their schedules are in the store (`is_there` of a path)."""
     return [
         trend
         for trend in buckets(nightly_runs)
@@ -182,7 +182,7 @@ def still_open(
 
 
 def new_buckets(nightly_runs: Sequence[NightlyRun]) -> set[str]:
-    """The keys of the buckets that are new in the last nightly run."""
+    """Return the keys of the buckets that are new in the last nightly run."""
     return {trend.shown.key for trend in buckets(nightly_runs) if trend.is_new}
 
 
@@ -217,7 +217,7 @@ def squares(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, Square]]:
 
 
 def known_bugs(nightly_runs: Sequence[NightlyRun]) -> list[BugSummary]:
-    """The known bugs: those never found first, then the longest median time to the bug.
+    """Return the known bugs: those never found first, then the longest median time to the bug.
 
     Medians are over searches; one that found nothing counts with all the time that it was given.
     """
@@ -295,7 +295,7 @@ def _storms(number: int) -> str:
 
 
 def canary(nightly_runs: Sequence[NightlyRun]) -> CanaryState:
-    """The state of the canary."""
+    """Return the state of the canary."""
     last = next((n for n in reversed(nightly_runs) if n.canary.result == "failed"), None)
     latest = nightly_runs[-1].canary if nightly_runs else None
     return CanaryState(
@@ -322,7 +322,7 @@ def coverage(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, int]]:
 
 
 def never(table: dict[str, dict[str, int]]) -> list[str]:
-    """What is not covered, in words: kinds without effect, roles that a kind never affected."""
+    """Word what is not covered: kinds without effect, roles that a kind never affected."""
     found = []
     if idle := [kind for kind, row in table.items() if not row]:
         found.append(f"not at all: {', '.join(idle)}")
@@ -342,7 +342,7 @@ def never(table: dict[str, dict[str, int]]) -> list[str]:
 
 
 def never_met(table: dict[str, dict[str, int]]) -> list[str]:
-    """The pairs of a kind of fault and a state of the partitions that never came together."""
+    """Return the pairs of a kind of fault and a state of the partitions that never met."""
     counts = {f"{kind}/{where}": n for kind, row in table.items() for where, n in row.items()}
     return not_tried.never_met(counts, table)
 

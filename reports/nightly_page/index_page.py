@@ -29,7 +29,7 @@ def build_index(store: Path) -> Path:
 
 
 def render_index(store: Path) -> str:
-    """The page of all nightly runs of a store."""
+    """Render the page of all nightly runs of a store."""
     known, unread = nightly_runs(store)
     buckets = index_model.buckets(known)
     table = index_model.coverage(known)
@@ -67,8 +67,8 @@ def render_index(store: Path) -> str:
 
 
 def bars(values: Sequence[float], label: str) -> Markup:
-    """A sparkline: a bar for each value, the last one darker; a value below 0 is a hollow bar (a
-    search that found nothing)."""
+    """Draw a sparkline: a bar for each value, the last one darker; a value below 0 is a hollow bar
+    (a search that found nothing)."""
     top = max([*values, 0.0]) or 1.0
     made = []
     for at, value in enumerate(values):
@@ -86,7 +86,7 @@ def bars(values: Sequence[float], label: str) -> Markup:
 
 
 def _moment(text: str) -> str:
-    """A moment of the journal for a person."""
+    """Format a moment of the journal for a person."""
     return text.replace("T", " ").replace("+00:00", " UTC")
 
 
@@ -100,7 +100,7 @@ def _tone(last: NightlyRun | None) -> str:
 
 
 def _stamp(last: NightlyRun | None) -> tuple[str, str]:
-    """A mark and a word, for colour alone carries no meaning."""
+    """Return a mark and a word, for colour alone carries no meaning."""
     return {
         "invalid": ("✗", "red"),
         "valid": ("✓", "green"),

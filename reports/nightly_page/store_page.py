@@ -107,11 +107,11 @@ class Store:
         return sorted(found, key=lambda row: (-row.modified_s, row.path))
 
     def buckets(self) -> list[BucketTrend]:
-        """The buckets of all nightly runs."""
+        """Return the buckets of all nightly runs."""
         return buckets(nightly_runs(self.path)[0])
 
     def listed(self, wanted: Wanted) -> list[RunRow]:
-        """The runs that are wanted."""
+        """Return the runs that are wanted."""
         runs = self.runs()
         bucket = next((s for s in self.buckets() if s.shown.key == wanted.bucket), None)
         return [row for row in runs if _fits(row, wanted, bucket)]
@@ -192,7 +192,7 @@ def _modified(file: Path) -> float:
 
 
 def render_list(store: Store, wanted: Wanted) -> str:
-    """The runs that are wanted, the latest first, with a form to want others."""
+    """Render the runs that are wanted, the latest first, with a form to want others."""
     rows = store.listed(wanted)
     everything = store.runs()
     return theme.template("nightly_page/store.html.j2").render(

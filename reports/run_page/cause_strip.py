@@ -10,10 +10,10 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from checker.formats.story import Span
-from reports.charts import svg
-from reports.charts.svg import TrackRow
-from reports.run_page import faults
-from reports.run_page.model import RunFolder
+from reports import svg
+from reports.evidence import faults
+from reports.evidence.model import RunFolder
+from reports.svg import TrackRow
 
 ROW: Final = 22
 MOST_LANES: Final = 5
@@ -32,7 +32,7 @@ class Strip:
 
 
 def strip(folder: RunFolder) -> Strip | None:
-    """The strip of the story; None where there is none, or nothing to draw."""
+    """Return the strip of the story; None if there is none, or nothing to draw."""
     story = folder.story
     if story is None or not story.steps:
         return None

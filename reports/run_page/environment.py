@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from reports import wording
-from reports.run_page.model import RawFile, RunFolder
+from reports.evidence.model import RawFile, RunFolder
 
 MOST_FILES: Final = 80
 MOST_PROBLEMS: Final = 50
@@ -25,7 +25,7 @@ class Environment:
 
 
 def environment(folder: RunFolder) -> Environment:
-    """The environment of a run."""
+    """Return the environment of a run."""
     return Environment(
         problems=tuple(wording.clip(p) for p in folder.problems[:MOST_PROBLEMS]),
         facts=tuple(_facts(folder)),

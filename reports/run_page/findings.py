@@ -8,10 +8,11 @@ from typing import Final
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
 from reports import wording
+from reports.evidence.model import RunFolder
+from reports.evidence.traces import FileLine
+from reports.log.grid import Grid, grids
+from reports.operations.clients import witnesses_in
 from reports.run_page import citations
-from reports.run_page.log_grid import Grid, grids
-from reports.run_page.model import RunFolder
-from reports.run_page.operation_timeline import witnesses_in
 from reports.run_page.time_view import windows
 
 MOST_FINDINGS: Final = 60
@@ -34,7 +35,7 @@ class WitnessRow:
     value: str
     epoch: str
     link: str = ""
-    citations: tuple[citations.FileLine, ...] = ()
+    citations: tuple[FileLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class PageFinding:
 
 
 def findings(folder: RunFolder) -> list[PageFinding]:
-    """The section's data: the findings that matter most."""
+    """Return the findings that matter most."""
     most = MOST_FINDINGS // 6 if folder.lean else MOST_FINDINGS
     shown = folder.anomalies[:most]
     if len(folder.anomalies) > most:
@@ -111,7 +112,7 @@ def _finding(
     anomaly: Anomaly,
     made_grids: list[Grid],
     recorded: set[int],
-    cited: dict[Witness, tuple[citations.FileLine, ...]],
+    cited: dict[Witness, tuple[FileLine, ...]],
 ) -> PageFinding:
     """One anomaly with its witnesses as sentences, and where else on the page it shows."""
     # The first few findings in full; of later ones enough to see what they are.
@@ -140,7 +141,7 @@ def _finding(
 
 
 def _witness(
-    folder: RunFolder, w: Witness, recorded: set[int], lines: tuple[citations.FileLine, ...]
+    folder: RunFolder, w: Witness, recorded: set[int], lines: tuple[FileLine, ...]
 ) -> WitnessRow:
     client = w.client + (f" / {w.process}" if w.process >= 0 else "")
     return WitnessRow(

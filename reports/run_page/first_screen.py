@@ -11,8 +11,8 @@ from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.history import show_value
 from node.core.bugs import KNOWN_BUGS
 from reports import wording
+from reports.evidence.model import RunFolder
 from reports.run_page import head
-from reports.run_page.model import RunFolder
 
 MOST_WORDS: Final = 14
 _WHAT: Final = {
@@ -66,7 +66,7 @@ class HeadLine(NamedTuple):
 
 
 def headline(folder: RunFolder) -> str:
-    """The headline of a run, in at most 14 words."""
+    """Word the headline of a run, in at most 14 words."""
     found = _about(folder)
     if folder.verdict is not Verdict.INVALID or found is None:
         return _of_verdict(folder)
@@ -84,7 +84,7 @@ def headline(folder: RunFolder) -> str:
 
 
 def _about(folder: RunFolder) -> Anomaly | None:
-    """The finding that the story is about, else the first that broke the run."""
+    """Return the finding that the story is about, else the first that broke the run."""
     broke = [a for a in folder.anomalies if a.verdict is Verdict.INVALID]
     story = folder.story
     same = (a for a in broke if story and (a.name, a.partition) == (story.about, story.partition))
@@ -108,7 +108,7 @@ def _moment(folder: RunFolder, found: Anomaly) -> int:
 
 
 def _of_verdict(folder: RunFolder) -> str:
-    """The headline of a run that broke nothing."""
+    """Word the headline of a run that broke nothing."""
     measures = folder.result.measures if folder.result is not None else {}
     kept = measures.get("acked_records")
     took = sum(f.took_effect for f in folder.faults)
@@ -127,7 +127,7 @@ def _of_verdict(folder: RunFolder) -> str:
 
 
 def lines(folder: RunFolder) -> list[HeadLine]:
-    """The lines under the headline; of a failure whose it is, why, by which fault, and again."""
+    """Return the lines under the headline: record, cause, fault, and how to repeat it."""
     made: list[HeadLine] = []
     if folder.verdict is Verdict.INVALID:
         made = [*_whose(folder), *_cause(folder), *_needed(folder)]
@@ -171,7 +171,7 @@ def _cause(folder: RunFolder) -> list[HeadLine]:
 
 
 def _without_cause(folder: RunFolder) -> str:
-    """The sentence for a failure of which no step is known to be the cause."""
+    """Word a failure without a step that is known to be the cause."""
     broke = next((s for s in folder.steps if s.breaks), None)
     if broke is not None:
         return f"{folder.seconds(broke.t_us):.3f} s: {broke.text}"
@@ -179,7 +179,7 @@ def _without_cause(folder: RunFolder) -> str:
 
 
 def _needed(folder: RunFolder) -> list[HeadLine]:
-    """The fault that was needed, where a search has tried, else the faults that were active."""
+    """Name the fault that was needed, if a search has tried, else the faults that were active."""
     if folder.provenance is not None:
         tried = [c for c in folder.provenance.explained.counterfactuals if c.kind == "fault"]
         needed = [c.without.partition("(")[2].rstrip(")") for c in tried if not c.fails]
@@ -200,7 +200,7 @@ def _fault(step: StoryStep) -> str:
 
 
 def _silent_bugs(folder: RunFolder) -> list[HeadLine]:
-    """A bug that was on and did not show, with the command that finds it."""
+    """Name a bug that was on and did not show, with the command that finds it."""
     cluster = folder.schedule.cluster if folder.schedule is not None else None
     bugs = folder.info.bugs or (cluster.bugs if cluster is not None else ())
     codes = {b.name: b.code for b in KNOWN_BUGS}

@@ -16,9 +16,8 @@ from checker.formats.verdict import PropertyResult, Verdict
 from harness.formats.baseline import Side
 from nemesis.formats.schedule import Cluster
 from reports import theme, wording
-from reports.charts.acknowledgements import gaps
-from reports.run_page.model import PROGRAM, SEVERITY, RunFolder, read
-from reports.run_page.operations import FAIL, INFO, OK
+from reports.evidence.model import PROGRAM, SEVERITY, RunFolder, read
+from reports.evidence.operations import FAIL, INFO, OK
 
 Tone = Literal["good", "bad", "unsure", "plain"]
 _SOURCES: Final = {"edn": "of Jepsen (EDN)", "jepsen": "of Jepsen (JSON)", "own": "a bare file"}
@@ -44,12 +43,11 @@ class ShownCommand:
 
 
 def sentence(folder: RunFolder) -> str:
-    """The verdict in one sentence: the checker's, or why there is none."""
+    """Word the verdict in one sentence: the checker's, or why there is none."""
     if folder.result is not None:
         return wording.bare(wording.clip(folder.result.sentence)) or _bare(folder.verdict)
     recorded = len(folder.operations)
     what = wording.count(recorded, "operation") if recorded else "no operation"
-    what = "a history in tables" if folder.in_tables else what
     last = f" up to {folder.seconds(folder.operations.last_us()):.1f} s" if recorded else ""
     unreadable = (folder.path / "results.json").exists()
     if unreadable:
@@ -68,7 +66,7 @@ def sentence(folder: RunFolder) -> str:
 
 
 def _bare(verdict: Verdict) -> str:
-    """A sentence for a result that came without one."""
+    """Word a result that came without a sentence."""
     return {
         Verdict.VALID: "Every property that was checked held.",
         Verdict.INVALID: "At least one property was broken.",
@@ -103,7 +101,7 @@ def _harness(folder: RunFolder) -> Badge:
 
 
 def _crashes(folder: RunFolder) -> list[Badge]:
-    """A badge for processes that ended unasked; none when every end is explained."""
+    """Return a badge for processes that ended unasked; none if every end is explained."""
     crashed = [x for x in folder.exits if not x.expected]
     if not crashed:
         return []
@@ -158,28 +156,21 @@ def _exercised(folder: RunFolder) -> Badge:
 
 
 def _acked(folder: RunFolder) -> Badge:
-    if folder.in_tables:
-        counted = folder.result.measures.get("acked_records") if folder.result else None
-        value = wording.count(counted, "record") if isinstance(counted, int) else "not counted"
-        why = "As the checker counted; the history is kept as tables only."
-        return Badge("Acknowledged writes", value, why, "plain")
     ops = folder.operations
     acked = ops.acked
-    records = int(ops.count[acked].sum())
-    by = [int((ops.outcome == code).sum()) for code in (OK, FAIL, INFO)]
+    sends, records = int(acked.sum()) * ops.every, int(ops.count[acked].sum()) * ops.every
+    by = [int((ops.outcome == code).sum()) * ops.every for code in (OK, FAIL, INFO)]
     return Badge(
         "Acknowledged writes",
-        f"{wording.count(int(acked.sum()), 'send')} ({wording.count(records, 'record')})",
-        f"Of {wording.count(len(ops), 'operation')} {by[0]:,} ok, {by[1]:,} failed, "
+        f"{wording.count(sends, 'send')} ({wording.count(records, 'record')})",
+        f"Of {wording.count(len(ops) * ops.every, 'operation')} {by[0]:,} ok, {by[1]:,} failed, "
         f"{by[2]:,} unknown.",
         "plain" if acked.any() else "unsure",
     )
 
 
 def _gap(folder: RunFolder) -> Badge:
-    if folder.in_tables:
-        return Badge("Longest gap", "not drawn", "The history is kept as tables only.", "plain")
-    found = gaps(folder)
+    found = folder.gaps
     if not found:
         return Badge("Longest gap", "–", "No write was acknowledged.", "unsure")
     worst = max(found.values(), key=lambda gap: gap.length_us)
@@ -197,7 +188,7 @@ def _gap(folder: RunFolder) -> Badge:
 
 
 def _baseline(folder: RunFolder) -> list[Badge]:
-    """The badge of the nearest correct protocol under the schedule of a failure."""
+    """Return the badge of the nearest correct protocol under the schedule of a failure."""
     if folder.verdict is not Verdict.INVALID or not folder.can_have_baseline:
         return []
     pair = folder.baseline
@@ -236,7 +227,7 @@ def _again(folder: RunFolder) -> list[Badge]:
 
 
 def facts(folder: RunFolder) -> list[tuple[str, str]]:
-    """The run's identity: (name, value) pairs."""
+    """Return the run's identity: (name, value) pairs."""
     info, schedule = folder.info, folder.schedule
     made = _tested(folder)
     if not info.source:
@@ -256,7 +247,7 @@ def facts(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def _tested(folder: RunFolder) -> list[tuple[str, str]]:
-    """The system under test: a protocol of our brokers, another system, or that of a history."""
+    """Name the system under test: a protocol of ours, another system, or that of a history."""
     info, schedule = folder.info, folder.schedule
     if info.source:
         return [("history", _SOURCES.get(info.source, info.source))]
@@ -284,7 +275,7 @@ def _disk(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:
-    """The shape of the cluster; of another system only what our schedule decides."""
+    """Describe the shape of the cluster; of another system only what our schedule decides."""
     partitions = wording.count(cluster.partitions, "partition")
     factor = f"factor {cluster.replication_factor}"
     if not folder.info.system.simulated:
@@ -319,7 +310,7 @@ def _duration(folder: RunFolder) -> str:
 
 
 def commands(folder: RunFolder) -> list[ShownCommand]:
-    """The lines that replay the run, judge it again and build this page again.
+    """Return the lines that replay the run, judge it again and build this page again.
 
     A history that another tool recorded has no schedule: only that tool can run it again.
     """
@@ -354,7 +345,7 @@ def _again_for_real(folder: RunFolder, where: str) -> ShownCommand:
 
 
 def properties(folder: RunFolder) -> list[PropertyResult]:
-    """The checker's table, worst first and otherwise in its own order."""
+    """Return the checker's table, worst first and otherwise in its own order."""
     found = folder.result.properties if folder.result else ()
     return sorted(found, key=lambda p: SEVERITY.index(p.verdict))
 

@@ -12,9 +12,10 @@ from markupsafe import Markup
 from node.formats.errors import FloodmarkError
 from node.formats.run_folder_entries import foreign_entry
 from reports import theme
-from reports.charts import plots as run_plots
-from reports.run_page import cause_strip, faults, first_screen, head, model, sections
-from reports.run_page.model import PROGRAM, Plot, RunFolder
+from reports.evidence import faults, model
+from reports.evidence.model import PROGRAM, Plot, RunFolder
+from reports.run_page import cause_strip, first_screen, head, sections
+from reports.run_page import plots as run_plots
 from reports.theme import MOST_BYTES, ReportError
 
 PAGE: Final = "report.html"
@@ -46,7 +47,7 @@ def build(run_dir: Path, *, plots: bool = False, program: str = PROGRAM) -> Path
 
 
 def _plots(folder: RunFolder) -> tuple[Plot, ...]:
-    """The plots, saved beside the page; an error with them costs only them."""
+    """Draw the plots and save them beside the page; an error with them costs only them."""
     try:
         made = run_plots.draw(folder)
         run_plots.save(folder, made)
@@ -57,7 +58,7 @@ def _plots(folder: RunFolder) -> tuple[Plot, ...]:
 
 
 def render(folder: RunFolder) -> str:
-    """The page of a run folder as text."""
+    """Render the page of a run folder."""
     found = [(section, section.data(folder)) for section in sections.SECTIONS]
     return theme.template("run_page/page.html.j2").render(
         folder=folder,

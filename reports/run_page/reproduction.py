@@ -8,8 +8,8 @@ from typing import Final
 from checker.formats.verdict import Verdict
 from nemesis.formats.schedule import Fault
 from reports import wording
-from reports.run_page import faults
-from reports.run_page.model import RunFolder
+from reports.evidence import faults
+from reports.evidence.model import RunFolder
 
 MOST_LANES: Final = 14
 MOST_FAULTS: Final = 40
@@ -39,7 +39,7 @@ class Plan:
 
 
 def reproduction(folder: RunFolder) -> list[Plan] | None:
-    """The section's data: the schedule as drawn and as shrunk; None where the run did not fail, or
+    """Return the schedule as drawn and as shrunk; None if the run did not fail, or
     where its system has neither a search nor a baseline run."""
     if folder.verdict is not Verdict.INVALID or not folder.can_have_baseline:
         return None
@@ -59,7 +59,7 @@ def reproduction(folder: RunFolder) -> list[Plan] | None:
 
 
 def _fates(drawn: tuple[Fault, ...], minimal: tuple[Fault, ...]) -> dict[int, str]:
-    """What became of each drawn fault: the most alike of a kind are taken for the same one."""
+    """Say what became of each drawn fault: the most alike of a kind are taken for the same one."""
     left = list(minimal)
     fates = dict.fromkeys(range(len(drawn)), "removed")
     for exact in (True, False):
@@ -78,7 +78,7 @@ def _fates(drawn: tuple[Fault, ...], minimal: tuple[Fault, ...]) -> dict[int, st
 
 
 def _due(fault: Fault) -> tuple[bool, int]:
-    """Timed faults by their time, then those that wait for an event, as they are written."""
+    """Sort timed faults by their time, then those that wait for an event, as they are written."""
     return (fault.after is not None, fault.at_ms or 0)
 
 
@@ -100,6 +100,6 @@ def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
 
 
 def _target(fault: Fault) -> str:
-    """The lane of a fault: the target that it names."""
+    """Return the lane of a fault: the target that it names."""
     on = getattr(fault, "on", "") or getattr(fault, "partition", "") or "cluster"
     return wording.clip(on, 24)

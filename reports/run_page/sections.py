@@ -9,18 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reports.evidence.model import RunFolder
+from reports.faults import lanes
+from reports.log import steps
 from reports.messages import diagram
-from reports.run_page import (
-    citations,
-    environment,
-    fault_lanes,
-    findings,
-    head,
-    log_steps,
-    reproduction,
-    time_view,
-)
-from reports.run_page.model import RunFolder
+from reports.run_page import citations, environment, findings, head, reproduction, time_view
 
 
 @dataclass(frozen=True)
@@ -49,11 +42,11 @@ SECTIONS: list[Section] = [
         long=True,
     ),
     Section("messages", "Messages", "run_page/messages.html.j2", diagram.diagram, long=True),
-    Section("log", "Log", "run_page/log.html.j2", log_steps.log, long=True),
+    Section("log", "Log", "run_page/log.html.j2", steps.log, long=True),
     Section("properties", "Properties", "run_page/properties.html.j2", head.properties, long=True),
     Section("findings", "Findings", "run_page/findings.html.j2", findings.findings, long=True),
     Section("time", "Time", "run_page/time.html.j2", time_view.views, long=True),
-    Section("faults", "Faults", "run_page/faults.html.j2", fault_lanes.sentences, long=True),
+    Section("faults", "Faults", "run_page/faults.html.j2", lanes.sentences, long=True),
     # Last, for it says what the others left out.
     Section(
         "environment",

@@ -8,10 +8,12 @@ from typing import Final
 
 from markupsafe import Markup
 
-from reports.charts import acknowledgements, svg
-from reports.charts.svg import Panel, TrackRow
-from reports.run_page import curves, fault_lanes, leader_timeline, operation_timeline
-from reports.run_page.model import RunFolder, times
+from reports import svg
+from reports.evidence.model import RunFolder, times
+from reports.faults import lanes
+from reports.leaders import timeline
+from reports.operations import acknowledgements, clients, curves
+from reports.svg import Panel, TrackRow
 
 LONGEST_CLOSE_UP_US: Final = 12_000_000
 SHORTEST_PAD_US: Final = 400_000
@@ -30,7 +32,7 @@ class View:
     top: tuple[TrackRow, ...]
     panels: tuple[Panel, ...]
     leaders: tuple[Panel, ...]
-    legend: Markup = leader_timeline.LEGEND
+    legend: Markup = timeline.LEGEND
 
 
 def views(folder: RunFolder) -> list[View]:
@@ -38,7 +40,7 @@ def views(folder: RunFolder) -> list[View]:
     made: list[View] = []
     anchored: set[int] = set()
     for name, axis in windows(folder).items():
-        own = operation_timeline.witnesses_in(folder, axis).keys() - anchored
+        own = clients.witnesses_in(folder, axis).keys() - anchored
         made.append(_view(folder, axis, name, own))
         anchored |= own
     if "close" in windows(folder) and folder.lean:
@@ -89,31 +91,26 @@ def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
 
 
 def _view(folder: RunFolder, axis: svg.Axis, name: str, anchored: Container[int]) -> View:
-    top = [fault_lanes.phases(folder, axis)]
-    flags = fault_lanes.findings(folder, axis)
+    top = [lanes.phases(folder, axis)]
+    flags = lanes.findings(folder, axis)
     found = folder.first_finding
     marker = Markup("")
     if found is not None and found.t_us >= 0 and axis.covers(found.t_us):
         marker = Markup(f'<i class="marker" style="{axis.place(found.t_us)}"></i>')
-    # Without operations one section says why; empty charts would say that nothing happened.
-    writes = (
-        ()
-        if folder.in_tables
-        else (acknowledgements.latency(folder, axis), acknowledgements.rate(folder, axis))
-    )
     found_in = [anomaly.partition for anomaly in folder.anomalies]
     return View(
         name=name,
         title=TITLES[name],
         axis=axis,
-        shades=fault_lanes.shades(folder, axis),
+        shades=lanes.shades(folder, axis),
         marker=marker,
         top=tuple([*top, flags] if flags else top),
         panels=(
-            fault_lanes.panel(folder, axis),
-            operation_timeline.panel(folder, axis, anchored),
-            *writes,
+            lanes.panel(folder, axis),
+            clients.panel(folder, axis, anchored),
+            acknowledgements.latency(folder, axis),
+            acknowledgements.rate(folder, axis),
             *curves.panels(folder.curves, folder.notes, axis, found_in),
         ),
-        leaders=tuple(leader_timeline.panels(folder, axis)),
+        leaders=tuple(timeline.panels(folder, axis)),
     )

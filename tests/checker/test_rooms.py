@@ -1,4 +1,4 @@
-"""The rooms of the checker: who may import whom, and no cycle of modules."""
+"""The rooms of the checker and of the pages: who may import whom, and no cycle of modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,17 @@ MAY_IMPORT = {
     "output": {"formats", "evidence", "ingest", "checks"},
     "engine": {"formats", "evidence", "ingest", "checks", "output"},
 }
+LEAVES = frozenset({"theme", "wording", "svg"})
+SUBJECTS = frozenset({"log", "leaders", "operations", "faults", "messages"})
+PAGES_MAY_IMPORT = {
+    "svg": frozenset[str](),
+    **dict.fromkeys(("theme", "wording", "nightly_page", "evidence"), LEAVES - {"svg"}),
+    **dict.fromkeys(SUBJECTS, LEAVES | {"evidence"}),
+    "run_page": LEAVES | SUBJECTS | {"evidence"},
+    "": {"run_page", "theme"},
+}
 IMPORTS = [found for file in python_files("checker") for found in imports_of(file)]
+OF_PAGES = [found for file in python_files("reports") for found in imports_of(file)]
 
 
 def room(name: str) -> str:
@@ -53,13 +63,19 @@ def test_the_outside_judge_imports_nothing_of_this_project() -> None:
 
 def test_rooms_import_in_one_direction() -> None:
     broken = [found for found in IMPORTS if not is_allowed(found)]
+    broken += [
+        found
+        for found in OF_PAGES
+        if found.imported.startswith("reports.")
+        and room(found.imported) not in PAGES_MAY_IMPORT[own := room(found.importer)] | {own}
+    ]
     assert not broken, listed(broken)
 
 
 def test_no_modules_import_each_other() -> None:
     known: dict[str, set[str]] = {}
-    for found in IMPORTS:
-        if found.imported.startswith("checker.") and found.imported != found.importer:
+    for found in (*IMPORTS, *OF_PAGES):
+        if found.imported.startswith(("checker.", "reports.")) and found.imported != found.importer:
             known.setdefault(found.importer, set()).add(found.imported)
     try:
         tuple(TopologicalSorter(known).static_order())

@@ -223,7 +223,7 @@ def test_measures_from_counts_are_those_of_the_operations(
     acked = sorted(
         i + t for i, t, f, outcome, _ in ops if (f, outcome) == ("send", "ok") and t >= 0
     )
-    gap = known.gap()
+    gap = known.whole
     assert (gap.first_us, gap.last_us) == ((acked[0], acked[-1]) if acked else (-1, -1))
     longest = max(np.diff(acked), default=0)
     if longest > 2_000:

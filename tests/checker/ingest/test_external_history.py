@@ -16,8 +16,8 @@ from checker.ingest.edn import EdnError, _plain_form, parse, read_forms
 from checker.ingest.external_history import external_history_in, form_of, run_folder_of, validate
 from checker.ingest.lines import Line
 from harness.formats.history import encode
+from reports.evidence.model import read
 from reports.run_page.head import commands, summary
-from reports.run_page.model import read
 from tests.support.checker.story import Story, against
 from tests.support.checker.story_text import steps_of, take
 

@@ -6,8 +6,11 @@ import functools
 import json
 import re
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,8 @@ import reports
 from checker.formats.anomalies import KINDS as CATALOGUE
 from node.formats.errors import FloodmarkError, StorageError
 from node.formats.event_text import EXIT
-from reports.run_page import model, sections
-from reports.run_page.citations import trace_events
+from reports.evidence import model
+from reports.run_page import sections
 from reports.run_page.sections import SECTIONS, Section
 from tests.support import report_fixtures as made
 from tests.support.html_page import HtmlPage
@@ -193,20 +196,25 @@ class TestDamage:
         assert "a/b" in text
         assert ("✗ invalid" in text) == (lost != "results.json")
 
-    @pytest.mark.parametrize("parted", [False, True])
-    def test_a_history_in_tables_is_said_instead_of_its_drawings(
-        self, tmp_path: Path, parted: bool
-    ) -> None:
+    def test_a_history_in_tables_is_drawn_as_any_other(self, tmp_path: Path) -> None:
+        folder = made.diverged(tmp_path / "a" / "b")
+        whole = page(folder).blocks
+        (folder / "history.jsonl").unlink()
+        missing = set(whole) - set(page(folder).blocks)
+        assert [block for block in missing if not block.startswith("history.jsonl ")] == []
+
+    def test_a_damaged_table_costs_only_itself(self, tmp_path: Path) -> None:
         folder = made.diverged(tmp_path / "a" / "b")
         (folder / "history.jsonl").unlink()
-        (kept := folder / "tables" / "ops.parquet").unlink()
-        kept.with_suffix("").mkdir() if parted else kept.write_bytes(b"")
-        text = page(folder).text
-        assert "✗ invalid" in text
-        assert "Not drawn: the history is kept as tables only." in text
-        assert "its operations are not drawn here" in text
-        for claim in ("history.jsonl is missing", "No write was", "No operation was recorded"):
-            assert claim not in text
+        for name in ("sends", "lag"):
+            (folder / "tables" / f"{name}.parquet").write_bytes(b"PAR1 and nothing")
+            assert f"tables/{name}.parquet cannot be read" in page(folder).text
+
+    def test_tables_older_than_their_file_do_not_stand_for_it(self, tmp_path: Path) -> None:
+        folder = made.diverged(tmp_path / "a" / "b")
+        file = folder / "history.jsonl"
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
+        assert len(model.read(folder).operations) == 1
 
     @pytest.mark.parametrize("name", ["run.json", "schedule.json", "results.json"])
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"run": 3}', b"\xff\xfe"])
@@ -216,17 +224,6 @@ class TestDamage:
         text = page(folder).text
         assert name in text[text.index("What this page leaves out") :]
         assert ("✗ invalid" in text) == (name != "results.json")
-
-    def test_bad_lines_are_counted(self, tmp_path: Path) -> None:
-        folder = made.storm(tmp_path / "a" / "b")
-        names = ("history.jsonl", "trace/n1.jsonl", "logs/n2.jsonl")
-        for name in names:
-            lines = (folder / name).read_bytes().splitlines()
-            lines[3:5] = [b"\x00garbage", b'{"op": "x"}']
-            (folder / name).write_bytes(b"\n".join(lines) + b"\n")
-        text = page(folder).text
-        for name in names:
-            assert f"{name}: 2 lines not understood and left out, first line 4." in text
 
     def test_hostile_texts_stay_texts(self, tmp_path: Path) -> None:
         evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&{{7*7}}"
@@ -273,7 +270,7 @@ class TestDamage:
                 '"sends":[{"partition":"p","value":99999999999999999999}]}\n'
             )
         text = page(folder).text
-        assert "history.jsonl: 1 line not understood and left out" in text
+        assert "is not an operation: " in text
         assert "epoch_us is not understood" in text
 
     def test_an_invalid_utf16_pair_is_survived(self, tmp_path: Path) -> None:
@@ -288,13 +285,34 @@ class TestDamage:
         run = made.storm(tmp_path / "other" / "t", broken=True)
         with_traces = model.read(run)
         assert with_traces.cluster.partitions
-        assert trace_events(with_traces, "log-0")
+        assert with_traces.traces.of_partition("log-0")
         made.edit(run / "run.json", capabilities=["logs"])
         without = model.read(run)
         assert not without.cluster.partitions
-        assert without.evidence("trace") == []
-        assert len(without.evidence("logs")) == len(with_traces.evidence("logs")) > 0
-        assert [e.event for e, _ in trace_events(without, "log-0")] == [EXIT] * len(without.exits)
+        assert without.replicas.heads == with_traces.replicas.heads != {}
+        events = without.traces.of_partition("log-0")
+        assert [e.event for e, _ in events] == [EXIT] * len(without.exits)
+
+
+class TestOpens:
+    """A page opens no file that has tables, and each other one once."""
+
+    @pytest.mark.parametrize("judged", [True, False])
+    def test_each_file_has_one_reader(self, tmp_path: Path, judged: bool) -> None:
+        folder = made.storm(tmp_path / "a" / "b", broken=judged, judged=judged)
+        opened, counting = Counter[Path](), True
+
+        def count(event: str, arguments: tuple[Any, ...]) -> None:
+            if counting and event == "open" and arguments[1]:  # Else it looks for holes.
+                opened[Path(str(arguments[0]))] += 1
+
+        sys.addaudithook(count)
+        reports.build(folder)
+        counting = False
+        every = set(folder.rglob("*.jsonl")) - {folder / "messages.jsonl"}
+        beside = {folder / f"{name}.jsonl" for name in ("exits", "faults", "messages")}
+        once = dict.fromkeys(beside if judged else every, 1)
+        assert {x: n for x, n in opened.items() if x.suffix == ".jsonl"} == once
 
 
 class TestRefusals:

@@ -16,11 +16,12 @@ from harness.formats.baseline import Baseline, Side
 from nemesis.faults import Kill, Pause
 from node.formats import trace
 from node.formats.event_text import Event
-from reports.charts import plots, svg
+from reports import svg
+from reports.evidence import model
 from reports.messages import messages
 from reports.messages.message_events import Known, MessageRow
-from reports.run_page import citations, curves, head, model, reproduction
-from reports.run_page.files import Notes
+from reports.operations import curves
+from reports.run_page import citations, head, plots, reproduction
 from tests.support import report_fixtures as made
 
 
@@ -293,17 +294,6 @@ class TestCurves:
         axis = svg.Axis(made.us(0), made.us(9), made.us(0))
         for panel in curves.panels(run.curves, run.notes, axis, []):
             assert "judge the run again" in panel.note
-
-    def test_a_damaged_table_costs_only_itself(self, failed: Path, tmp_path: Path) -> None:
-        (tmp_path / "tables").mkdir()
-        (tmp_path / "tables" / "lag.parquet").write_bytes(b"PAR1 and nothing")
-        whole = (failed / "tables" / "unseen.parquet").read_bytes()
-        (tmp_path / "tables" / "unseen.parquet").write_bytes(whole)
-        notes = Notes()
-        found = curves.read(tmp_path, notes)
-        assert found.lag is None
-        assert found.unseen is not None
-        assert "tables/lag.parquet cannot be read" in notes.sentences[0]
 
 
 class TestPlots:

@@ -8,12 +8,11 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from checker.formats.verdict import Verdict
-from reports import wording
-from reports.charts import svg
-from reports.charts.acknowledgements import AckGap, gaps
-from reports.charts.svg import Panel, TrackRow
-from reports.run_page.cluster import PartitionTimeline, RoleSpan
-from reports.run_page.model import RunFolder
+from reports import svg, wording
+from reports.evidence.leaders import PartitionTimeline, RoleSpan
+from reports.evidence.model import RunFolder
+from reports.evidence.operations import AckGap
+from reports.svg import Panel, TrackRow
 from reports.theme import EPOCH_COLOURS
 
 REPLICA_HEIGHT: Final = 14
@@ -25,7 +24,7 @@ SHORTEST_GAP_US: Final = 1_000_000
 
 
 def panels(folder: RunFolder, axis: svg.Axis) -> list[Panel]:
-    """A panel for each partition shown: those with findings first, then the most contested."""
+    """Draw a panel for each partition shown: those with findings first, then the most contested."""
     timelines = folder.cluster.partitions
     if not timelines:
         return []
@@ -37,7 +36,7 @@ def panels(folder: RunFolder, axis: svg.Axis) -> list[Panel]:
             f"The leader timeline shows {len(chosen)} of {len(timelines):,} partitions: those with "
             "findings, then those with most changes of leader."
         )
-    longest = gaps(folder)
+    longest = folder.gaps
     controllers = folder.cluster.controllers
     made = []
     if len(controllers) > 1:
@@ -99,7 +98,7 @@ def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, nod
         )
         body += _box(axis, r, f"e{r.epoch}", title)
     cuts = [c for c in timeline.cuts if c.node == node and axis.covers(c.t_us)]
-    if len(cuts) > MOST_CUTS or timeline.more_cuts:
+    if len(cuts) > MOST_CUTS:
         folder.notes.add(
             f"{timeline.name}: only the {MOST_CUTS} longest truncations of a replica are marked."
         )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
-from reports import wording
-from reports.charts import svg
-from reports.charts.svg import Panel, TrackRow
-from reports.run_page.model import RunFolder
-from reports.run_page.operations import FAIL, INFO, OK
+from reports import svg, wording
+from reports.evidence.model import RunFolder
+from reports.evidence.operations import FAIL, INFO, OK
+from reports.svg import Panel, TrackRow
 
 LATENCY_HEIGHT: Final = 150
 RATE_HEIGHT: Final = 84
@@ -22,47 +20,6 @@ MOST_DOTS: Final = 5_000
 QUANTILES: Final = (("p50", 0.5), ("p99", 0.99))
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class AckGap:
-    """The longest time without an acknowledged write; `partition` is "" for all together."""
-
-    partition: str
-    start_us: int
-    end_us: int
-
-    @property
-    def length_us(self) -> int:
-        """How long it lasted."""
-        return self.end_us - self.start_us
-
-
-def gaps(folder: RunFolder) -> dict[str, AckGap]:
-    """Return the longest gap of each partition, and of all together under "".
-
-    Looked for from storm start to the moment the last producer stopped; the time before a
-    partition's first and after its last acknowledgement counts.
-    """
-    ops = folder.operations
-    acked = ops.acked
-    if not acked.any():
-        return {}
-    p = folder.info.phases
-    start = p.storm_us or int(ops.invoked_us.min())
-    stop = p.stop_writing_us or int(ops.completed_us[acked].max())
-    made = {"": _longest("", ops.completed_us[acked], start, stop)}
-    for code, name in enumerate(ops.partitions):
-        times = ops.completed_us[acked & (ops.partition == code)]
-        made[name] = _longest(name, times, start, stop)
-    return made
-
-
-def _longest(partition: str, times: Ints, start: int, stop: int) -> AckGap:
-    inside = np.sort(times[(times > start) & (times < stop)])
-    edges = np.concatenate(([start], inside, [max(start, stop)]))
-    widest = int(np.argmax(np.diff(edges)))
-    return AckGap(partition, int(edges[widest]), int(edges[widest + 1]))
 
 
 def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
@@ -196,7 +153,7 @@ def rate(folder: RunFolder, axis: svg.Axis) -> Panel:
 
 def _gap_mark(folder: RunFolder, axis: svg.Axis) -> Markup:
     """Return a bracket over the longest time in which no partition acknowledged anything."""
-    gap = gaps(folder).get("")
+    gap = folder.gaps.get("")
     if gap is None or gap.length_us < 250_000 or not axis.covers(gap.start_us, gap.end_us):
         return Markup("")
     text = f"no ack for {wording.span(gap.length_us)}"

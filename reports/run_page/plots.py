@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from reports import theme, wording
-from reports.charts.acknowledgements import gaps
-from reports.run_page.model import Plot, RunFolder
-from reports.run_page.operations import FAIL, INFO, OK
+from reports.evidence.model import Plot, RunFolder
+from reports.evidence.operations import FAIL, INFO, OK
 
 FOLDER: Final = "plots"
 MOST_DOTS: Final = 20_000
@@ -148,7 +147,7 @@ def _rate(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
     seconds = (ops.completed_us[ops.acked] - folder.zero_us) // 1_000_000
     low, counts = int(seconds.min()), np.bincount(seconds - int(seconds.min()))
     axis.step(np.arange(low, low + len(counts)), counts, where="post", color=ink["ok"])
-    gap = gaps(folder)[""]
+    gap = folder.gaps[""]
     if gap.length_us > 250_000:
         axis.plot(
             [folder.seconds(gap.start_us), folder.seconds(gap.end_us)],

@@ -9,18 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
-from reports import wording
-from reports.charts import svg
-from reports.charts.svg import Panel, TrackRow
-from reports.run_page.model import RunFolder
-from reports.run_page.operations import FAIL, INFO, OK, Operations
+from reports import svg, wording
+from reports.evidence.model import RunFolder
+from reports.evidence.operations import FAIL, INFO, OK, Operations
+from reports.svg import Panel, TrackRow
 
 ROW_HEIGHT: Final = 14
 MOST_ROWS: Final = 32
 MOST_TITLED: Final = 3_000
 MOST_ODD_TITLED: Final = 500
 MOST_RINGS: Final = 300
-IN_TABLES: Final = "Not drawn: the history is kept as tables only."
 MERGE_GAP: Final = svg.UNITS // svg.BINS
 
 Ints = npt.NDArray[np.int64]
@@ -59,8 +57,7 @@ def panel(folder: RunFolder, axis: svg.Axis, anchored: Container[int]) -> Panel:
     """Draw a row for each client; witnesses in the rows `anchored` get ids to link to."""
     ops = folder.operations
     if not len(ops):
-        why = IN_TABLES if folder.in_tables else "No operation was recorded."
-        return Panel("Operations", (), note=why)
+        return Panel("Operations", (), note="No operation was recorded.")
     ends = _ends(folder)
     shown = np.flatnonzero(_visible(folder, axis))
     witnesses = witnesses_in(folder, axis)
@@ -130,7 +127,7 @@ def _groups(
 def _row(
     ops: Operations, rows: Ints, ends: Ints, axis: svg.Axis, titled: bool, budget: int
 ) -> Markup:
-    """The drawing of one client's operations."""
+    """Draw one client's operations."""
     x0, x1 = axis.units(ops.invoked_us[rows]), axis.units(ends[rows])
     outcome = ops.outcome[rows]
     body: list[Markup] = []

@@ -9,12 +9,11 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from checker.formats.verdict import Verdict
-from reports import wording
-from reports.charts import svg
-from reports.charts.svg import Panel, TrackRow
-from reports.run_page.cluster import Up
-from reports.run_page.faults import Executed, sentence
-from reports.run_page.model import RunFolder
+from reports import svg, wording
+from reports.evidence.faults import Executed, sentence
+from reports.evidence.leaders import Up
+from reports.evidence.model import RunFolder
+from reports.svg import Panel, TrackRow
 
 MOST_BARS: Final = 400
 MOST_SHADES: Final = 200
@@ -23,7 +22,7 @@ MOST_SENTENCES: Final = 250
 
 
 def phases(folder: RunFolder, axis: svg.Axis) -> TrackRow:
-    """The phases of the run as a band: start, storm, recovery, final reads."""
+    """Draw the phases of the run as a band: start, storm, recovery, final reads."""
     p = folder.info.phases
     marks = [
         (p.start_us, "start-up", ""),
@@ -45,7 +44,7 @@ def phases(folder: RunFolder, axis: svg.Axis) -> TrackRow:
 
 
 def findings(folder: RunFolder, axis: svg.Axis) -> TrackRow | None:
-    """A numbered flag for every anomaly with a known time, linked to its text."""
+    """Draw a numbered flag for every anomaly with a known time, linked to its text."""
     flags = [
         (number, anomaly)
         for number, anomaly in enumerate(folder.anomalies[:60], 1)
@@ -116,7 +115,7 @@ def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed])
 
 
 def _life(ups: list[Up], axis: svg.Axis) -> Markup:
-    """The thin line that says: this process was alive."""
+    """Draw a thin line while a process was alive."""
     shown = [up for up in ups if axis.covers(up.start_us, up.end_us)]
     start = axis.units(np.array([up.start_us for up in shown], dtype=np.int64))
     end = axis.units(np.array([up.end_us for up in shown], dtype=np.int64))
@@ -133,7 +132,7 @@ def _link_rows(axis: svg.Axis, faults: list[Executed]) -> list[TrackRow]:
 
 
 def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
-    """A fault's box from injection to undoing: letter, kind, victim."""
+    """Draw a fault's box from injection to undoing: letter, kind, victim."""
     text = fault.what if fault.on_process else f"{fault.what} {fault.short_victims}"
     start, end = fault.start_us, fault.end_us
     kind = f"fault f-{fault.what}" + ("" if fault.lasts else " instant")

@@ -1,15 +1,17 @@
-"""The faults of a run as executed: the lines of `faults.jsonl` joined into one value a fault."""
+"""The faults of a run as executed, for pages: when each acted, on whom, and with what effect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from markupsafe import Markup
+from msgspec import UnsetType
 
+from checker.ingest.fault_windows import FaultRecord, joined_faults
 from nemesis.faults import KINDS, FaultKind
-from nemesis.formats.fault_log import FINAL_HEAL, FaultLine, took_effect
+from nemesis.formats.fault_log import FaultLine, took_effect
 from nemesis.formats.schedule import Fault
 from reports import wording
 
@@ -102,7 +104,7 @@ class Executed:
         return f"{start} to {end} ({wording.span(self.end_us - self.start_us)}{left})"
 
     def effect(self) -> str:
-        """What came of it, in words."""
+        """Describe its effect in words."""
         if self.status == "skipped":
             return f"Skipped: {self.detail or 'it found no target'}."
         if self.status == "missed":
@@ -138,12 +140,12 @@ class Executed:
 
 
 def letter(what: str) -> str:
-    """The one letter that stands for a kind of fault."""
+    """Return the letter that stands for a kind of fault."""
     return KINDS[what].letter if what in KINDS else "?"
 
 
 def styles() -> Markup:
-    """The style sheet of the bars: a colour and a pattern for each kind of fault."""
+    """Return the style sheet of the bars: a colour and a pattern for each kind of fault."""
     return Markup(
         "\n".join(
             f".f-{name} {{ background: {_PATTERNS[kind.pattern].format(kind.colour)}; }}"
@@ -155,7 +157,7 @@ def styles() -> Markup:
 def _is(
     what: str, trait: Literal["on_processes", "lasts", "bar_names_nodes", "ends_process"]
 ) -> bool:
-    """A trait of a kind of fault; of an unknown kind, the default."""
+    """Return whether a kind of fault has a trait; an unknown kind has the default."""
     return bool(getattr(KINDS.get(what, FaultKind), trait))
 
 
@@ -180,7 +182,7 @@ def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _by_number(node: str) -> tuple[str, int, str]:
-    """The order of node names: brokers, clients and voters apart, c2 before c10."""
+    """Order node names: brokers, clients and voters apart, c2 before c10."""
     digits = "".join(c for c in node if c.isdecimal())[:9]
     return (node[:1].replace("c", "~"), int(digits or 0), node)
 
@@ -196,90 +198,66 @@ def join(
     `asked` are the schedule's faults, `restarts` when each node's processes began (a kill ends
     when its victim is up again, whatever restarted it), `last_us` the end of the run.
     """
-    by_fault: dict[int, list[FaultLine]] = {}
-    for line in lines:
-        by_fault.setdefault(line.fault, []).append(line)
-    everything_healed = [
-        x.done_us or x.t_us for x in by_fault.pop(FINAL_HEAL, ()) if x.action == "heal"
-    ]
+    known = joined_faults(lines)
     made = []
-    for index in sorted(by_fault.keys() | set(range(len(asked)))):
+    for index in sorted(known.keys() | set(range(len(asked)))):
+        found = known.get(index, FaultRecord([], None, None))
         wanted = asked[index] if index < len(asked) else None
-        made.append(
-            _join_one(index, by_fault.get(index, []), wanted, restarts, everything_healed, last_us)
-        )
+        what = next((x.what for x in found.lines if x.what), wanted.what if wanted else "?")
+        on = next((x.on for x in found.lines if x.on), "") or getattr(wanted, "on", "")
+        fault = Executed(index=index, what=what, status="waiting", on=on, asked=wanted)
+        made.append(_executed(fault, found, restarts, last_us))
     return tuple(made)
 
 
-def _join_one(
-    index: int,
-    lines: list[FaultLine],
-    asked: Fault | None,
-    restarts: Mapping[str, list[int]],
-    all_healed: list[int],
-    last_us: int,
+def _executed(
+    fault: Executed, found: FaultRecord, restarts: Mapping[str, list[int]], last_us: int
 ) -> Executed:
-    what = next((x.what for x in lines if x.what), "")
-    if not what and asked is not None:
-        what = asked.what
-    on = next((x.on for x in lines if x.on), "") or getattr(asked, "on", "")
-    inject = next((x for x in lines if x.action == "inject"), None)
-    refused = next((x for x in lines if x.action in ("skipped", "missed")), None)
+    """Fill in what the lines of a fault say."""
+    inject, lines = found.injected, found.lines
     if inject is None:
-        status: Status = "waiting"
-        if refused is not None:
-            status = "skipped" if refused.action == "skipped" else "missed"
-        at = refused.t_us if refused else 0
-        return Executed(
-            index=index,
-            what=what or "?",
-            status=status,
-            on=on,
-            start_us=at,
-            end_us=at,
-            detail=refused.detail if refused else "",
-            asked=asked,
-        )
-    effects = [x for x in lines if x.action == "effect"]
-    dropped, delayed = sum(x.dropped or 0 for x in effects), sum(x.delayed or 0 for x in effects)
-    duplicated = sum(x.duplicated or 0 for x in effects)
-    stopped = sum(x.stopped or 0 for x in effects)
-    counted = [x.connections for x in effects if isinstance(x.connections, int)]
-    packets = [x.packets for x in effects if isinstance(x.packets, int)]
-    writes = [x.writes for x in effects if isinstance(x.writes, int)]
-    calls = [x.calls for x in effects if isinstance(x.calls, int)]
+        refused = next((x for x in lines if x.action in ("skipped", "missed")), None)
+        if refused is None:
+            return fault
+        status: Status = "skipped" if refused.action == "skipped" else "missed"
+        at = refused.t_us
+        return replace(fault, status=status, start_us=at, end_us=at, detail=refused.detail)
     start = inject.t_us
-    ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
-    ends += [t for t in all_healed if t >= start]
-    if _is(what, "ends_process"):
+    end = (found.healed.done_us or found.healed.t_us) if found.healed is not None else None
+    if _is(fault.what, "ends_process"):
         # Whoever restarted them: a kill is over when all its victims are up again.
         ups = [next((t for t in restarts.get(n, ()) if t > start), 0) for n in inject.nodes]
-        ends = [max(ups)] if ups and all(ups) else ends
-    if not _is(what, "lasts"):
-        ends = [inject.done_us or start]
-    return Executed(
-        index=index,
-        what=what or "?",
+        end = max(ups) if ups and all(ups) else end
+    if not fault.lasts:
+        end = inject.done_us or start
+    effects = [x for x in lines if x.action == "effect"]
+    counts: dict[str, Any] = {name: _sum(getattr(x, name) for x in effects) for name in _COUNTS}
+    counts |= {name: counts[name] or 0 for name in _COUNTS[:4]}
+    return replace(
+        fault,
         status="done",
-        on=on,
         start_us=start,
-        end_us=max(start, min(ends, default=max(last_us, start))),
+        end_us=max(start, last_us if end is None else end),
         nodes=inject.nodes,
         links=inject.links,
         detail=inject.detail,
-        dropped=dropped,
-        delayed=delayed,
-        duplicated=duplicated,
-        stopped=stopped,
-        connections=sum(counted) if counted else None,
-        packets=sum(packets) if packets else None,
-        writes=sum(writes) if writes else None,
-        calls=sum(calls) if calls else None,
-        healed=bool(ends),
-        asked=asked,
+        healed=end is not None,
         touched=any(x.affected for x in effects) if effects else None,
         took_effect=took_effect((x.action, x.affected) for x in lines),
+        **counts,
     )
+
+
+_COUNTS: Final = (
+    *("dropped", "delayed", "duplicated", "stopped"),
+    *("connections", "packets", "writes", "calls"),
+)
+
+
+def _sum(counts: Iterable[int | UnsetType]) -> int | None:
+    """Add up counts; None if nobody counted."""
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if known else None
 
 
 def sentence(fault: Executed, zero_us: int) -> str:

@@ -16,10 +16,9 @@ from markupsafe import Markup
 from checker.formats.verdict import Verdict
 from node.formats import trace
 from node.formats.event_text import EXIT, Event, action
-from reports.run_page.citations import trace_events
-from reports.run_page.log_grid import Grid, grids
-from reports.run_page.model import RunFolder
-from reports.run_page.operations import LogWindow
+from reports.evidence.model import RunFolder
+from reports.evidence.operations import LogWindow
+from reports.log.grid import Grid, grids
 
 MOST_STEPS: Final = 3_000
 _WHAT: Final = {
@@ -61,7 +60,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def log(folder: RunFolder) -> list[tuple[Grid, Markup | None]]:
-    """The section's data: every grid, and its replay as JSON for the page's script."""
+    """Return every grid, and its replay as JSON for the page's script."""
     found = {} if folder.lean else replays(folder)
     made = []
     for grid in grids(folder):
@@ -77,7 +76,7 @@ def _as_data(replay: Replay) -> Markup:
 
 
 def replays(folder: RunFolder) -> dict[str, Replay]:
-    """A replay for each window that broke something, by partition and first offset."""
+    """Return a replay for each window that broke something, by partition and first offset."""
     if folder.verdict is not Verdict.INVALID:
         return {}
     return {
@@ -89,7 +88,7 @@ def replays(folder: RunFolder) -> dict[str, Replay]:
 
 def _replay(folder: RunFolder, window: LogWindow) -> Replay | None:
     nodes = folder.info.partitions.get(window.partition, ())
-    events = [e for e, _ in trace_events(folder, window.partition) if e.node in nodes]
+    events = [e for e, _ in folder.traces.of_partition(window.partition) if e.node in nodes]
     steps = list(_steps(folder, window, nodes, events))
     if not steps or not any(step.what == "append" for step in steps):
         return None
@@ -119,7 +118,7 @@ def _steps(
 
 
 def _step(window: LogWindow, e: Event, hw_of: dict[str, int]) -> tuple[str, int, int, str] | None:
-    """What an event changes in the window: (what, a, b, in words), None if nothing.
+    """Return what an event changes in the window: (what, a, b, in words), None if nothing.
 
     `hw_of` keeps the high watermark of each replica: a move above the window changes nothing shown.
     """
@@ -148,7 +147,7 @@ def _step(window: LogWindow, e: Event, hw_of: dict[str, int]) -> tuple[str, int,
 
 
 def _broke(folder: RunFolder, window: LogWindow, steps: Sequence[Step]) -> int:
-    """The step that the story says is the cause, else the time of the finding."""
+    """Find the step that the story says is the cause, else the time of the finding."""
     story = folder.story
     when_us, wanted, whose = -1, "", -1
     if story is not None and story.partition == window.partition:

@@ -1,4 +1,4 @@
-"""A run folder read into values: the one place that knows which file holds what.
+"""A run folder read into values: what the checker has in tables, and the files beside them.
 
 `read` never fails on a damaged folder: whatever is missing, cut or corrupt becomes a note, and the
 page shows the rest. Only a folder that holds nothing of a run at all is refused.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from checker.formats import story as stories
 from checker.formats.story import Story, StoryStep
@@ -24,13 +25,15 @@ from nemesis.formats.schedule import Schedule
 from nemesis.formats.schedule import parse as parse_schedule
 from node.formats.errors import UsageError
 from reports import wording
-from reports.run_page import cluster, curves, faults, operations, replicas
-from reports.run_page.cluster import ClusterTimeline
-from reports.run_page.curves import RunCurves
-from reports.run_page.faults import Executed
-from reports.run_page.files import Notes, json_file, json_lines, shown
-from reports.run_page.operations import LogWindow, Operations
-from reports.run_page.replicas import Held, Replicas
+from reports.evidence import curves, faults, leaders, operations, replicas
+from reports.evidence.curves import RunCurves
+from reports.evidence.faults import Executed
+from reports.evidence.files import Notes, json_file, json_lines, shown
+from reports.evidence.leaders import ClusterTimeline
+from reports.evidence.operations import AckGap, LogWindow, Operations
+from reports.evidence.replicas import Cells, Replicas
+from reports.evidence.tables import RunTables
+from reports.evidence.traces import Traces
 from reports.theme import ReportError
 
 GRID_COLUMNS: Final = 48
@@ -91,10 +94,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything the page draws, and the notes about what could not be read.
-
-    `lines_of` has the lines of `history.jsonl`, begin and end (0: none), of operations cited.
-    """
+    """Everything the page draws, and the notes about what could not be read."""
 
     path: Path
     info: RunInfo
@@ -106,10 +106,10 @@ class RunFolder:
     cluster: ClusterTimeline
     replicas: Replicas
     windows: tuple[LogWindow, ...]
-    held: dict[tuple[str, str], dict[int, Held]]
+    held: Cells
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
-    lines_of: dict[int, tuple[int, int]] = field(default_factory=dict)
+    traces: Traces = field(default_factory=Traces, compare=False)
     story: Story | None = None
     provenance: Provenance | None = None
     baseline: Baseline | None = None
@@ -117,15 +117,14 @@ class RunFolder:
     plots: tuple[Plot, ...] = ()
     zero_us: int = 0
     last_us: int = 0
-    in_tables: bool = False
-    """The history is there as tables alone, which the checker reads and this page does not."""
     program: str = PROGRAM
     lean: bool = False
     """The page leaves out most of what it can, to stay small."""
 
-    def evidence(self, part: Literal["trace", "logs"]) -> list[Path]:
-        """The files of the nodes in a folder for which the system vouches, by name."""
-        return sorted((self.path / part).glob("*.jsonl")) if _vouches_for(self.info, part) else []
+    @cached_property
+    def gaps(self) -> dict[str, AckGap]:
+        """The longest time without an acknowledged write, by partition, and of all under ""."""
+        return self.operations.gaps(self.info.phases)
 
     @property
     def verdict(self) -> Verdict:
@@ -188,12 +187,12 @@ class RunFolder:
 
 
 def times(anomaly: Anomaly) -> list[int]:
-    """The known times of an anomaly and of its witnesses."""
+    """Return the known times of an anomaly and of its witnesses."""
     return [t for t in (anomaly.t_us, *(w.t_us for w in anomaly.witnesses)) if t >= 0]
 
 
 def _ranked(result: RunResult | None) -> tuple[Anomaly, ...]:
-    """The anomalies by severity; the checker's own order, by importance, decides among equals."""
+    """Sort anomalies by severity; the checker's own order, by importance, decides among equals."""
     found = result.anomalies if result else ()
     return tuple(sorted(found, key=lambda a: SEVERITY.index(a.verdict)))
 
@@ -218,25 +217,22 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     if (run_dir / stories.FILE).exists():
         story = json_file(run_dir / stories.FILE, Story, notes)
     schedule = _schedule(run_dir / "schedule.json", notes)
-    has_logs = _vouches_for(info, "logs")
-    heads = replicas.read_heads(run_dir if has_logs else None, notes)
+    tables = RunTables(run_dir, notes)
+    heads = replicas.read(tables, notes)
     windows = _windows(result, info, heads)
     cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
-    lines_of = dict.fromkeys(sorted(cited)[:MOST_CITED], (0, 0))
-    in_tables = _in_tables(run_dir)
-    if in_tables:
-        notes.add(
-            "The history is kept as tables only (no history.jsonl): verdict, findings and measures "
-            "rest on it, but its operations are not drawn here."
-        )
-        ops = operations.none()
-    else:
-        ops = operations.read(run_dir / "history.jsonl", windows, notes, lines_of)
-    exits = list(json_lines(run_dir / "exits.jsonl", Exit, notes))
-    lines = list(json_lines(run_dir / "faults.jsonl", FaultLine, notes))
+    ops = operations.read(tables, windows, sorted(cited)[:MOST_CITED])
+    if not tables.has_history:
+        notes.add("history.jsonl is missing.")
+    if ops.every > 1:
+        notes.add(f"Of the operations one in {ops.every:,} is drawn.")
+    exits = tuple(x for _, x in json_lines(run_dir / "exits.jsonl", Exit, notes))
+    lines = [x for _, x in json_lines(run_dir / "faults.jsonl", FaultLine, notes)]
+    traces = Traces(tables.table("trace"), exits)
+    if not tables.files["trace"]:
+        notes.add("No traces: roles, in-sync sets and high watermarks are not shown.")
     seen = [ops.last_us(), info.phases.end_us, *(x.t_us for x in exits), *(x.t_us for x in lines)]
-    traces = sorted((run_dir / "trace").glob("*.jsonl")) if _vouches_for(info, "trace") else []
-    traced = cluster.read(traces, exits, max(seen), notes)
+    traced = leaders.read(traces, max(seen))
     executed = faults.join(
         lines, schedule.faults if schedule else (), traced.starts(), traced.last_us
     )
@@ -247,23 +243,20 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
         result=result,
         operations=ops,
         faults=executed,
-        exits=tuple(exits),
+        exits=exits,
         cluster=traced,
         replicas=heads,
         windows=tuple(windows),
-        held=replicas.read_windows(
-            run_dir, [(w.partition, w.low, w.high) for w in windows if has_logs], notes
-        ),
+        held=heads.held((w.partition, w.low, w.high) for w in windows),
         files=_files(run_dir),
         notes=notes,
-        lines_of=lines_of,
+        traces=traces,
         story=story,
         provenance=_provenance(run_dir, notes),
         baseline=_baseline(run_dir, notes),
-        curves=curves.read(run_dir, notes),
+        curves=curves.read(tables),
         zero_us=_zero(info, ops, lines, traced),
         last_us=traced.last_us,
-        in_tables=in_tables,
         program=program,
     )
 
@@ -274,19 +267,6 @@ def _info(file: Path, notes: Notes) -> RunInfo:
     for problem in problems:
         notes.add(problem)
     return RunInfo(**fields)
-
-
-def _vouches_for(info: RunInfo, capability: str) -> bool:
-    """Whether the files of a folder are what the system left there, as far as run.json can say
-    that: files of another origin are no evidence."""
-    is_said = bool(info.capabilities) or not info.system.simulated
-    return not is_said or capability in info.capabilities
-
-
-def _in_tables(run_dir: Path) -> bool:
-    tables = run_dir / "tables"
-    kept = (tables / "ops.parquet").exists() or (tables / "ops").is_dir()
-    return kept and not (run_dir / "history.jsonl").exists()
 
 
 def _provenance(run_dir: Path, notes: Notes) -> Provenance | None:
@@ -306,13 +286,13 @@ def _provenance(run_dir: Path, notes: Notes) -> Provenance | None:
 
 
 def _baseline(run_dir: Path, notes: Notes) -> Baseline | None:
-    """The baseline run, None where none was made."""
+    """Read the baseline run; None if none was made."""
     file = run_dir / baseline.FILE
     return json_file(file, Baseline, notes) if file.exists() else None
 
 
 def _schedule(file: Path, notes: Notes) -> Schedule | None:
-    """The schedule, None with a note when it is missing or not one this version reads."""
+    """Read the schedule; None, with a note, if it is missing or not one that this version reads."""
     try:
         return parse_schedule(file.read_bytes(), source=shown(file))
     except FileNotFoundError:
@@ -334,7 +314,7 @@ def _zero(info: RunInfo, ops: Operations, lines: list[FaultLine], seen: ClusterT
 
 
 def _windows(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[LogWindow]:
-    """The windows of logs to show as grids: around the anomalies, else at a log's end."""
+    """Choose the windows of logs to show as grids: around the anomalies, else at a log's end."""
     found = _ranked(result)
     made: list[LogWindow] = []
     for anomaly in found:
@@ -366,7 +346,7 @@ def _windows(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[L
 
 
 def _files(run_dir: Path) -> tuple[RawFile, ...]:
-    """The raw files a reader may want to open, the page itself left out."""
+    """List the raw files that a reader may want to open, without the page itself."""
     made: list[RawFile] = []
     for pattern in ("*.json", "*.jsonl", "trace/*", "logs/*", "output/*", "tables/*.parquet"):
         found = (file for file in sorted(run_dir.glob(pattern)) if file.is_file())

@@ -14,9 +14,9 @@ from typing import Final
 from checker.formats.verdict import Verdict
 from harness.formats.history import show_value
 from reports import wording
-from reports.run_page.model import RunFolder
-from reports.run_page.operations import LogWindow, Seen
-from reports.run_page.replicas import Head, Held
+from reports.evidence.model import RunFolder
+from reports.evidence.operations import LogWindow, Seen
+from reports.evidence.replicas import Head, Held
 from reports.theme import EPOCH_COLOURS
 
 LONGEST_VALUE: Final = 6
@@ -72,7 +72,7 @@ class Grid:
 
 
 def grids(folder: RunFolder) -> list[Grid]:
-    """A grid for each window that was chosen; none when there is no log and no history."""
+    """Return a grid for each window that was chosen; none without log and history."""
     return [made for window in folder.windows if (made := _grid(folder, window)) is not None]
 
 
@@ -126,7 +126,7 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
 
 
 def _summary(offsets: tuple[int, ...], broken: list[int]) -> str:
-    """The caption of the grid, as a sentence."""
+    """Word the caption of the grid as a sentence."""
     if not broken:
         return "All replicas agree in this window, with each other and with what clients saw."
     if len(broken) == 1:
@@ -139,7 +139,7 @@ def _summary(offsets: tuple[int, ...], broken: list[int]) -> str:
 
 
 def _reference(window: LogWindow, held: dict[str, dict[int, Held]], offset: int) -> int | None:
-    """The value that ought to be there: the acknowledged one, else that of most replicas."""
+    """Return the value that ought to be there: the acknowledged one, else that of most replicas."""
     acked = window.acked.get(offset, [])
     if len(acked) == 1:
         return acked[0].value
@@ -167,7 +167,7 @@ def _named(value: int | None) -> str:
 
 
 def _short(value: int | None, prefix: str) -> str:
-    """A value as it fits a cell: "6:215" if it fits, else without the window's common prefix, else
+    """Shorten a value to a cell: "6:215" if it fits, else without the window's common prefix, else
     its last digits."""
     if value is None or value < 0:
         return "?"
@@ -232,7 +232,7 @@ def _clients(
     offsets: tuple[int, ...],
     must_be: dict[int, set[int | None]] | None,
 ) -> GridLine:
-    """A row of what clients saw; `must_be` has the values that are right at each offset."""
+    """Return a row of what clients saw; `must_be` has the values that are right at each offset."""
     made = []
     for offset in offsets:
         cell = seen.get(offset, [])

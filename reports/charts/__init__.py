@@ -1,1 +1,0 @@
-"""Drawing: SVG primitives and charts."""

@@ -1,0 +1,66 @@
+"""Curves that the checker counted: acknowledged and unread records, and replication lag.
+
+They come from the tables `unseen` and `lag` of a run folder (docs/file-formats.md): a row is the
+end of a step and holds until the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reports.evidence.tables import RunTables
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A staircase: times (us) and values; `name` is a partition or a node."""
+
+    name: str
+    t_us: Ints
+    values: Ints
+
+    def highest(self, start_us: int, end_us: int) -> int:
+        """Return the greatest value in force in a window."""
+        inside = (self.t_us >= start_us) & (self.t_us <= end_us)
+        before = np.flatnonzero(self.t_us < start_us)
+        known = [*self.values[inside].tolist(), *self.values[before[-1:]].tolist()]
+        return max(known, default=0)
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """`unseen` by partition ("" all together), `lag` by partition and follower; None: no table."""
+
+    unseen: tuple[Curve, ...] | None = None
+    lag: dict[str, tuple[Curve, ...]] | None = None
+
+
+def read(tables: RunTables) -> RunCurves:
+    """Read both tables, as far as they are there."""
+    unseen = tables.measure("unseen", ("partition", "at_us", "unseen"))
+    lag = tables.measure("lag", ("partition", "node", "at_us", "lag"))
+    by_partition: dict[str, tuple[Curve, ...]] = {}
+    if lag is not None:
+        for name in pc.unique(lag["partition"]).to_pylist():
+            own = lag.filter(pc.equal(lag["partition"], name))
+            by_partition[name] = _by_name(own, "node", "lag")
+    return RunCurves(
+        None if unseen is None else _by_name(unseen, "partition", "unseen"),
+        None if lag is None else by_partition,
+    )
+
+
+def _by_name(table: pa.Table, by: str, value: str) -> tuple[Curve, ...]:
+    made = []
+    for name in sorted(pc.unique(table[by]).to_pylist()):
+        own = table.filter(pc.equal(table[by], name)).sort_by("at_us")
+        t_us = own["at_us"].to_numpy().astype(np.int64)
+        made.append(Curve(name, t_us, own[value].to_numpy().astype(np.int64)))
+    return tuple(made)

@@ -1,0 +1,69 @@
+"""Tolerant reading of the files of a run folder that no table stands for.
+
+A killed harness leaves half lines, a full disk leaves empty files. Neither may cost the page: what
+cannot be read is a sentence in its `Notes`, and the rest is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from checker.ingest.lines import read_lines
+from node.formats.json_input import JsonReader, Unreadable, read_file
+
+T = TypeVar("T")
+
+
+class Notes:
+    """Sentences about what could not be read or was summarised, in the order they came up."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def add(self, sentence: str) -> None:
+        """Keep `sentence` once."""
+        if sentence not in self.sentences:
+            self.sentences.append(sentence)
+
+
+def shown(path: Path) -> str:
+    """Return a file's name inside the run folder: `finding/schedule.json`."""
+    return f"{path.parent.name}/{path.name}" if path.parent.name == "finding" else path.name
+
+
+def json_file(path: Path, kind: type[T], notes: Notes) -> T | None:
+    """Read one JSON file as `kind`; None (and a note) when it is missing or not understood."""
+    try:
+        return read_file(path, kind)
+    except FileNotFoundError:
+        notes.add(f"{shown(path)} is missing.")
+    except OSError as error:
+        notes.add(f"{shown(path)} cannot be read: {error.strerror}.")
+    except Unreadable as error:
+        notes.add(f"{shown(path)} cannot be understood: {error}.")
+    return None
+
+
+def json_lines(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[int, T]]:
+    """Yield each line of a small file as (its number from 1, `kind`). Lines that are not understood
+    are counted in one note; a missing file has none."""
+    decoder = JsonReader(kind)
+    bad: list[int] = []
+    try:
+        for line in read_lines(path):
+            try:
+                yield line.number, decoder.decode(line.data)
+            except Unreadable:
+                if line.whole:
+                    bad.append(line.number)
+                else:
+                    notes.add(f"{path.name} ends in half a line (line {line.number:,}), left out.")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        notes.add(f"{path.name} cannot be read to its end: {error.strerror}.")
+    if bad:
+        lines = "1 line" if len(bad) == 1 else f"{len(bad):,} lines"
+        notes.add(f"{path.name}: {lines} not understood and left out, first line {bad[0]:,}.")

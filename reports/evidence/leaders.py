@@ -1,0 +1,205 @@
+"""What the brokers did, from their traces: who led when, who was in sync, how the HW moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import pyarrow.compute as pc
+
+from harness.formats.process_exits import Exit
+from node.formats import trace
+from node.formats.event_text import Event
+from reports.evidence.traces import Traces
+
+K = TypeVar("K")
+MOST_POINTS: Final = 3_000
+_KINDS: Final = (
+    *(trace.ROLE, trace.ISR, trace.PARTITION, trace.TRUNCATED),
+    *(trace.STARTED, trace.STOPPED, trace.CONTROLLER),
+)
+
+
+@dataclass(frozen=True)
+class RoleSpan:
+    """A replica held `role` in `epoch` from `start_us` to `end_us` (its own belief)."""
+
+    node: str
+    role: str
+    epoch: int
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True)
+class InSync:
+    """The in-sync set of a partition from `start_us` to `end_us`, as committed or as led."""
+
+    isr: tuple[str, ...]
+    start_us: int
+    end_us: int
+    unclean: bool = False
+
+
+@dataclass(frozen=True)
+class LogCut:
+    """A replica cut its log from `from_leo` down to `leo`."""
+
+    node: str
+    t_us: int
+    from_leo: int
+    leo: int
+    hw: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Up:
+    """A process of `node` lived from `start_us` to `end_us`."""
+
+    node: str
+    incarnation: int
+    start_us: int
+    end_us: int
+    exit: Exit | None = None
+
+
+@dataclass
+class PartitionTimeline:
+    """Everything the leader strip shows of one partition."""
+
+    name: str
+    roles: list[RoleSpan] = field(default_factory=list)
+    in_sync: list[InSync] = field(default_factory=list)
+    cuts: list[LogCut] = field(default_factory=list)
+    hw: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def leader_changes(self) -> int:
+        """How many times leadership was taken after the first time."""
+        return max(0, sum(span.role == "leader" for span in self.roles) - 1)
+
+
+@dataclass(frozen=True)
+class ClusterTimeline:
+    """All partitions' stories, the processes' lives, the controllers' terms."""
+
+    partitions: dict[str, PartitionTimeline]
+    processes: tuple[Up, ...]
+    controllers: tuple[RoleSpan, ...]
+    last_us: int
+
+    def starts(self) -> dict[str, list[int]]:
+        """For each node, when its processes began, in order."""
+        made: dict[str, list[int]] = {}
+        for up in sorted(self.processes, key=lambda up: up.start_us):
+            made.setdefault(up.node, []).append(up.start_us)
+        return made
+
+
+def read(traces: Traces, last_us: int) -> ClusterTimeline:
+    """Read who led, who was in sync, and who lived; `last_us` is the end of the run as far as
+    others know it."""
+    last_us = max(last_us, traces.last_us)
+    of: dict[str, list[Event]] = {kind: [] for kind in _KINDS}
+    for e in traces.of_kinds(_KINDS):
+        of[e.event].append(e)
+    ups = _processes(of[trace.STARTED], of[trace.STOPPED], traces.exits, last_us)
+    deaths = {(up.node, up.incarnation): up.end_us for up in ups}
+    made: dict[str, PartitionTimeline] = {}
+
+    def timeline(partition: str) -> PartitionTimeline:
+        return made.setdefault(partition, PartitionTimeline(partition))
+
+    for (partition, node), events in _by(of[trace.ROLE], lambda e: (e.partition, e.node)).items():
+        timeline(partition).roles.extend(_roles(node, events, deaths, last_us))
+    led = _by(of[trace.ISR], lambda e: e.partition)
+    for partition, events in (led | _by(of[trace.PARTITION], lambda e: e.partition)).items():
+        timeline(partition).in_sync.extend(_in_sync(events, last_us))
+    for e in of[trace.TRUNCATED]:
+        if e.from_leo > e.leo:
+            cut = LogCut(e.node, e.t_us, e.from_leo, e.leo, e.hw, e.reason)
+            timeline(e.partition).cuts.append(cut)
+    for partition, series in _high_watermarks(traces):
+        timeline(partition).hw.extend(series)
+    for each in made.values():
+        each.hw.sort()
+        each.roles.sort(key=lambda span: span.start_us)
+    known = {k: v for k, v in made.items() if k != trace.METADATA_PARTITION}
+    controllers = tuple(_controllers(of[trace.CONTROLLER], deaths, last_us))
+    return ClusterTimeline(dict(sorted(known.items())), ups, controllers, last_us)
+
+
+def _by(events: Iterable[Event], key: Callable[[Event], K]) -> dict[K, list[Event]]:
+    """Group events, each group by time."""
+    found: dict[K, list[Event]] = {}
+    for e in sorted(events, key=lambda e: e.t_us):
+        found.setdefault(key(e), []).append(e)
+    return found
+
+
+def _high_watermarks(traces: Traces) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Yield the high watermarks of each leader by time; a long series has one value of each step of
+    time, the last of it."""
+    rows = traces.rows.select(["event", "role", "partition", "node", "t_us", "hw"])
+    led = pc.and_(pc.equal(rows["event"], trace.HW), pc.equal(rows["role"], "leader"))
+    columns = [("t_us", "list"), ("hw", "list")]
+    grouped = rows.filter(led).group_by(["partition", "node"], use_threads=False)
+    for row in grouped.aggregate(columns).to_pylist():
+        series = list(zip(row["t_us_list"], row["hw_list"], strict=True))
+        if len(series) > MOST_POINTS:
+            begin, step_us = series[0][0], (series[-1][0] - series[0][0]) // MOST_POINTS + 1
+            series = list({(t - begin) // step_us: (t, hw) for t, hw in series}.values())
+        yield row["partition"], series
+
+
+def _processes(
+    starts: Iterable[Event], stops: Iterable[Event], exits: Iterable[Exit], last_us: int
+) -> tuple[Up, ...]:
+    stopped = {(e.node, e.incarnation): e.t_us for e in stops}
+    made = []
+    for node, events in _by(starts, lambda e: e.node).items():
+        for e, until in zip(events, [*(e.t_us for e in events[1:]), last_us], strict=True):
+            ended = next((x for x in exits if x.node == node and e.t_us <= x.t_us <= until), None)
+            end = ended.t_us if ended else stopped.get((node, e.incarnation), until)
+            made.append(Up(node, e.incarnation, e.t_us, max(end, e.t_us), ended))
+    return tuple(made)
+
+
+def _roles(
+    node: str, events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
+) -> Iterator[RoleSpan]:
+    """Turn one replica's role events into intervals; a dead process holds no role."""
+    for i, e in enumerate(events):
+        end = events[i + 1].t_us if i + 1 < len(events) else last_us
+        end = min(end, deaths.get((node, e.incarnation), last_us))
+        if end >= e.t_us:
+            yield RoleSpan(node, e.role, e.leader_epoch, e.t_us, end)
+
+
+def _in_sync(events: list[Event], last_us: int) -> Iterator[InSync]:
+    """Yield the intervals of in-sync sets; of a commit that several voters report the first
+    counts."""
+    seen: set[int] = set()
+    kept: list[Event] = []
+    for e in events:
+        if e.partition_epoch not in seen or e.partition_epoch < 0:
+            seen.add(e.partition_epoch)
+            kept.append(e)
+    for i, e in enumerate(kept):
+        end = kept[i + 1].t_us if i + 1 < len(kept) else last_us
+        yield InSync(e.isr, e.t_us, end, e.unclean)
+
+
+def _controllers(
+    events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
+) -> Iterator[RoleSpan]:
+    """Yield who was the active controller, by each voter's own belief."""
+    for node, own in _by(events, lambda e: e.node).items():
+        for i, e in enumerate(own):
+            if e.state != "active":
+                continue
+            end = own[i + 1].t_us if i + 1 < len(own) else last_us
+            end = min(end, deaths.get((node, e.incarnation), last_us))
+            yield RoleSpan(node, "controller", e.term, e.t_us, max(end, e.t_us))

@@ -1,0 +1,1 @@
+"""Faults over time, and in words."""

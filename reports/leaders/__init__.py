@@ -1,0 +1,1 @@
+"""Leaders, in-sync replicas and high watermarks over time."""

@@ -1,0 +1,1 @@
+"""The log of a partition: what each replica holds, and how it came to hold it."""
