@@ -6,6 +6,8 @@ The pages are readable as plain Markdown, so the site gets its table of contents
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import sys
 from collections.abc import Iterable
@@ -36,6 +38,13 @@ html_copy_source = False
 
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _GENERATED: Final = HERE / "generated"
+_FILE_TYPES: Final = (
+    *("harness.formats.run_info", "harness.formats.problem", "harness.formats.history"),
+    *("harness.formats.process_exits", "harness.formats.seal", "nemesis.formats.fault_log"),
+    *("nemesis.formats.schedule", "nemesis.formats.cluster_spec", "checker.formats.verdict"),
+    *("checker.formats.story", "harness.formats.baseline", "harness.formats.finding"),
+    *("harness.formats.nightly_run", "harness.formats.nightly_journal"),
+)
 
 
 def setup(app: Sphinx) -> None:
@@ -116,6 +125,7 @@ def _reference() -> dict[str, str]:
     )
     return {
         "commands": _commands(),
+        "fields": _fields(),
         "faults": _table(
             "All faults",
             "fault | effect",
@@ -151,6 +161,28 @@ def _table(title: str, columns: str, rows: Iterable[Iterable[str]]) -> str:
     lines = [f"# {title}\n", f"| {columns} |", "|---" * (columns.count("|") + 1) + "|"]
     lines += ["| " + " | ".join(" ".join(cell.split()) for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _fields() -> str:
+    """Return a page with the fields of every type that a file of a run or a store consists of."""
+    import msgspec
+
+    text = "# All fields of files\n"
+    for name in _FILE_TYPES:
+        module = importlib.import_module(name)
+        text += f"\n## {name}\n\n{_literal(module.__doc__)}"
+        for kind in vars(module).values():
+            if getattr(kind, "__module__", "") == name and isinstance(kind, type(msgspec.Struct)):
+                names = ", ".join(
+                    f"`{field.encode_name}`" for field in msgspec.structs.fields(kind)
+                )
+                text += f"\n### {kind.__name__}\n\n{names}\n\n{_literal(kind.__doc__)}"
+    return text
+
+
+def _literal(doc: str | None) -> str:
+    """Return a docstring as it stands in the source."""
+    return f"```text\n{inspect.cleandoc(doc or '')}\n```\n"
 
 
 def _commands() -> str:
