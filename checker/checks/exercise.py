@@ -111,8 +111,7 @@ def _faults(group: Group, sent: Facts) -> list[Anomaly]:
 
 
 def effective_faults(lines: Facts) -> list[int]:
-    """The numbers of the faults of the schedule that took effect; `lines` are those of
-    faults.jsonl."""
+    """Return the numbers of the faults that took effect, by the lines of faults.jsonl."""
     known: dict[int, list[tuple[str, int]]] = {}
     columns = (column.tolist() for column in (lines.op, lines.outcome, lines.count))
     for number, action, affected in zip(*columns, strict=True):

@@ -26,8 +26,7 @@ UNSEALED: Final = (
 
 
 def check_run(source: Source, meta: RunMeta, tables_only: bool, problems: Problems) -> None:
-    """Compare what belongs to a run as a whole with its seal: run.json itself, small files, and
-    which files there are. `source` is the head of the run."""
+    """Compare run.json, small files and the names of all with the seal; `source` is the head."""
     folder = source.folder
     there = (folder / seals.FILE).is_file()
     if not there and not meta.seal:
@@ -84,8 +83,7 @@ def part_is_as_sealed(folder: Path, meta: RunMeta, begin: int, end: int) -> bool
 
 
 def seal_tables(folder: Path, meta: RunMeta) -> None:
-    """Seal the tables that were just made of a history, if that is as it was sealed. Raises OSError
-    or StorageError when the seal cannot be written."""
+    """Seal the tables of a history that is as it was sealed. Raises OSError or StorageError."""
     history = folder / HISTORY
     if not meta.seal or not history.is_file():
         return
@@ -98,8 +96,7 @@ def seal_tables(folder: Path, meta: RunMeta) -> None:
 
 
 def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:
-    """The seal of a run, once it is known to belong to this run.json; None, and what is wrong, if
-    there is none."""
+    """Return the seal of a run if it belongs to this run.json; else report what is wrong."""
     try:
         content = read_bytes(folder / seals.FILE, MOST_FILE_BYTES)
         sealed = decode(content, Seal)

@@ -24,6 +24,7 @@ from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood, unknown_promises
 from nemesis.formats.fault_log import FaultLine
+from nemesis.formats.message_log import MessageLine
 from node.formats.json_input import JsonReader, Unreadable, decode, read_bytes
 from node.formats.trace import METADATA_PARTITION
 
@@ -32,6 +33,7 @@ _Form = TypeVar("_Form", bound=msgspec.Struct)
 
 _AFTERWARDS_US: Final = 60_000_000
 """How long after the end of a run its last processes may still end."""
+_TIMED: Final = (("faults", FaultLine), ("exits", Exit), ("messages", MessageLine))
 ACTIONS: Final = {
     "inject": FaultAction.INJECT,
     "heal": FaultAction.HEAL,
@@ -106,19 +108,22 @@ def _of_another_run(known: dict[str, Any], folder: Path, files: Files | None) ->
     return f"schedule.json is schedule {digest}, and run.json names schedule {named}."
 
 
-def _outside_the_run(name: str, times: Iterable[int], into: Ingested) -> None:
-    """Report a file that tells of times at which the run had not begun, or was over."""
-    phases = into.meta.phases
+def _of_the_run(
+    name: str, lines: Iterable[tuple[int, Any]], into: Ingested
+) -> list[tuple[int, Any]]:
+    """Return the lines about times at which the run went on; report a file that has others."""
+    phases, every = into.meta.phases, list(lines)
     if not phases.start_us or not phases.end_us or into.meta.source:
-        return
-    for t_us in times:
-        if not phases.start_us <= t_us <= phases.end_us + _AFTERWARDS_US:
-            into.problems.add(
-                name,
-                f"{name} tells of {t_us} us, and the run lasted from {phases.start_us} to "
-                f"{phases.end_us} us: it may be of another run.",
-            )
-            return
+        return every
+    end_us = phases.end_us + _AFTERWARDS_US
+    others = [each.t_us for _, each in every if not phases.start_us <= each.t_us <= end_us]
+    if others:
+        into.problems.add(
+            name,
+            f"{name} tells of {others[0]} us, and the run lasted from {phases.start_us} to "
+            f"{phases.end_us} us: it may be of another run.",
+        )
+    return [(number, each) for number, each in every if each.t_us not in others]
 
 
 def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, Any] | None:
@@ -150,11 +155,11 @@ def read_head(source: Source, into: Ingested) -> None:
             "The run never finished: its harness was killed, or could not write its last run.json.",
         )
     _missing_files(source, into)
-    faults = list(_lines(source, "faults.jsonl", FaultLine, into))
-    exits = list(_lines(source, "exits.jsonl", Exit, into))
+    faults, exits, _ = (
+        _of_the_run(f"{name}.jsonl", _lines(source, f"{name}.jsonl", form, into), into)
+        for name, form in _TIMED
+    )
     _untold_exits((each for _, each in exits), into)
-    _outside_the_run("faults.jsonl", (fault.t_us for _, fault in faults), into)
-    _outside_the_run("exits.jsonl", (each.t_us for _, each in exits), into)
     for number, fault in faults:
         known = meta.faults[fault.fault : fault.fault + 1] if fault.fault >= 0 else (fault.what,)
         if known != (fault.what,):
@@ -174,8 +179,7 @@ def read_head(source: Source, into: Ingested) -> None:
 
 
 def _untold_exits(exits: Iterable[Exit], into: Ingested) -> None:
-    """A sentence for a process that was ended from outside, where run.json has none: a killed
-    harness could not write it."""
+    """Add a sentence for a process that was ended from outside, if a killed harness wrote none."""
     if any(problem.kind == "node-ended" for problem in into.meta.problems):
         return
     for each in exits:

@@ -55,6 +55,25 @@ def test_the_sound_run(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("faults.jsonl", b'{"fault":-1,"what":"","action":"heal","t_us":%d,"nodes":[]}'),
+        ("exits.jsonl", b'{"node":"n1","incarnation":1,"t_us":%d,"code":0,"by":"stop"}'),
+        ("messages.jsonl", b'{"t_us":%d,"sender":"n1","receiver":"n2","fate":"dropped"}'),
+    ],
+)
+def test_a_file_of_another_run_is_named(tmp_path: Path, name: str, text: bytes) -> None:
+    for own in (True, False):
+        s = sound()
+        s.run["phases"] |= {"end_us": s.now_ms * 1000}
+        s.extra[name] = text % (s.now_ms * 1000 if own else 10**12)
+        result = s.check(tmp_path / str(own))
+        said = [problem for problem in result.problems if "may be of another run" in problem]
+        assert bool(said) is not own
+        assert own or result.verdict is Verdict.UNKNOWN
+
+
 HISTORY = "history.jsonl"
 
 
