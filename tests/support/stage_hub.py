@@ -40,23 +40,6 @@ GARBAGE: Final[dict[str, list[bytes]]] = {
     "no-text-in-a-name": [b"\x02\xff\xffn2n1"],
     "a-hundred-frames": [envelope("n2", "n1", b"")] * 100,
 }
-HEADERS: Final[dict[str, bytes]] = {
-    "empty": b"",
-    "no-msgpack": b"\xc1",
-    "no-text": b"\x81\xa1\xff\x01",
-    "deep": b"\x91" * 100_000,
-    "no-kind": b"\x80",
-}
-ORDERS: Final[dict[str, list[bytes]]] = {
-    "empty": [b""],
-    "no-msgpack": [b"\xc1"],
-    "bad-text": [b"\x81\xa2do\xa3\xff\xfe\xfd"],
-    "two-frames": [b"\x81\xa2do\xa5stats", b"\x81\xa2do\xa4stop"],
-    "deep": [b"\x91" * 100_000],
-    "deep-in-an-unknown-field": [b"\x82\xa2do\xa5stats\xa1x" + b"\x91" * 100_000],
-    "endless-list": [b"\xdd\xff\xff\xff\xff"],
-}
-"""What JSON cannot say."""
 
 
 def free_addresses(count: int) -> list[str]:
@@ -246,9 +229,9 @@ class HubStage:
         for name in names or GARBAGE:
             self._net.nodes[a].outbox.send_multipart(GARBAGE[name])
 
-    def header(self, a: str, b: str, name: str) -> str:
-        """Send a message whose header cannot be read; return whether it arrives untouched."""
-        sent = [envelope(b, a, HEADERS[name]), b"body"]
+    def header(self, a: str, b: str, data: Any = "", times: int = 1) -> str:
+        """Send a message with a header in hexadecimal; return whether it arrives untouched."""
+        sent = [envelope(b, a, bytes.fromhex(str(data)) * times), b"body"]
         self._net.nodes[a].outbox.send_multipart(sent)
         return "untouched" if self._net.nodes[b].inbox.recv_multipart() == sent else "changed"
 
@@ -269,18 +252,21 @@ class HubStage:
         """Return how much garbage the hub has counted since the case began."""
         return f"{self._net.control.stats().garbage - self._garbage} are garbage"
 
-    def order(self, command: str, **rule: str) -> str:
-        """Give the hub a command that is written down, or `rule` with fields; return its answer."""
-        frames = ORDERS.get(command)
-        if command == "rule":
-            given = {name: sized(json.loads(str(value))) for name, value in rule.items()}
-            made = {"senders": ["n1"], "receivers": ["n2"], "action": "drop"} | given
-            frames = [msgspec.msgpack.encode({"do": "add", "rule": made})]
-        elif frames is None:
-            frames = [msgspec.msgpack.encode(sized(json.loads(command)))]
+    def order(self, *command: str, **rule: str) -> str:
+        """Give the hub a command in JSON, or to add a rule with these fields; return its answer."""
+        made = {name: sized(json.loads(str(value))) for name, value in rule.items()}
+        made = {"senders": ["n1"], "receivers": ["n2"], "action": "drop"} | made
+        given = sized(json.loads(command[0])) if command else {"do": "add", "rule": made}
+        return self._answer([msgspec.msgpack.encode(given)])
+
+    def order_bytes(self, *frames: Any, then: Any = "", times: int = 1) -> str:
+        """Give the hub a command in hexadecimal, with `then` so often behind it."""
+        end = bytes.fromhex(str(then)) * times
+        return self._answer([bytes.fromhex(str(frame)) + end for frame in frames] or [end])
+
+    def _answer(self, frames: list[bytes]) -> str:
         self._outsider.send_multipart(frames)
-        answer = msgspec.msgpack.decode(self._outsider.recv())
-        return str(answer["error"])
+        return str(msgspec.msgpack.decode(self._outsider.recv())["error"])
 
     def observe(self) -> list[str]:
         """Return nothing: what happens is asked for."""

@@ -19,6 +19,7 @@ from nemesis.links.hub import HubConfig
 from nemesis.links.hub_control import HubControl, HubGone
 from node.runtime.children import EXIT_ORPHANED
 from tests.support.paths import ROOT
+from tests.support.runtime_rig import until_gone
 from tests.support.stage_hub import DEADLINE_MS, SPAWN, Net, free_addresses, one_net
 from tests.support.waiting import PATIENCE_S, until
 
@@ -154,14 +155,6 @@ def parent(tmp_path: Path, wrong_by: int) -> tuple[subprocess.Popen[str], HubCon
     return process, config
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return True
-    return state == "Z"
-
-
 @pytest.mark.integration
 def test_the_hub_dies_with_its_parent(tmp_path: Path) -> None:
     started, config = parent(tmp_path, 0)
@@ -173,7 +166,7 @@ def test_the_hub_dies_with_its_parent(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGINT)  # Ctrl-C is the harness's affair
             control.stats()
         harness.kill()
-        until(lambda: is_gone(pid))
+        until_gone(pid)
 
 
 @pytest.mark.integration
