@@ -385,7 +385,7 @@ BUDGETS = {
     "node": 11_394,
     "nemesis": 9_343,
     "checker": 17_073,
-    "reports": 6_080,
+    "reports": 6_069,
     "harness": 36_243,
     "tests": 40_697,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 import numpy as np
 from markupsafe import Markup, escape
 
@@ -135,6 +136,8 @@ def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
     """Draw a fault's box from injection to undoing: letter, kind, victim."""
     text = fault.what if fault.on_process else f"{fault.what} {fault.short_victims}"
     start, end = fault.start_us, fault.end_us
+    # A text that would be cut is left to the tooltip and the legend.
+    text = text if axis.fraction(end) - axis.fraction(start) > 0.008 * len(text) else ""
     kind = f"fault f-{fault.what}" + ("" if fault.lasts else " instant")
     return Markup(
         f'<a class="{escape(kind)}" href="#fault-{fault.index}" '
@@ -194,4 +197,35 @@ def sentences(folder: RunFolder) -> list[tuple[Executed, str]]:
             f"The list of faults shows the {MOST_SENTENCES} of {len(folder.faults):,} faults "
             f"nearest to {'the first finding' if found else 'the end of the run'}."
         )
-    return [(f, wording.clip(sentence(f, folder.zero_us), 600)) for f in chosen]
+    after = _acknowledged(folder)
+    return [
+        (f, wording.clip(f"{sentence(f, folder.zero_us)}{after.get(f.index, '')}", 600))
+        for f in chosen
+    ]
+
+
+class _Around(msgspec.Struct):
+    """What the checker measured around a fault, of the partition that fared worst."""
+
+    fault: int
+    first_ack_ms: float | None = None
+    longest_gap_ms: float | None = None
+
+    def words(self) -> str:
+        """Word the measures; "" if nothing was measured."""
+        if not self.longest_gap_ms:
+            return ""
+        first = ""
+        if self.first_ack_ms is not None:
+            first = f", the first one {wording.span(self.first_ack_ms * 1e3)} after its end"
+        longest = wording.span(self.longest_gap_ms * 1e3)
+        return f" Longest time without an acknowledgement: {longest}{first}."
+
+
+def _acknowledged(folder: RunFolder) -> dict[int, str]:
+    """Word the acknowledgements around each fault."""
+    measured = folder.result.measures.get("around_faults", ()) if folder.result else ()
+    try:
+        return {row.fault: row.words() for row in msgspec.convert(measured, list[_Around])}
+    except msgspec.ValidationError:
+        return {}

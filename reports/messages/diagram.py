@@ -120,10 +120,10 @@ def _arrow(a: int, b: int, y: int, row: MessageRow) -> Markup:
     end = (a + b) // 2 if row.tone == "lost" else b - way * 2
     head = Markup("")
     if row.tone == "lost":
-        head = Markup(f'<path class="cross" d="M{end} {y - 6}v12M{end + way * 4} {y - 6}v12"/>')
+        head = Markup(f'<path class="cross" d="M{end} {y - 3}v9M{end + way * 4} {y - 3}v9"/>')
     else:
         head = Markup(f'<path class="tip" d="M{end} {y}l{-way * 8} -4v8z"/>')
-    text = _label((a + b) / 2, y - 4, row.text, "middle")
+    text = _label((a + end) / 2, y - 4, row.text, "middle")
     return _line(a, y, end, y, "arrow") + text + head
 
 

@@ -117,7 +117,8 @@ def _sentence(known: Sequence[NightlyRun]) -> str:
     if latest.red:
         news = f"{wording.count(len(new), 'new bucket')}; " if new else ""
         more = f" (and {len(latest.red) - 1} more)" if len(latest.red) > 1 else ""
-        return f"Nightly run {latest.number}: {news}{wording.clip(latest.red[0], 300)}{more}."
+        reason = wording.clip(latest.red[0].rstrip("."), 300)
+        return f"Nightly run {latest.number}: {news}{reason}{more}."
     done = (
         f"{wording.count(latest.totals.schedules, 'schedule')} searched and "
         f"{wording.count(latest.totals.real_runs, 'run')} of real processes"

@@ -17,6 +17,8 @@ from reports.svg import Panel, TrackRow
 LATENCY_HEIGHT: Final = 150
 RATE_HEIGHT: Final = 84
 MOST_DOTS: Final = 5_000
+LEAST_FOR_QUANTILES: Final = 400
+"""Of fewer dots each can be seen."""
 QUANTILES: Final = (("p50", 0.5), ("p99", 0.99))
 
 Ints = npt.NDArray[np.int64]
@@ -95,7 +97,7 @@ def _raster(x: Ints, rows: Ints) -> str:
 
 def _quantile(x: Ints, y: npt.NDArray[np.float64], q: float) -> str:
     """Return a quantile of the dots' heights by time bin, as a line that skips thin bins."""
-    if len(x) < 40:
+    if len(x) < LEAST_FOR_QUANTILES:
         return ""
     bins = min(120, max(10, len(x) // 20))
     where = x * bins // (svg.UNITS + 1)

@@ -96,8 +96,8 @@ def _bar(s: Span, axis: svg.Axis) -> Markup:
     title = f"{s.who} {text}: {times}"
     # A text that would be cut is left to the tooltip and the legend.
     fits = axis.fraction(s.until_us) - axis.fraction(s.from_us) > 0.008 * len(text)
-    shown = escape(text) if fits else ""
+    shown = Markup("<b>{}</b>").format(text) if fits and s.lane == "down" else text if fits else ""
     return Markup(
         f'<span class="span {s.lane}" title="{escape(title)}" '
-        f'style="{axis.place(s.from_us, s.until_us)};top:{top}px">{shown}</span>'
+        f'style="{axis.place(s.from_us, s.until_us)};top:{top}px">{escape(shown)}</span>'
     )

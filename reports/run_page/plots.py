@@ -7,7 +7,7 @@ bytes: no date, no random ids, text left as text.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from reports import theme, wording
 from reports.evidence.model import Plot, RunFolder
-from reports.evidence.operations import FAIL, INFO, OK
+from reports.evidence.operations import OUTCOMES
 
 FOLDER: Final = "plots"
 MOST_DOTS: Final = 20_000
@@ -33,24 +33,22 @@ _STYLE: Final[dict[Any, Any]] = {
     "path.simplify": True,
 }
 _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2)), (0, (1, 3)))
+_INKS: Final = ("accent", "info", "ink", "good", "bad", "muted")
+Ink = dict[str, str]
+Panel = Callable[[Any, RunFolder, Ink], None]
+Line = tuple[str, Any, Any]
+"""A staircase: its label, times in seconds, values."""
 
 
 def draw(folder: RunFolder) -> list[Plot]:
     """Return the plots that have something to draw; none for a run in which nothing happened."""
     if not folder.operations.acked.any():
         return []
-    made = [
-        _plot(
-            "operations",
-            "Latency, acknowledged writes and unread records",
-            folder,
-            [_latency, _rate, _unseen],
-        )
-    ]
+    title = "Latency, acknowledged writes and unread records"
+    made = [_plot("operations", title, folder, [_latency, _rate, _unseen])]
     if any(timeline.hw for timeline in folder.cluster.partitions.values()):
-        made.append(
-            _plot("replication", "High watermarks and replication lag", folder, [_hw, _lag])
-        )
+        title = "High watermarks and replication lag"
+        made.append(_plot("replication", title, folder, [_hw, _lag]))
     return made
 
 
@@ -66,9 +64,6 @@ def save(folder: RunFolder, plots: Iterable[Plot]) -> list[Path]:
         for suffix, content in (("png", plot.png), ("svg", plot.svg)):
             made.append(theme.write(into / f"{plot.name}.{suffix}", content))
     return made
-
-
-Panel = Callable[[Any, RunFolder, dict[str, str]], None]
 
 
 def _plot(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Plot:
@@ -96,122 +91,79 @@ def _plot(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Plot
     return Plot(name, title, png.getvalue(), svg.getvalue())
 
 
-def _faults(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
-    """Faults in force as shades, the first finding as a line."""
+def _faults(axis: Any, folder: RunFolder, ink: Ink) -> None:
+    """Draw faults in force as shades, and the first finding as a line."""
     done = [f for f in folder.faults if f.status == "done"]
     for fault in done[:200]:
-        colour = ink["unsure"] if fault.on_process else ink["none"]
+        colour, hatch = (ink["unsure"], None) if fault.on_process else (ink["none"], "///")
         start, end = folder.seconds(fault.start_us), folder.seconds(fault.end_us)
-        axis.axvspan(
-            start,
-            max(end, start + 0.02),
-            color=colour,
-            alpha=0.13,
-            linewidth=0,
-            hatch=None if fault.on_process else "///",
-        )
+        end = max(end, start + 0.02)
+        axis.axvspan(start, end, color=colour, alpha=0.13, linewidth=0, hatch=hatch)
     times = [a.t_us for a in folder.anomalies if a.t_us >= 0 and a.verdict == "invalid"]
     if times:
         axis.axvline(folder.seconds(times[0]), color=ink["mark"], linewidth=1, linestyle="--")
 
 
-def _latency(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
+def _latency(axis: Any, folder: RunFolder, ink: Ink) -> None:
     ops = folder.operations
     rows = np.flatnonzero(ops.writes & (ops.completed_us >= 0))
     if len(rows) > MOST_DOTS:
         # Evenly over the run, and all that failed: never only the first.
-        odd = rows[ops.outcome[rows] != OK]
+        odd = rows[ops.outcome[rows] != OUTCOMES.index("ok")]
         rows = np.union1d(rows[:: len(rows) // MOST_DOTS + 1], odd[:: len(odd) // MOST_DOTS + 1])
     at = (ops.completed_us[rows] - folder.zero_us) / 1e6
     took_ms = np.maximum(ops.completed_us[rows] - ops.invoked_us[rows], 1) / 1e3
-    for code, name, marker in ((OK, "ok", "."), (FAIL, "fail", "s"), (INFO, "info", "o")):
-        own, colour = ops.outcome[rows] == code, ink[name]
+    for code, (name, marker) in enumerate(zip(OUTCOMES, ".so", strict=True)):
+        own = ops.outcome[rows] == code
+        look = {"s": 12 if code else 7, "marker": marker, "linewidths": 0.6, "rasterized": True}
+        face = "none" if name == "info" else ink[name]
         axis.scatter(
-            at[own],
-            took_ms[own],
-            s=7 if code == OK else 12,
-            marker=marker,
-            label=name,
-            facecolors="none" if code == INFO else colour,
-            edgecolors=colour,
-            linewidths=0.6,
-            rasterized=True,
+            at[own], took_ms[own], label=name, facecolors=face, edgecolors=ink[name], **look
         )
     axis.set_yscale("log")
     axis.set_ylabel("write latency, ms")
     axis.legend(loc="upper right", ncols=3)
 
 
-def _rate(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
+def _lines(axis: Any, what: str, lines: Sequence[Line], ink: Ink) -> None:
+    """Draw some staircases, each in a colour and with dashes of its own."""
+    axis.set_ylabel(what)
+    for i, (label, at, values) in enumerate(lines[:MOST_LINES]):
+        look = {"color": ink[_INKS[i]], "linestyle": _DASHES[i], "linewidth": 1}
+        axis.step(at, values, where="post", label=label, **look)
+    if any(label for label, _, _ in lines):
+        axis.legend(loc="upper left", ncols=3)
+    if not lines:
+        axis.text(0.5, 0.5, "not counted", transform=axis.transAxes, ha="center")
+
+
+def _rate(axis: Any, folder: RunFolder, ink: Ink) -> None:
     ops = folder.operations
     seconds = (ops.completed_us[ops.acked] - folder.zero_us) // 1_000_000
     low, counts = int(seconds.min()), np.bincount(seconds - int(seconds.min()))
-    axis.step(np.arange(low, low + len(counts)), counts, where="post", color=ink["ok"])
     gap = folder.gaps[""]
     if gap.length_us > 250_000:
-        axis.plot(
-            [folder.seconds(gap.start_us), folder.seconds(gap.end_us)],
-            [0, 0],
-            color=ink["bad"],
-            linewidth=4,
-            solid_capstyle="butt",
-            label=f"no acknowledgement for {wording.span(gap.length_us)}",
-        )
+        at = [folder.seconds(gap.start_us), folder.seconds(gap.end_us)]
+        label = f"no acknowledgement for {wording.span(gap.length_us)}"
+        axis.plot(at, [0, 0], color=ink["bad"], linewidth=4, solid_capstyle="butt", label=label)
         axis.legend(loc="upper right")
-    axis.set_ylabel("acknowledged a second")
+    _lines(axis, "acknowledged a second", [("", range(low, low + len(counts)), counts)], ink)
 
 
-def _unseen(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
+def _unseen(axis: Any, folder: RunFolder, ink: Ink) -> None:
     whole = [c for c in folder.curves.unseen or () if c.name == ""]
-    for curve in whole:
-        at = (curve.t_us - folder.zero_us) / 1e6
-        axis.step(at, curve.values, where="post", color=ink["accent"])
-    axis.set_ylabel("acked, unread")
-    if not whole:
-        axis.text(0.5, 0.5, "not counted", transform=axis.transAxes, ha="center")
+    lines = [("", (c.t_us - folder.zero_us) / 1e6, c.values) for c in whole]
+    _lines(axis, "acked, unread", lines, ink)
 
 
-def _hw(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
-    for i, (name, timeline) in enumerate(list(folder.cluster.partitions.items())[:MOST_LINES]):
-        if timeline.hw:
-            at = [folder.seconds(t) for t, _ in timeline.hw]
-            axis.step(
-                at,
-                [hw for _, hw in timeline.hw],
-                where="post",
-                linewidth=1,
-                linestyle=_DASHES[i],
-                color=_line_colour(ink, i),
-                label=name,
-            )
-    axis.set_ylabel("high watermark")
-    axis.legend(loc="upper left", ncols=3)
+def _hw(axis: Any, folder: RunFolder, ink: Ink) -> None:
+    known = [(name, each.hw) for name, each in folder.cluster.partitions.items() if each.hw]
+    lines = [(name, [folder.seconds(t) for t, _ in hw], [n for _, n in hw]) for name, hw in known]
+    _lines(axis, "high watermark", lines, ink)
 
 
-def _lag(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
-    curves = [
-        (f"{name} on {curve.name}", curve)
-        for name, own in (folder.curves.lag or {}).items()
-        for curve in own
-    ]
+def _lag(axis: Any, folder: RunFolder, ink: Ink) -> None:
+    curves = [(name, c) for name, own in (folder.curves.lag or {}).items() for c in own]
     curves.sort(key=lambda pair: -int(pair[1].values.max(initial=0)))
-    for i, (label, curve) in enumerate(curves[:MOST_LINES]):
-        axis.step(
-            (curve.t_us - folder.zero_us) / 1e6,
-            curve.values,
-            where="post",
-            linewidth=1,
-            linestyle=_DASHES[i],
-            color=_line_colour(ink, i),
-            label=label,
-        )
-    axis.set_ylabel("records behind")
-    if curves:
-        axis.legend(loc="upper left", ncols=3)
-    else:
-        axis.text(0.5, 0.5, "not counted", transform=axis.transAxes, ha="center")
-
-
-def _line_colour(ink: dict[str, str], number: int) -> str:
-    names = ("accent", "info", "ink", "good", "bad", "muted")
-    return ink[names[number % len(names)]]
+    lines = [(f"{n} on {c.name}", (c.t_us - folder.zero_us) / 1e6, c.values) for n, c in curves]
+    _lines(axis, "records behind", lines, ink)
