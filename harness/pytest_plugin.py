@@ -145,7 +145,8 @@ def _place_of(system: str | type) -> str:
 def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:
     """Run and judge it. What cannot be run fails the test in one sentence."""
     from harness.runs.interrupts import StopNow
-    from harness.runs.options import RunRequest, to_schedule
+    from harness.runs.options import to_schedule
+    from harness.runs.requests import RunRequest
     from node.formats.errors import FloodmarkError
 
     try:

@@ -1,6 +1,6 @@
 """What floodmark must know of the naive log: how a node is started, how a client sends and reads.
 
-floodmark run --system-file examples/naive_log/adapter.py:NaiveLog
+floodmark run --system examples/naive_log/adapter.py:NaiveLog
 """
 
 import socket

@@ -17,13 +17,15 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 import psutil
 
+from harness.bench.requests import BenchRequest
 from harness.formats.history import Op, decode
 from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import SparkSoon, build_page, get_ready, judge
-from harness.runs.options import RunRequest, to_schedule
+from harness.runs.options import to_schedule
 from harness.runs.progress import Progress
+from harness.runs.requests import RunRequest
 from harness.runs.run import Run, RunSettings
 from harness.systems import registry
 from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
@@ -41,15 +43,6 @@ HUB_TURNS: Final = 3
 _LOOK_S: Final = 0.02
 
 Flush = Literal["sync", "async"]
-
-
-class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds each load is measured, records a batch, bytes a record, seconds of the judged run."""
-
-    seconds: float = 4.0
-    batch: int = 100
-    record_bytes: int = 100
-    judged_s: float = 30.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,23 +79,23 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of one bench. `start_ms`: three brokers up to the first acknowledgement, median;
     `hub_added_ms`: what the hub adds to the median latency of one client."""
 
-    settings: BenchSettings
+    settings: BenchRequest
     start_ms: float
     loads: tuple[Load, ...]
     hub_added_ms: float
     judging: Judging | None = None
 
 
-def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
+def run_bench(settings: BenchRequest, progress: Progress) -> Figures:
     """Measure everything. Raises FloodmarkError when a cluster does not start."""
-    if settings.seconds <= 0 or settings.judged_s < 0:
-        raise UsageError("--seconds must be positive and --judged not negative")
+    if settings.budget_s <= 0 or settings.judged_s < 0:
+        raise UsageError("--budget must be positive and --judged not negative")
     loads: list[Load] = []
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         store = Path(folder)
         for flush in ("sync", "async"):
             for clients in CLIENTS:
-                progress.phase(f"flush={flush}, {clients} clients", settings.seconds)
+                progress.phase(f"flush={flush}, {clients} clients", settings.budget_s)
                 loads.append(measure(store, settings, flush, clients, hub=False))
         through_hub, hub_added_ms = _cost_of_the_hub(store, settings, progress)
         judging = judge_a_run(store, settings, progress) if settings.judged_s else None
@@ -116,9 +109,7 @@ def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
     )
 
 
-def _cost_of_the_hub(
-    store: Path, settings: BenchSettings, progress: Progress
-) -> tuple[Load, float]:
+def _cost_of_the_hub(store: Path, settings: BenchRequest, progress: Progress) -> tuple[Load, float]:
     """One client with and without the hub by turns: the last load with it, and what it adds in ms.
 
     By turns, so that a machine that is busier for a while is so for both; and without waiting for
@@ -134,7 +125,7 @@ def _cost_of_the_hub(
     return found[True][-1], round(medians[True] - medians[False], 3)
 
 
-def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *, hub: bool) -> Load:
+def measure(store: Path, settings: BenchRequest, flush: Flush, clients: int, *, hub: bool) -> Load:
     """Start a cluster of our brokers, load it for a while, and read off what it did."""
     links = HUB_LINKS if hub else NO_LINKS
     return measure_system(store, SYSTEM, settings, flush, clients, links=links)
@@ -143,7 +134,7 @@ def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *,
 def measure_system(
     store: Path,
     system: System,
-    settings: BenchSettings,
+    settings: BenchRequest,
     flush: Flush,
     clients: int,
     *,
@@ -173,7 +164,7 @@ def measure_system(
             let_pass(cluster, _LOOK_S, lambda: driver.status.problem)
         let_pass(cluster, WARM_UP_S, lambda: driver.status.problem)
         before = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
-        let_pass(cluster, settings.seconds, lambda: driver.status.problem)
+        let_pass(cluster, settings.budget_s, lambda: driver.status.problem)
         _await_acknowledgement(cluster, driver, before.t_us)
         after = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
         driver.stop_writing()
@@ -240,7 +231,7 @@ def _used_by_s(pid: int) -> float:
     return 0.0
 
 
-def judge_a_run(store: Path, settings: BenchSettings, progress: Progress) -> Judging:
+def judge_a_run(store: Path, settings: BenchRequest, progress: Progress) -> Judging:
     """One whole run with faults, judged as `floodmark run` does it, and its page."""
     schedule = to_schedule(RunRequest(seed=1, time_limit=settings.judged_s))
     run = Run(
@@ -277,7 +268,7 @@ def table(figures: Figures) -> str:
     lines = [
         f"3 brokers up and first acknowledgement: {figures.start_ms:.0f} ms (median)",
         f"RF 3, acks=all, batches of {settings.batch} records of {settings.record_bytes} B, "
-        f"{settings.seconds:g} s each:",
+        f"{settings.budget_s:g} s each:",
         f"{'flush':<6} {'clients':>7} {'hub':<4} {'batches/s':>10} {'records/s':>11} "
         f"{'p50 ms':>8} {'p99 ms':>8} {'client core':>11}",
     ]

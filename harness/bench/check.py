@@ -17,6 +17,7 @@ from checker.formats.verdict import RunResult, Verdict
 from harness.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
 from harness.bench.memory_monitor import MemoryMonitor
 from harness.bench.processor_time import ProcessorTime, floor_of
+from harness.bench.requests import CheckBench
 from harness.bench.synthetic import Made, Size, make_history
 from harness.bench.synthetic_files import write_jepsen, write_lines
 from harness.runs.judge import ManyProcesses, SparkOptions, SparkSoon
@@ -24,7 +25,6 @@ from harness.runs.progress import Progress
 from harness.runs.run_paths import run_folder
 from node.formats.errors import FloodmarkError, UsageError
 
-SIZES: Final = (10_000, 100_000, 1_000_000, 10_000_000)
 _LARGE: Final = 1_000_000
 
 
@@ -62,29 +62,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     from_lines: tuple[FromLines, ...] = ()
 
 
-class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
-    """What to judge: histories of these numbers of operations, `repeat` times each.
-
-    `hot`: the shares of the sends that go to one partition. Histories of one size that differ in it
-    are judged in turn, so that they can be compared.
-    """
-
-    ops: tuple[int, ...] = SIZES
-    keys: int = 20
-    poll_records: int = 5
-    hot: tuple[float, ...] = (0.0,)
-    seed: int = 1
-    inject: bool = True
-    repeat: int = 1
-    lines: bool = False
-    folder: Path | None = None
-
-
-def run_check_bench(
-    settings: CheckBench, spark: SparkOptions | None, progress: Progress
-) -> list[Checked]:
-    """Make, judge and compare histories; without `spark` by processes of this machine. Raises
-    FloodmarkError when Spark cannot be had."""
+def run_check_bench(settings: CheckBench, progress: Progress) -> list[Checked]:
+    """Make, judge and compare histories; without Spark by processes of this machine. Raises
+    FloodmarkError if Spark is asked for and cannot be had."""
+    spark = SparkOptions(settings.master) if settings.spark else None
     if min(settings.ops, default=0) < 1_000 or settings.repeat < 1:
         raise UsageError("a history needs 1000 operations or more, and --repeat 1 or more")
     found: list[Checked] = []
@@ -168,7 +149,7 @@ def _size(settings: CheckBench, ops: int, hot: float) -> Size:
         poll_records=settings.poll_records,
         hot=hot,
         seed=settings.seed,
-        anomalies=tuple(INJECTIONS) if settings.inject else (),
+        anomalies=tuple(INJECTIONS) if not settings.valid else (),
     )
 
 

@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 
-from harness.bench.broker import BenchSettings, Load, measure_system
+from harness.bench.broker import Load, measure_system
 from harness.bench.machine_limits import MachineLimits, measure_limits
+from harness.bench.requests import BenchRequest, PeersBench
 from harness.runs.progress import Progress
 from harness.systems import registry
 from harness.systems.interface import System
@@ -45,14 +46,6 @@ PEERS: Final = (
     MeasuredSystem(label="sketch on LMDB", system="harness.bench.sketch:Sketch"),
 )
 REFERENCE: Final = "NATS, sync always"
-
-
-class PeersBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients of each load, rounds, and seconds that each load is measured."""
-
-    clients: tuple[int, ...] = (1, 64)
-    rounds: int = 3
-    seconds: float = 3.0
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +83,7 @@ def run_peers_bench(
             for peer, system in present:
                 for clients in settings.clients:
                     turn = f"{peer.label}, {clients} clients, {number + 1}/{settings.rounds}"
-                    progress.phase(turn, settings.seconds)
+                    progress.phase(turn, settings.budget_s)
                     try:
                         load = _measured(store, system, settings, clients)
                     except FloodmarkError as error:
@@ -118,8 +111,8 @@ def _present(
 
 
 def _measured(store: Path, system: System, settings: PeersBench, clients: int) -> Load:
-    wanted = BenchSettings(
-        seconds=settings.seconds, batch=1, record_bytes=RECORD_BYTES, judged_s=0.0
+    wanted = BenchRequest(
+        budget_s=settings.budget_s, batch=1, record_bytes=RECORD_BYTES, judged_s=0.0
     )
     return measure_system(store, system, wanted, "sync", clients)
 

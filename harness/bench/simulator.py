@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.bench.requests import SimBench
 from harness.runs.progress import Progress
 from harness.search.attempt import attempt
 from harness.search.choice_source import RandomChoices
@@ -47,15 +48,6 @@ _PART_OF: Final = {
 }
 _WHOLE: Final = ("checker", "invariants")
 """Whatever is called from here belongs here: the invariant checker looks into the brokers' logs."""
-
-
-class SimBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of processor time for each shape; batches a second and producer of the storm."""
-
-    seconds: float = 10.0
-    rate: float = 10.0
-    protocol: str = "kafka"
-    seed: int = 1
 
 
 class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,11 +81,11 @@ class _Run(msgspec.Struct, frozen=True):
 def run_sim_bench(settings: SimBench, progress: Progress) -> list[SimSpeed]:
     """Measure both shapes. Raises UsageError for an unknown protocol or no time."""
     protocol_of(settings.protocol)
-    if settings.seconds <= 0 or settings.rate <= 0:
-        raise UsageError("--seconds and --rate must be positive")
+    if settings.budget_s <= 0 or settings.rate <= 0:
+        raise UsageError("--budget and --rate must be positive")
     found = []
     for shape, run in (("storm", _storm), ("search", _experiment)):
-        progress.phase(f"{shape}, in the simulated world", settings.seconds)
+        progress.phase(f"{shape}, in the simulated world", settings.budget_s)
         found.append(_measure(shape, run, settings))
     return found
 
@@ -124,7 +116,7 @@ def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBenc
     runs: list[_Run] = []
     with batched_collections(), _sampled() as samples:
         began_s, wall_s = time.process_time(), time.monotonic()
-        while (cpu_s := time.process_time() - began_s) < settings.seconds:
+        while (cpu_s := time.process_time() - began_s) < settings.budget_s:
             runs.append(run(settings, len(runs) + 1))
         wall_s = time.monotonic() - wall_s
     virtual_s = sum(each.virtual_us for each in runs) / 1e6

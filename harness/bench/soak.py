@@ -23,11 +23,13 @@ import psutil
 from msgspec.structs import replace
 
 from checker.formats.verdict import Verdict
+from harness.bench.requests import SoakRequest
 from harness.formats.run_info import Phases
 from harness.runs.interrupts import Interrupts
-from harness.runs.options import RunRequest, to_schedule
+from harness.runs.options import to_schedule
 from harness.runs.progress import Progress
 from harness.runs.repeated_look import RepeatedLook
+from harness.runs.requests import RunRequest
 from harness.runs.run import Run, RunSettings
 from harness.runs.run_and_judge import run_and_judge
 from harness.systems import registry
@@ -55,25 +57,6 @@ class _Deletion(msgspec.Struct, frozen=True):
     event: str
     start: int = 0
     from_start: int = 0
-
-
-class SoakSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how large: minutes in all, seconds of each storm, the cluster, its load."""
-
-    store: Path
-    minutes: float = 60.0
-    storm_s: float = 45.0
-    brokers: int = 5
-    partitions: int = 50
-    clients: int = 8
-    rate: float = 5.0
-    payload_bytes: int = 1000
-    retention_records: int = 10
-    seed: int = 1
-    most_ratio: float = 1.15
-    slack_mb: float = 16.0
-    slack_in_storm_mb: float = 2.0
-    slack_descriptors: int = 8
 
 
 class Peak(msgspec.Struct, frozen=True):
@@ -138,7 +121,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a soak."""
 
-    settings: SoakSettings
+    settings: SoakRequest
     storms: int
     verdicts: dict[str, int]
     minutes: float
@@ -153,22 +136,21 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
         return all(each.is_flat for each in self.growth)
 
 
-def run_soak(
-    settings: SoakSettings, progress: Progress, interrupts: Interrupts, samples: Path | None = None
-) -> Soaked:
-    """Storm until the time is over or somebody interrupts. Each sample becomes a line of `samples`.
+def run_soak(settings: SoakRequest, progress: Progress, interrupts: Interrupts) -> Soaked:
+    """Storm until the time is over or somebody interrupts. Each sample becomes a line of
+    `settings.samples`.
 
     A cluster that does not start, as on a machine that is too busy for it, is counted and not the
     end. Raises its FloodmarkError when MOST_UNSTARTED in a row do not, and UsageError for too short
     a time.
     """
-    if settings.minutes * 60 < settings.storm_s:
-        raise UsageError("--minutes must be as long as one storm at least")
-    keep = None if samples is None else AppendOnlyFile(samples)
+    if settings.budget_s < settings.storm_s:
+        raise UsageError("--budget must be as long as one storm at least")
+    keep = None if settings.samples is None else AppendOnlyFile(settings.samples)
     began_s = time.monotonic()
     found: list[StormSample] = []
     unstarted, in_a_row = 0, 0
-    while not interrupts.asked and time.monotonic() - began_s < settings.minutes * 60:
+    while not interrupts.asked and time.monotonic() - began_s < settings.budget_s:
         number = len(found) + unstarted
         try:
             sample = one_storm(settings, number, progress, interrupts, began_s)
@@ -191,7 +173,7 @@ def run_soak(
 
 
 def one_storm(
-    settings: SoakSettings, number: int, progress: Progress, interrupts: Interrupts, began_s: float
+    settings: SoakRequest, number: int, progress: Progress, interrupts: Interrupts, began_s: float
 ) -> StormSample:
     """One storm with faults of all kinds, judged in this process; a valid run is removed."""
     request = RunRequest(
@@ -342,7 +324,7 @@ def deletions_in(traces: Path) -> tuple[int, int]:
     return times, records
 
 
-def summed_up(settings: SoakSettings, samples: Sequence[StormSample]) -> Soaked:
+def summed_up(settings: SoakRequest, samples: Sequence[StormSample]) -> Soaked:
     """The verdicts, and how each measure has grown."""
     verdicts: dict[str, int] = {}
     for sample in samples:
@@ -358,7 +340,7 @@ def summed_up(settings: SoakSettings, samples: Sequence[StormSample]) -> Soaked:
     )
 
 
-def growth(settings: SoakSettings, samples: Sequence[StormSample]) -> Iterator[Growth]:
+def growth(settings: SoakRequest, samples: Sequence[StormSample]) -> Iterator[Growth]:
     """The growth of each measure; nothing of fewer than LEAST_STORMS storms after the warm-up."""
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     if len(warm) < LEAST_STORMS:
@@ -390,7 +372,7 @@ def growth(settings: SoakSettings, samples: Sequence[StormSample]) -> Iterator[G
         yield Growth(what=what, first=first, last=last, is_flat=is_flat)
 
 
-def _growth_inside(settings: SoakSettings, warm: Sequence[StormSample]) -> Iterator[Growth]:
+def _growth_inside(settings: SoakRequest, warm: Sequence[StormSample]) -> Iterator[Growth]:
     """The growth of what brokers hold inside of a storm: its second third to its last."""
     slack = settings.slack_in_storm_mb * (1 << 20)
     for what in ("memory", "disk"):

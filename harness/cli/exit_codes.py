@@ -17,13 +17,24 @@ EXIT_USAGE: Final = 64
 EXIT_HARNESS: Final = 70
 DEBUG: Final = "--debug"
 _MOST_SENTENCE: Final = 2000
+REPLACED: Final = {
+    "--seconds": "--budget, such as --budget 90s",
+    "--minutes": "--budget, such as --budget 60m",
+    "--cores": "--jobs",
+    "--system-file": "--system file.py:Class",
+    "--no-curve": "--set curve=off",
+}
+"""Options of earlier versions, and what is written instead."""
 
 
 def exit_code_of(error: Exception) -> tuple[int, str]:
-    """The exit code for an error that ended a command, and the sentence that explains it."""
+    """Return the exit code for an error that ended a command, and the sentence that explains it."""
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
-        # The command line itself was wrong; typer words that well.
+        # The command line itself was wrong; Typer words that well.
+        option = getattr(error, "option_name", "")
+        if option in REPLACED:
+            return EXIT_USAGE, f"there is no {option}; write {REPLACED[option]}"
         message = _short(format_message())
         return EXIT_USAGE, message or "see floodmark --help"
     text = _short(error)
@@ -33,6 +44,6 @@ def exit_code_of(error: Exception) -> tuple[int, str]:
 
 
 def _short(sentence: object) -> str:
-    """A sentence on one line; what it quotes may be of any length."""
+    """Return a sentence on one line; a quotation in it may be of any length."""
     text = " ".join(str(sentence)[: 2 * _MOST_SENTENCE].split())
     return text if len(text) <= _MOST_SENTENCE else f"{text[:_MOST_SENTENCE]}..."

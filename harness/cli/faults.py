@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from harness.cli.common import Json, print_table
+from harness.cli.common import print_table
+from harness.formats.options import ListRequest
 
 
-def faults(json: Json = False) -> None:
-    """List the kinds of faults: what each does, and which groups have it."""
+def faults(request: ListRequest) -> None:
+    """List the kinds of faults and what each does."""
     from nemesis.faults import KINDS, aliases, storm_kinds
 
     groups = {kind: [name for name, kinds in aliases().items() if kind in kinds] for kind in KINDS}
@@ -19,4 +20,4 @@ def faults(json: Json = False) -> None:
         )
         for name, kind in KINDS.items()
     ]
-    print_table(("fault", "effect", "in"), rows, json=json)
+    print_table(("fault", "effect", "in"), rows, json=request.json)

@@ -1,9 +1,9 @@
 """The command `floodmark`: assembles the commands of this folder, turns errors into exit codes.
 
-A module of this folder is a command: it defines a function of its own name, or `app`, a Typer
-application, where a command has subcommands. Such a module imports what is slow inside its
-functions. Only the module of the command that is asked for is imported; `floodmark --help` needs
-none of them, for the summaries are here (`_SUMMARIES`).
+A module of this folder is a command: it defines a function of its own name, and in `SUBCOMMANDS`
+those of its subcommands. Each takes the request that the options make (`options.py`). Such a module
+imports slow modules inside its functions. Only the module of the command that is asked for is
+imported; `floodmark --help` needs none of them, for the summaries are here (`_SUMMARIES`).
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, exit_code_of
 from harness.runs.interrupts import EXIT_STOPPED, StopNow, ended_by_signals
 from harness.runs.terminal import plain_output
 
-_NO_COMMANDS: Final = ("__main__", "common", "exit_codes", "main", "values")
+HELPERS: Final = ("__main__", "common", "exit_codes", "main", "options", "values")
 _TYPERS_INTERRUPTED: Final = 130
 """What Typer makes of a KeyboardInterrupt; no command has this code."""
 _SUMMARIES: Final = {
-    "demo": "Lose a write of an old Kafka, show how, and run the repaired protocol beside it.",
+    "demo": "Lose a write of an old Kafka, and keep it with the repair.",
     "run": "Run a cluster through a storm of faults and judge it.",
     "check": "Judge run folders, stores or histories of other tools.",
     "report": "Build the HTML page of runs and findings.",
     "explore": "Explore everything that can happen within bounds.",
-    "search": "Search for a schedule that breaks a protocol, or a system of real processes.",
+    "search": "Search for a schedule that breaks a protocol or a system.",
     "shrink": "Look for the smallest schedule that fails like a failed run.",
     "replay": "Run a schedule again, simulated or on real processes.",
     "bugs": "List the known bugs; `bugs find` searches for each of them.",
-    "nightly": "Search, storm and replay within a budget of time; continue a nightly run "
-    "that was stopped.",
+    "nightly": "Search, storm and replay within a budget of time.",
     "serve": "Browse the runs of a store in a web browser.",
     "bench": "Measure speed on this machine.",
     "systems": "List the systems under test; check an adapter.",
-    "faults": "List the kinds of faults: what each does, and which groups have it.",
-    "protocols": "List the replication protocols and the properties that each is known to break.",
+    "faults": "List the kinds of faults and what each does.",
+    "protocols": "List the replication protocols and what each may break.",
 }
 """The commands as `--help` lists them, in the order of use, each with the first sentence of its own
 help. Others follow by name, and are imported for that."""
@@ -89,8 +88,7 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
     ) -> None:
         """Options of all commands; `--debug` is taken out before, wherever it stands."""
 
-    names = [each.name for each in pkgutil.iter_modules(cli.__path__)]
-    names = [name for name in names if name not in _NO_COMMANDS]
+    names = command_names()
     listed = words is not None and (not words or words[0] == "--help")
     if words and words[0] in names:
         names = [words[0]]
@@ -102,13 +100,26 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
     return app
 
 
+def command_names() -> list[str]:
+    """Return the names of all commands."""
+    names = [each.name for each in pkgutil.iter_modules(cli.__path__)]
+    return [name for name in names if name not in HELPERS]
+
+
 def _add(app: typer.Typer, name: str) -> None:
     """Import the module of a command and add the command."""
+    from harness.cli.options import as_command
+
     module = importlib.import_module(f"{cli.__name__}.{name}")
-    if hasattr(module, "app"):
-        app.add_typer(module.app, name=name)
-    else:
-        app.command(name)(getattr(module, name))
+    command = as_command(getattr(module, name))
+    if not hasattr(module, "SUBCOMMANDS"):
+        app.command(name)(command)
+        return
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(command)
+    for word, subcommand in module.SUBCOMMANDS.items():
+        group.command(word)(as_command(subcommand))
+    app.add_typer(group, name=name)
 
 
 def _show_version(wanted: bool) -> None:

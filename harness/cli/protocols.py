@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from harness.cli.common import Json, print_table
+from harness.cli.common import print_table
+from harness.formats.options import ListRequest
 
 
-def protocols(json: Json = False) -> None:
-    """List the replication protocols and the properties that each is known to break."""
+def protocols(request: ListRequest) -> None:
+    """List the replication protocols and what each may break."""
     from node.core.protocol import REGISTRY
 
     rows = [
@@ -17,4 +18,4 @@ def protocols(json: Json = False) -> None:
         )
         for protocol in REGISTRY.values()
     ]
-    print_table(("protocol", "source", "may break"), rows, json=json)
+    print_table(("protocol", "source", "may break"), rows, json=request.json)

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from harness.cli.common import tell
-from harness.cli.values import Readable, taking
+from harness.runs.requests import ReportRequest
 
 
-def report(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            **taking(Readable()),
-            help="Run folders (store/<name>/<time>), findings (store/findings/<name>), or stores.",
-        ),
-    ],
-) -> int:
+def report(request: ReportRequest) -> int:
     """Build the HTML page of runs and findings.
 
     For a failed run, first runs its schedule under a correct protocol, to compare (the baseline
@@ -32,7 +19,7 @@ def report(
     from node.formats.errors import FloodmarkError
 
     codes = []
-    for path in folders_with_pages(runs):
+    for path in folders_with_pages(request.runs):
         try:
             print(page_of_finding(path, tell) if is_finding(path) else page_of(path, tell))
         except FloodmarkError as error:

@@ -1,8 +1,8 @@
-"""What the options of commands take: bounded numbers, and paths that can be read or written.
+"""Kinds of the values of options: bounded numbers, and paths that can be read or written.
 
-Every number and every path of a command line has one of these types, so that a wrong one is one
-sentence with the name of its option, before anything is done (`tests/harness/cli/test_values.py`
-looks at all options of all commands).
+Every value of a command line has one of these kinds, so that a wrong one is one sentence with the
+name of its option, before anything is done (`tests/harness/cli/test_values.py` looks at all options
+of all commands).
 """
 
 from __future__ import annotations
@@ -11,68 +11,68 @@ import math
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
-
-import typer
+from typing import Any, Final, NoReturn, get_origin
 
 from node.formats.errors import UsageError
 from node.formats.files import why_not_writable
 
-WEEK_S: Final = 7 * 24 * 3600
 _LONGEST_SHOWN: Final = 120
+_UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
+_DURATION: Final = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNIT_S)}])")
 
 
 class ValueKind:
-    """A kind of value of an option or argument."""
+    """A kind of value of an option or argument; this one takes any text. `metavar` stands for a
+    value in the help."""
+
+    metavar = "TEXT"
 
     def convert(self, text: str, option: str) -> Any:
-        """The value that is written as `text` after `option`. Raises UsageError."""
-        raise NotImplementedError
+        """Return the value that is written as `text` after `option`. Raises UsageError."""
+        return text
 
-
-def taking(kind: ValueKind) -> dict[str, Any]:
-    """The arguments of `typer.Option` or `typer.Argument` for one whose values are of a kind."""
-
-    def convert(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
-        if value is None:
-            return None
-        name = str(param.name)
-        option = max(param.opts, key=len) if param.param_type_name == "option" else name.upper()
-        if isinstance(value, list | tuple):
-            return [kind.convert(each, option) for each in value]
-        return kind.convert(value, option)
-
-    return {"parser": str, "callback": convert}
+    def shown(self, value: Any) -> str:
+        """Return a value as a person writes it."""
+        return str(value)
 
 
 class Number(ValueKind):
     """A finite number from `least` to `most`; with `above`, `least` itself is too small."""
 
-    noun = "number"
+    noun, metavar = "number", "NUMBER"
 
     def __init__(self, least: float, most: float, *, above: bool = False) -> None:
         self.least, self.most, self.above = least, most, above
 
     def convert(self, text: str, option: str) -> float:
-        """The number. Raises UsageError."""
+        """Return the number. Raises UsageError."""
         try:
             number = self.parse(text)
         except (ValueError, OverflowError):
             raise UsageError(f"{option} must be a {self.noun}, not '{_shown(text)}'") from None
         if number < self.least or (self.above and number == self.least):
             bound = "above" if self.above else "at least"
-            raise UsageError(f"{option} must be {bound} {_plain(self.least)}, not {_shown(text)}")
+            raise UsageError(
+                f"{option} must be {bound} {self.shown(self.least)}, not {_shown(text)}"
+            )
         if number > self.most:
-            raise UsageError(f"{option} must be at most {_plain(self.most)}, not {_shown(text)}")
+            raise UsageError(
+                f"{option} must be at most {self.shown(self.most)}, not {_shown(text)}"
+            )
         return number
 
     def parse(self, text: str) -> float:
-        """A finite number. Raises ValueError."""
+        """Return a finite number. Raises ValueError."""
         number = float(text)
         if not math.isfinite(number):
             raise ValueError
         return number
+
+    def shown(self, value: float) -> str:
+        """Return a number as a person writes it: 604800, 0.5."""
+        return str(int(value)) if value == int(value) else str(value)
 
 
 class Whole(Number):
@@ -80,11 +80,8 @@ class Whole(Number):
 
     noun = "whole number"
 
-    def __init__(self, least: int, most: int) -> None:
-        super().__init__(least, most)
-
     def parse(self, text: str) -> int:
-        """A whole number. Raises ValueError."""
+        """Return a whole number. Raises ValueError."""
         try:
             return int(text)
         except ValueError:
@@ -94,25 +91,37 @@ class Whole(Number):
             return int(number)
 
 
-class HeapSize(ValueKind):
-    """A size of memory in Java's spelling, such as 3g; "" for none."""
+class Duration(Number):
+    """A length of time in seconds, written 90s, 20m, 8h or 1h30m."""
 
-    def convert(self, text: str, option: str) -> str:
-        """The size. Raises UsageError."""
-        if text and re.fullmatch(r"[1-9][0-9]{0,6}[kmgKMG]", text) is None:
-            raise UsageError(f"{option} must be written like 512m or 3g, not '{_shown(text)}'")
-        return text
+    noun, metavar = "time such as 90s, 20m or 1h30m", "TIME"
+
+    def parse(self, text: str) -> float:
+        """Return the seconds. Raises ValueError."""
+        parts = _DURATION.findall(text)
+        if not parts or "".join(number + unit for number, unit in parts) != text:
+            raise ValueError
+        return sum(float(number) * _UNIT_S[unit] for number, unit in parts)
+
+    def shown(self, value: float) -> str:
+        """Return the seconds in as few units as possible."""
+        if not value:
+            return "0s"
+        unit = next((unit for unit, size in _UNIT_S.items() if value % size == 0), "s")
+        return f"{super().shown(value / _UNIT_S[unit])}{unit}"
 
 
-SEED: Final = Whole(-(2**62), 2**62)
-"""As many as fit the files."""
-CORES: Final = Whole(0, 1024)
-WORKERS: Final = Whole(1, 1024)
+class Setting(ValueKind):
+    """A setting, written name=value."""
+
+    metavar = "NAME=VALUE"
 
 
 class _PathKind(ValueKind):
+    metavar = "PATH"
+
     def convert(self, text: str, option: str) -> Path:
-        """The path. Raises UsageError."""
+        """Return the path. Raises UsageError."""
         if not text:
             raise UsageError(f"{option} must not be empty")
         path = Path(text)
@@ -123,16 +132,17 @@ class _PathKind(ValueKind):
         return path
 
     def examine(self, path: Path, option: str) -> None:
-        """Raises UsageError for a path that cannot be used, OSError for one that nobody can."""
+        """Check the path. Raises UsageError when it cannot be used here, OSError when it cannot
+        exist."""
         raise NotImplementedError
 
 
 class Readable(_PathKind):
-    """A file or folder to be read. The command itself says what is missing where nothing is there:
-    it may be the name of something."""
+    """A file or folder to be read. A path that does not exist passes, because it may be the name of
+    something; the command itself says what is missing."""
 
     def examine(self, path: Path, option: str) -> None:
-        """Refuse what is there and cannot be read."""
+        """Refuse a file or folder that cannot be read."""
         mode = _mode(path)
         if mode is None:
             return
@@ -143,10 +153,10 @@ class Readable(_PathKind):
 
 
 class ExistingFolder(Readable):
-    """A folder that is there."""
+    """A folder that exists."""
 
     def examine(self, path: Path, option: str) -> None:
-        """Refuse what is no folder."""
+        """Refuse a path that is not a folder."""
         super().examine(path, option)
         mode = _mode(path)
         if mode is None:
@@ -159,7 +169,7 @@ class WritableFolder(_PathKind):
     """A folder to write into, made when it is missing."""
 
     def examine(self, path: Path, option: str) -> None:
-        """Refuse a folder in which nothing could be made."""
+        """Refuse a folder in which no file could be made."""
         if why := why_not_writable(path):
             raise UsageError(
                 f"{_shown(path)}: cannot be written: {why}; choose another folder with {option}"
@@ -167,7 +177,7 @@ class WritableFolder(_PathKind):
 
 
 class WritableFile(_PathKind):
-    """A file to be written, in a folder that is there."""
+    """A file to be written, in a folder that exists."""
 
     def examine(self, path: Path, option: str) -> None:
         """Refuse a folder, and a file in a folder that is missing or cannot be written."""
@@ -179,8 +189,30 @@ class WritableFile(_PathKind):
             raise UsageError(f"{_shown(path)}: cannot be written: {why}")
 
 
+_PATHS: Final[dict[str, type[_PathKind]]] = {
+    "readable": Readable,
+    "existing folder": ExistingFolder,
+    "writable file": WritableFile,
+    "writable folder": WritableFolder,
+}
+
+
+def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> ValueKind:
+    """Return the kind of the values of a field: of its type, its bounds, and what else its `Meta`
+    says."""
+    if get_origin(hint) is dict:
+        return Setting()
+    if hint is Path:
+        return _PATHS[extra["path"]]()
+    if hint is str:
+        return ValueKind()
+    number = Duration if extra.get("written") == "duration" else Whole if hint is int else Number
+    above = "gt" in about
+    return number(about["gt"] if above else about["ge"], about["le"], above=above)
+
+
 def _mode(path: Path) -> int | None:
-    """What kind of file is there; None where nothing is. Raises OSError."""
+    """Return the mode of a file, None if there is none. Raises OSError."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -194,8 +226,3 @@ def _refuse(option: str, why: str) -> NoReturn:
 def _shown(value: object) -> str:
     text = str(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-
-
-def _plain(number: float) -> str:
-    """A number as a person writes it: 604800, 0.5."""
-    return str(int(number)) if number == int(number) else str(number)

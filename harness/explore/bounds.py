@@ -6,56 +6,67 @@ from typing import Annotated, Final
 
 import msgspec
 
+from harness.formats.options import Bugs
 from nemesis.formats.cluster_spec import Cluster
 from node.core import bugs as catalogue
 from node.core.protocol import LeaderBy, protocol
 from node.formats.errors import UsageError
 
-Times = Annotated[int, msgspec.Meta(ge=0, le=9)]
+
+def _times(what: str) -> msgspec.Meta:
+    """Return the meta of a bound: how often something may happen."""
+    return msgspec.Meta(ge=0, le=9, description=what)
+
+
+def _number(le: int, what: str, *, ge: int = 1) -> msgspec.Meta:
+    return msgspec.Meta(ge=ge, le=le, description=what)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How often each kind of action may happen on one path, and the cluster it happens to.
 
-    `copies` is the number of replicas of the one partition, 0: one on each broker.
-    `restarts` None: as often as something was brought down. `records` are batches of one record;
-    with `retries` each is of an idempotent producer, which may send its last one again.
-    `late_registrations` are second copies of answers to registrations, `delays` messages that
-    others overtake, `late_metadata` those of them that go to or come
-    from a voter. `crashes` end a process between the commit of a turn and its messages (or, where a
-    message did not wait for the commit, before that). `fencings` cut a broker off from the voters,
-    `cuts` two brokers from each other, both until they are healed. With `calm` only faults of
-    messages, crashes, power cuts and late messages come before the cluster is at rest.
+    `records` are batches of one record; with `retries` each is of an idempotent producer, which may
+    send its last one again. `late_registrations` are second copies of answers to registrations,
+    `delays` messages that others overtake, `late_metadata` those of them that go to or come from a
+    voter. If a message did not wait for the commit of its turn, one of the `crashes` comes before
+    that commit.
     """
 
-    protocol: str = "kafka"
-    bugs: tuple[str, ...] = ()
-    brokers: int = 2
-    voters: int = 1
-    copies: int = 0
-    min_isr: int = 1
-    flush: str = "sync"
-    records: Times = 1
-    retries: Times = 0
-    reads: Times = 0
-    kills: Times = 0
-    voter_kills: Times = 0
-    power_cuts: Times = 0
-    crashes: Times = 0
-    restarts: Times | None = None
-    losses: Times = 0
-    doubles: Times = 0
-    late_registrations: Times = 0
-    delays: Times = 0
-    late_metadata: Times = 0
-    cuts: Times = 0
-    fencings: Times = 0
-    elections: Times = 0
-    moves: Times = 0
-    calm: bool = False
+    protocol: Annotated[str, msgspec.Meta(description="The protocol to explore.")] = "kafka"
+    bugs: Bugs = ()
+    brokers: Annotated[int, _number(5, "Number of brokers.")] = 2
+    voters: Annotated[int, _number(5, "Number of voters.")] = 1
+    copies: Annotated[int, _number(5, "Replicas; 0: one on each broker.", ge=0)] = 0
+    min_isr: Annotated[int, _number(5, "min.insync.replicas.")] = 1
+    flush: Annotated[str, msgspec.Meta(description="sync or async.")] = "sync"
+    records: Annotated[int, _times("Records that clients send.")] = 1
+    retries: Annotated[int, _times("Records of idempotent producers that are sent again.")] = 0
+    reads: Annotated[int, _times("Reads by clients.")] = 0
+    kills: Annotated[int, _times("Kills of brokers.")] = 0
+    voter_kills: Annotated[int, _times("Kills of voters.")] = 0
+    power_cuts: Annotated[int, _times("Power cuts.")] = 0
+    crashes: Annotated[int, _times("Ends of a process between its commit and its messages.")] = 0
+    restarts: Annotated[
+        int | None, _times("Restarts [default: one for each process that ended].")
+    ] = None
+    losses: Annotated[int, _times("Messages that are lost.")] = 0
+    doubles: Annotated[int, _times("Messages with a second, late copy.")] = 0
+    late_registrations: int = 0
+    delays: Annotated[int, _times("Messages that others overtake.")] = 0
+    late_metadata: int = 0
+    cuts: Annotated[int, _times("Cuts between two brokers.")] = 0
+    fencings: Annotated[int, _times("Cuts of a live broker from the voters.")] = 0
+    elections: Annotated[int, _times("Elections by an operator.")] = 0
+    moves: Annotated[int, _times("Moves of replicas by an operator.")] = 0
+    calm: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Kills, records, reads and starts come only when no message is under way."
+        ),
+    ] = False
 
     def cluster(self) -> Cluster:
-        """The cluster that is explored."""
+        """Return the cluster that is explored."""
         return Cluster(
             protocol=self.protocol,
             bugs=self.bugs,
@@ -68,8 +79,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def checked(self) -> Bounds:
-        """The same bounds with the names that the catalogues have. Raises UsageError for what there
-        is no such cluster of."""
+        """Return the same bounds with the names that the catalogues have. Raises UsageError for a
+        cluster that cannot exist."""
         if self.flush not in ("sync", "async"):
             raise UsageError(f"--flush is '{self.flush}', but must be sync or async")
         bugs = tuple(sorted({catalogue.canonical(name) for name in self.bugs}))
@@ -84,13 +95,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return protocol(self.protocol).leader_by is LeaderBy.VOTES
 
     def budget(self) -> tuple[int, ...]:
-        """How often each of `BUDGETS` may happen."""
+        """Return how often each of `BUDGETS` may happen."""
         down = self.kills + self.voter_kills + self.power_cuts + self.crashes
         restarts = down if self.restarts is None else self.restarts
         return tuple(restarts if n == "restarts" else getattr(self, n) for n in BUDGETS)
 
     def words(self) -> str:
-        """The bounds as a person reads them."""
+        """Return the bounds as a person reads them."""
         had = [
             f"{times} {_WORDS[name][times != 1]}"
             for name, times in zip(BUDGETS, self.budget(), strict=True)

@@ -28,6 +28,7 @@ from harness.explore.bounds import Bounds
 from harness.explore.expanders import WORKER_SLICE, Expanders, FoundEdge
 from harness.explore.known_states import KnownStates
 from harness.explore.moves import STEP, Moves, State
+from harness.explore.requests import ExplorationLimits
 from harness.explore.waits import Action
 from harness.sim import compiled
 from harness.sim.invariant_checker import Violation
@@ -45,15 +46,6 @@ MOST_VIOLATIONS: Final = 1000
 """So many are remembered of one length."""
 FORMAT: Final = 4
 _encoder: Final = msgspec.msgpack.Encoder()
-
-
-class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """When to stop: processor time of this process and its workers in seconds, resident memory in
-    MiB; 0: no limit. `more` violations are collected in the round of the first one."""
-
-    seconds: float = 0.0
-    memory_mb: int = 6000
-    more: int = 6
 
 
 class Counterexample(msgspec.Struct, frozen=True, kw_only=True):

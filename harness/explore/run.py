@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
-from harness.explore.bounds import Bounds
-from harness.explore.explorer import Exploration, ExplorationLimits, Explorer
+from harness.explore.explorer import Exploration, Explorer
+from harness.explore.requests import ExplorationLimits, ExploreRequest
 from harness.explore.to_schedule import Confirmed, confirm
 from harness.formats.finding import REAL, SCHEDULE
+from harness.formats.options import worker_count
 from harness.search.deadline import Stop, never
 from harness.search.real_schedule import real_schedule
 from harness.sim import compiled
@@ -19,21 +20,6 @@ from node.formats.errors import UsageError
 
 FOLDER: Final = "explored"
 """The folder of a store that keeps what explorations found."""
-
-
-class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to explore. `inner`: invariants that no client sees broken count too. `breaks`: the
-    property that the schedule must violate, "" for any."""
-
-    bounds: Bounds
-    limits: ExplorationLimits = ExplorationLimits()
-    inner: bool = False
-    check: bool = False
-    cores: int = 1
-    checkpoint: Path | None = None
-    breaks: str = ""
-    real: bool = False
-    store: Path = Path("store")
 
 
 class Explored(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +58,21 @@ def explore(
     file = request.checkpoint
     if file is not None and file.exists():
         explorer = Explorer.continued(
-            file, request.bounds, inner=request.inner, check=request.check, cores=request.cores
+            file,
+            request.bounds,
+            inner=request.inner,
+            check=request.check,
+            cores=worker_count(request.jobs),
         )
     else:
         explorer = Explorer(
-            request.bounds, inner=request.inner, check=request.check, cores=request.cores
+            request.bounds,
+            inner=request.inner,
+            check=request.check,
+            cores=worker_count(request.jobs),
         )
-    result = explorer.run(request.limits, stop=stop, told=told, keep=file)
+    limits = ExplorationLimits(seconds=request.budget_s, memory_mb=request.memory)
+    result = explorer.run(limits, stop=stop, told=told, keep=file)
     if file is not None and result.outcome in ("none", "violation"):
         file.unlink(missing_ok=True)
     return _confirmed(request, explorer, result, stop)

@@ -19,7 +19,8 @@ from harness.formats.nightly_journal import (
     Searched,
 )
 from harness.nightly import corpus
-from harness.runs.replay import ReplayRequest, is_met, replay, requested_schedule
+from harness.runs.replay import is_met, replay, requested_schedule
+from harness.runs.requests import ReplayRequest
 from harness.search import known_bugs
 from harness.search.attempt import Attempt
 from harness.search.campaign import Budget, Campaign, search_alone

@@ -15,6 +15,7 @@ from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import summary_text
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.plan import Settings
+from harness.nightly.requests import NightlyRequest
 from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
 from harness.nightly.verdicts import prune
@@ -29,18 +30,8 @@ LOCK = ".lock"
 MakeEnvironment = Callable[[Settings, Interrupts, Progress], NightlyEnvironment]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options that do not change the work of a nightly run."""
-
-    fresh: bool = False
-    spark: bool = True
-    junit: Path | None = None
-    quiet: bool = False
-    json: bool = False
-
-
 def run_nightly(
-    settings: Settings, options: Options, make_environment: MakeEnvironment | None = None
+    settings: Settings, request: NightlyRequest, make_environment: MakeEnvironment | None = None
 ) -> int:
     """Carry out a nightly run, or the rest of one, and report it; returns the exit code.
 
@@ -48,9 +39,9 @@ def run_nightly(
     first line.
     """
     if settings.number < 0 or settings.cores < 1:
-        raise UsageError("--number and --cores must be positive")
+        raise UsageError("--number and --jobs must be positive")
     with _locked(settings.store):
-        return _run_nightly(settings, options, make_environment)
+        return _run_nightly(settings, request, make_environment)
 
 
 @contextlib.contextmanager
@@ -71,13 +62,13 @@ def _locked(store: Path) -> Iterator[None]:
 
 
 def _run_nightly(
-    settings: Settings, options: Options, make_environment: MakeEnvironment | None
+    settings: Settings, request: NightlyRequest, make_environment: MakeEnvironment | None
 ) -> int:
-    settings, journal = open_journal(settings.store, settings, fresh=options.fresh)
+    settings, journal = open_journal(settings.store, settings, fresh=request.fresh)
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]
     try:
-        with Interrupts() as interrupts, Progress(quiet=options.quiet) as progress:
-            make = make_environment or (lambda *parts: _real(*parts, spark=options.spark))
+        with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
+            make = make_environment or (lambda *parts: _real(*parts, spark=request.spark))
             session = NightlySession(settings, make(settings, interrupts, progress), journal, past)
             progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
             state = session.work()
@@ -86,7 +77,7 @@ def _run_nightly(
             nightly.state = state
             nightly.open = _still_open([*past, nightly], settings.store)
             prune(settings.store, settings.kept_per_class)
-            return _report(settings, options, nightly, past, session.sentence)
+            return _report(settings, request, nightly, past, session.sentence)
     finally:
         journal.close()
 
@@ -108,7 +99,11 @@ def _real(
 
 
 def _report(
-    settings: Settings, options: Options, nightly: NightlyRun, past: list[NightlyRun], sentence: str
+    settings: Settings,
+    request: NightlyRequest,
+    nightly: NightlyRun,
+    past: list[NightlyRun],
+    sentence: str,
 ) -> int:
     """Write the summary, the JUnit file and the index, and print the summary."""
     from reports.nightly_page.index_page import build_index
@@ -121,14 +116,14 @@ def _report(
     try:
         made = msgspec.json.format(msgspec.json.encode(nightly), indent=1)
         write_whole(settings.store / FOLDER / f"{nightly.number:04d}.json", made + b"\n")
-        write_whole(options.junit or settings.store / JUNIT, summary_text.junit(known))
+        write_whole(request.junit or settings.store / JUNIT, summary_text.junit(known))
         page: Path | None = build_index(settings.store)
     except FloodmarkError as error:
         if nightly.state != DISK_FULL:
             _print_error(str(error))
             code = summary_text.EXIT_HARNESS
         page = None
-    if options.json:
+    if request.json:
         sys.stdout.write(msgspec.json.encode(nightly).decode() + "\n")
     else:
         sys.stdout.write(summary_text.summary(known) + "\n")

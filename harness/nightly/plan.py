@@ -6,7 +6,6 @@ stopped at any moment has done some of everything, and one that continues needs 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,8 @@ import msgspec
 
 from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import NightlyRun
-from harness.runs.options import settings_of
+from harness.formats.options import settings_of, worker_count
+from harness.nightly.requests import NightlyRequest
 from harness.search.known_bugs import broken_by, correct_protocols, search_targets
 from harness.search.real.storms import StormSubject
 from harness.systems import registry
@@ -43,9 +43,6 @@ FAULT_SETS: Final = (
 )
 """What the storms of a nightly run are drawn from; with power cuts, brokers flush now and then
 only, so protocols whose word is about flush=sync are spared them."""
-_BUDGET: Final = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
-MOST_BUDGET_S: Final = 1000 * 3600
-_UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,17 +93,19 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
         return f"nightly-{self.protocol}-{self.kinds.replace(',', '-')}"
 
 
-def seconds_of(text: str) -> float:
-    """`20m`, `8h`, `90s` or `1h30m` in seconds. Raises UsageError."""
-    parts = _BUDGET.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UsageError(f"--budget is '{text}', but is written like 90s, 20m, 8h or 1h30m")
-    seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
-    if not seconds:
-        raise UsageError("--budget is nothing, but a nightly run needs some time")
-    if seconds > MOST_BUDGET_S:
-        raise UsageError(f"--budget is '{text[:40]}', but must be at most {MOST_BUDGET_S // 3600}h")
-    return seconds
+def settings_for(request: NightlyRequest) -> Settings:
+    """Return the settings of the nightly run that is asked for. Raises UsageError for a system that
+    cannot be stormed."""
+    return fitted(
+        Settings(
+            store=request.store,
+            budget_s=request.budget_s,
+            cores=worker_count(request.jobs),
+            number=request.number,
+            real=request.real,
+            systems=() if request.systems is None else systems_of(request.systems),
+        )
+    )
 
 
 def fitted(settings: Settings) -> Settings:

@@ -32,7 +32,8 @@ from harness.nightly.plan import Settings
 from harness.nightly.summary import spent
 from harness.nightly.verdicts import judge_all
 from harness.runs.interrupts import StopNow
-from harness.runs.options import RunRequest, to_schedule
+from harness.runs.options import to_schedule
+from harness.runs.requests import RunRequest
 from harness.search.bug_search import machine
 from harness.search.campaign import Budget
 from harness.search.known_bugs import correct_protocols

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import msgspec
 
 from harness.formats.finding import SCHEDULE
 from harness.formats.run_info import SystemVersion
+from harness.runs.requests import RunRequest
 from harness.systems import registry
 from harness.systems.disks import check_disks, kinds_on_disks
 from harness.systems.interface import System
@@ -32,41 +33,6 @@ DEFAULT_MIN_ISR: Final = 2
 _FLUSH_DIGITS: Final = 8
 _SEEDS: Final = 1 << 31
 _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
-
-
-class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `floodmark run` that decide what is run; None was not given.
-
-    With `schedule` (a file, a run folder or the name of a ready-made one) everything comes from
-    there, the system too, except for what was given besides. `settings` are those of the system,
-    `links` is what shall stand between its nodes, `disk` what their disks shall be.
-    """
-
-    system: str | None = None
-    settings: dict[str, str] = {}
-    schedule: Path | None = None
-    protocol: str | None = None
-    brokers: int | None = None
-    voters: int | None = None
-    partitions: int | None = None
-    replication_factor: int | None = None
-    min_isr: int | None = None
-    retention_records: int | None = None
-    fetch_max_bytes: int | None = None
-    write_back_ms: int | None = None
-    acks: str | None = None
-    clients: int | None = None
-    consumers: int | None = None
-    rate: float | None = None
-    batch: int | None = None
-    idempotent: bool | None = None
-    time_limit: float | None = None
-    faults: str | None = None
-    seed: int | None = None
-    flush: str | None = None
-    bugs: tuple[str, ...] = ()
-    links: str | None = None
-    disk: str | None = None
 
 
 def to_schedule(request: RunRequest) -> Schedule:
@@ -178,18 +144,6 @@ def fault_kinds(text: str) -> tuple[str, ...]:
 def default_name(schedule: Schedule) -> str:
     """The name of a run without `--name`: its protocol and its bugs."""
     return schedule.name or "-".join((schedule.cluster.protocol, *schedule.cluster.bugs))
-
-
-def settings_of(words: Sequence[str]) -> dict[str, str]:
-    """`--set name=value` as a mapping. Raises UsageError for what is not written so."""
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name or not equals:
-            raise UsageError(f"--set is '{word}', but must be written name=value")
-        if found.setdefault(name, value) != value:
-            raise UsageError(f"--set gives {name} twice")
-    return found
 
 
 def _check_options(request: RunRequest, system: System) -> None:

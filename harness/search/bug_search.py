@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -20,15 +19,18 @@ import msgspec
 from multiprocess import get_context
 
 from harness.formats.finding import EXPLANATION, Explanation
+from harness.formats.options import worker_count
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
-from harness.runs.replay import ReplayRequest, replay
+from harness.runs.replay import replay
+from harness.runs.requests import ReplayRequest
 from harness.search import known_bugs, known_bugs_table
 from harness.search.explain import explain, write
 from harness.search.generator import GENERATOR_VERSION
 from harness.search.known_bugs import CHUNK, STORE_FOLDER, CorrectRuns, Entry, SearchTarget
 from harness.search.known_bugs_table import ReplayCount
 from harness.search.real_schedule import WORLDS, real_schedule
+from harness.search.requests import BugSearchRequest
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError, unknown_name
 from node.formats.files import write_whole
@@ -38,27 +40,6 @@ FIRST_SECONDS: Final = 20.0
 """What the first round gives each search; most bugs need less."""
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
-
-
-class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which bugs to search for, and how long.
-
-    `only` has codes or names (none: all); `seconds` of one core are given to each of the `seeds`
-    searches for a bug. `schedules_for_correct` schedules are tried on each protocol that should
-    hold. Each shrunk schedule is replayed `real` times in real processes; none is begun after
-    `real_seconds` (0: no limit). `page` gets the table as Markdown.
-    """
-
-    only: tuple[str, ...] = ()
-    seconds: float = 300.0
-    seeds: int = 3
-    schedules_for_correct: int = 0
-    real: int = 0
-    real_seconds: float = 0.0
-    cores: int = 1
-    store: Path = Path("store")
-    page: Path | None = None
-    quiet: bool = False
 
 
 class BugSearchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +100,7 @@ def _searched(
 
     A search continues where it stopped.
     """
-    seconds = min(FIRST_SECONDS, request.seconds)
+    seconds = min(FIRST_SECONDS, request.search_s)
     while True:
         jobs = []
         for seed in range(request.seeds):
@@ -127,10 +108,10 @@ def _searched(
                 before = _load(folder / _entry_name(target, seed), Entry)
                 if before is None or known_bugs.unfinished(before, seconds):
                     jobs.append((target, seed, seconds, before))
-        yield from _spread(known_bugs.continue_search, jobs, request.cores)
-        if seconds >= request.seconds:
+        yield from _spread(known_bugs.continue_search, jobs, worker_count(request.jobs))
+        if seconds >= request.search_s:
             return
-        seconds = min(2 * seconds, request.seconds)
+        seconds = min(2 * seconds, request.search_s)
 
 
 def _explained(request: BugSearchRequest, folder: Path) -> Iterator[Path]:
@@ -145,7 +126,7 @@ def _explained(request: BugSearchRequest, folder: Path) -> Iterator[Path]:
         before = _load(target, Explanation)
         if before is None or before.schedule != schedule.digest():
             jobs.append((schedule, target))
-    yield from _spread(explain_to_file, jobs, request.cores)
+    yield from _spread(explain_to_file, jobs, worker_count(request.jobs))
 
 
 def explain_to_file(schedule: Schedule, target: Path) -> Path:
@@ -162,7 +143,7 @@ def _correct_runs(request: BugSearchRequest, folder: Path) -> Iterator[CorrectRu
         for protocol in known_bugs.correct_protocols()
         if not (folder / _correct_name(protocol, first)).exists()
     ]
-    yield from _spread(known_bugs.check_correct, jobs, request.cores)
+    yield from _spread(known_bugs.check_correct, jobs, worker_count(request.jobs))
 
 
 def _spread(work: Callable[..., R], jobs: list[tuple[Any, ...]], cores: int) -> Iterator[R]:
@@ -184,18 +165,14 @@ def _replay_for_real(
 ) -> None:
     """Replay the best schedule of each bug that has a real schedule.
 
-    Every replay is kept as soon as it ended. No row is begun after `real_seconds`.
+    Every replay is kept as soon as it ended.
     """
     if not request.real:
         return
-    began_s = time.monotonic()
     entries = _all(folder, "*-[0-9]*.entry.json", Entry)
     for target in targets:
         mine = [e for e in entries if e.target.code == target.code]
         for shown in known_bugs_table.best_first(mine):
-            if request.real_seconds and time.monotonic() - began_s >= request.real_seconds:
-                progress.note(f"{target.code} and what follows it is left to the next time")
-                return
             assert shown.schedule is not None
             row = RealReplays(folder, shown.target, shown.seed, shown.schedule)
             try:

@@ -133,13 +133,12 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
         """Raises UsageError for what cannot be searched."""
         if self.engine not in ENGINES:
             raise UsageError(unknown_name("engine", self.engine, ENGINES))
-        for name in ("seconds", "schedules"):
-            if not getattr(self.budget, name) >= 0:
-                raise UsageError(f"--{name} must not be negative")
+        if not (self.budget.seconds >= 0 and self.budget.schedules >= 0):
+            raise UsageError("--budget and --schedules must not be negative")
         if not (self.budget.seconds or self.budget.schedules or self.budget.until_failure):
-            raise UsageError("a search needs an end: --seconds, --schedules or --until-failure")
+            raise UsageError("a search needs an end: --budget, --schedules or --until-failure")
         if not 1 <= self.cores <= 1024:
-            raise UsageError("--cores must be 1..1024")
+            raise UsageError("--jobs must be 1..1024")
 
 
 def run(

@@ -6,17 +6,19 @@ acknowledged write; KIP-101 repaired that.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from harness.formats.finding import SCHEDULE
+from harness.formats.options import worker_count
 from harness.runs.interrupts import Interrupts
 from harness.runs.page_builder import page_of_finding
 from harness.runs.program import command_line
 from harness.runs.progress import Progress
-from harness.runs.replay import ReplayRequest, replay
+from harness.runs.replay import replay
+from harness.runs.requests import ReplayRequest
 from harness.search.campaign import Budget, Campaign
 from harness.search.engines import Subject
+from harness.search.requests import DemoRequest
 from harness.search.simulated_search import Print, search_simulated
 from node.formats.errors import FloodmarkError
 
@@ -26,9 +28,7 @@ BUDGET_S: Final = 120.0
 """Far more than the search takes: 3 schedules, some 10 s of one core."""
 
 
-def demo(
-    store: Path, cores: int, interrupts: Interrupts, progress: Progress, output: Print
-) -> bool:
+def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, output: Print) -> bool:
     """Search the faulty protocol until a write is lost, build the page, and run the same schedule
     under the repaired protocol. Return whether the first lost the write and the second kept it.
 
@@ -37,11 +37,11 @@ def demo(
     output(f"1. A search for a schedule that breaks {FAULTY} (Kafka before KIP-101), without hints")
     wanted = Campaign(
         subject=Subject(FAULTY),
-        cores=cores,
+        cores=worker_count(request.jobs),
         budget=Budget(seconds=BUDGET_S, until_failure=True, reserve=0.3),
     )
     wanted.check()
-    _, finds = search_simulated(wanted, None, store, interrupts, progress, output)
+    _, finds = search_simulated(wanted, None, request.store, interrupts, progress, output)
     if not finds.folders:
         raise FloodmarkError(
             f"the search found nothing within {BUDGET_S:g} s; a longer one: "
@@ -54,8 +54,7 @@ def demo(
     output(f"  {page}")
     output(f"\n3. The same faults under {REPAIRED}")
     progress.phase(f"running {REPAIRED}")
-    request = ReplayRequest(file=folder / SCHEDULE, protocol=REPAIRED, quiet=True)
-    (outcome,) = replay(request)
+    (outcome,) = replay(ReplayRequest(file=folder / SCHEDULE, protocol=REPAIRED, quiet=True))
     keeps = outcome.verdict != "invalid"
     output(f"  {REPAIRED} keeps the record." if keeps else f"  {outcome.sentence}")
     output(f"\nNext: {command_line('run')} breaks a cluster of real processes.")

@@ -28,6 +28,7 @@ from harness.search.real.attempt import outcome_of
 from harness.search.real.main import finish, storm_processes
 from harness.search.real.storms import StormSubject
 from harness.search.real.system_search import SystemSearch
+from harness.search.requests import ShrinkRequest
 from harness.search.simulated_search import Finds, Print
 from harness.systems.interface import System
 from nemesis.formats.schedule import Schedule
@@ -36,14 +37,6 @@ from node.formats.json_input import Unreadable, read_file
 
 SEEDS_TRIED: Final = 20
 SHRINK_TRIES: Final = 1500
-
-
-class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed run to shrink within so many seconds; findings go to folders of `store`."""
-
-    run: Path
-    seconds: float
-    store: Path = Path("store")
 
 
 def shrink_run(
@@ -56,13 +49,13 @@ def shrink_run(
     """
     result = _failed_run(request.run)
     schedule, system = load_schedule(request.run), system_of(request.run)
-    is_late = deadline.after(request.seconds)
+    is_late = deadline.after(request.budget_s)
 
     def stop() -> bool:
         return is_late() or interrupts.asked
 
     if system.simulated:
-        progress.phase("trying the schedule in the simulated world", request.seconds)
+        progress.phase("trying the schedule in the simulated world", request.budget_s)
         found = _simulated_failure(schedule, result, stop)
         if found is not None:
             progress.phase("shrinking in the simulated world")
@@ -139,7 +132,7 @@ def _shrink_on_processes(
         # Whether it fails alike is judged by the run that is there; it stays where it is.
         outcome = msgspec.structs.replace(outcome_of(request.run, result, 0.0), folder="")
         find = search.adopt(schedule, outcome)
-        progress.phase("shrinking on real processes", request.seconds)
-        finish(search, find, request.seconds)
+        progress.phase("shrinking on real processes", request.budget_s)
+        finish(search, find, request.budget_s)
     output("\n".join(report.shrunk(find)))
     return find.finding.counts.failed > 1

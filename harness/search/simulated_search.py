@@ -10,22 +10,54 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from harness.formats import not_tried
+from harness.formats.options import worker_count
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import require_spark
 from harness.runs.program import command_line
 from harness.runs.progress import Progress
 from harness.search import campaign, deadline, findings
-from harness.search.campaign import Campaign, CampaignResult, Finding
+from harness.search.campaign import Budget, Campaign, CampaignResult, Finding
 from harness.search.deadline import Stop
+from harness.search.engines import Subject, disk_faults
 from harness.search.explain import as_lines
 from harness.search.findings import SavedFinding
 from harness.search.real_schedule import WORLDS, RealSchedule
+from harness.search.requests import SearchRequest
+from node.core import bugs
+from node.core.protocol import protocol
 from reports import wording
 
 Print = Callable[[str], None]
+RESERVE: Final = 0.3
+"""The share of the budget that is kept to shrink and explain a find."""
 NO_TIME: Final = "the time was over before a real schedule was found"
 UNFINISHED: Final = " (the time was over before it was the smallest)"
+
+
+def campaign_of(request: SearchRequest) -> Campaign:
+    """Return the campaign that is asked for. Raises UsageError."""
+    request.check()
+    campaign = Campaign(
+        subject=Subject(
+            protocol(request.protocol or "kafka").name,
+            tuple(sorted({bugs.canonical(name) for name in request.bugs})),
+            disk_faults(request.faults) if request.faults else (),
+        ),
+        engine=request.engine or "random",
+        seed=request.seed,
+        cores=worker_count(request.jobs),
+        budget=Budget(
+            seconds=request.budget_s,
+            schedules=request.schedules,
+            until_failure=request.until_failure,
+            reserve=RESERVE,
+        ),
+    )
+    campaign.check()
+    return campaign
 
 
 def search_simulated(
@@ -62,6 +94,24 @@ def search_simulated(
         progress.phase(f"explaining {name}")
         finds.explain(finding)
     return result, finds
+
+
+class SearchedSimulated(msgspec.Struct, frozen=True, kw_only=True):
+    """A search that is over, and the folders of its findings."""
+
+    result: CampaignResult
+    findings: list[str]
+
+
+def search_asked(
+    request: SearchRequest, interrupts: Interrupts, progress: Progress, output: Print
+) -> SearchedSimulated:
+    """Carry out the search that is asked for (see `search_simulated`)."""
+    wanted = campaign_of(request)
+    result, finds = search_simulated(
+        wanted, request.master, request.store, interrupts, progress, output
+    )
+    return SearchedSimulated(result=result, findings=[str(f) for f in finds.folders.values()])
 
 
 class Finds:

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.runs.options import RunRequest, to_schedule
+from harness.runs.options import to_schedule
+from harness.runs.requests import RunRequest
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.formats.schedule import Expectation

@@ -19,8 +19,9 @@ from harness.formats.nightly_run import Bucket, NightlyRun, nightly_runs
 from harness.nightly import corpus
 from harness.nightly.environment import FinishedJob, NightlyEnvironment
 from harness.nightly.jobs import AnyJob, DeterminismJob, Digests, KnownBugJob, ReplayJob, SearchJob
-from harness.nightly.main import Options, run_nightly
+from harness.nightly.main import run_nightly
 from harness.nightly.plan import Settings
+from harness.nightly.requests import NightlyRequest
 from harness.runs import page_builder, run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
@@ -320,4 +321,6 @@ class NightlyRuns:
 
         fields = set(Settings.__struct_fields__)
         given = {name: value for name, value in changes.items() if name in fields}
-        return run_nightly(settings(self.store, **given), Options(quiet=True, fresh=fresh), make)
+        return run_nightly(
+            settings(self.store, **given), NightlyRequest(quiet=True, fresh=fresh), make
+        )

@@ -16,19 +16,15 @@ from typing import Final
 import msgspec
 
 from checker.formats.anomalies import LOST_WRITES
+from harness.formats.options import worker_count
 from harness.formats.system_finding import SystemFinding, is_undelivered
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import deadline
 from harness.search.real.families import Disks
-from harness.search.real.main import (
-    SystemSearchRequest,
-    finish,
-    jobs_of,
-    storm_processes,
-    subject_of,
-)
+from harness.search.real.main import CORES_OF_A_CLUSTER, finish, storm_processes, subject_of
 from harness.search.real.system_search import Find, SearchBudget, SystemSearch
+from harness.search.requests import BugSearchRequest, SearchRequest
 from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.errors import StorageError, UsageError
 from node.formats.files import cannot_write, write_whole
@@ -122,21 +118,7 @@ class LossSearch(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-class LossSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows are searched: those of a system (or ALL), and of these the codes `only`; how often
-    (`seeds`), how long each search may take with all that follows it, and how many clusters run
-    side by side. The first `shrunk` findings of a row are shrunk and paired."""
-
-    system: str
-    only: tuple[str, ...] = ()
-    seconds: float = 900.0
-    seeds: int = 1
-    jobs: int = 0
-    shrunk: int = 1
-    store: Path = Path("store")
-
-
-def wanted_losses(request: LossSearchRequest) -> list[KnownLoss]:
+def wanted_losses(request: BugSearchRequest) -> list[KnownLoss]:
     """The rows that are asked for. Raises UsageError for a system or code without one."""
     found = [row for row in KNOWN_LOSSES if request.system in (ALL, row.system)]
     if not found:
@@ -149,7 +131,7 @@ def wanted_losses(request: LossSearchRequest) -> list[KnownLoss]:
 
 
 def find_losses(
-    request: LossSearchRequest,
+    request: BugSearchRequest,
     interrupts: Interrupts,
     progress: Progress,
     output: Callable[[str], None],
@@ -164,7 +146,7 @@ def find_losses(
             if interrupts.asked:
                 return searches(request.store)
             before = _read(_file(request.store, row, seed))
-            if before is not None and (before.found or before.budget_s >= request.seconds):
+            if before is not None and (before.found or before.budget_s >= request.search_s):
                 continue
             made = _search(row, seed, request, interrupts, progress, output)
             if made.found or not interrupts.asked:
@@ -183,37 +165,34 @@ def searches(store: Path) -> list[LossSearch]:
 def _search(
     row: KnownLoss,
     seed: int,
-    request: LossSearchRequest,
+    request: BugSearchRequest,
     interrupts: Interrupts,
     progress: Progress,
     output: Callable[[str], None],
 ) -> LossSearch:
     """One blind search, which ends with the first finding of the row."""
-    asked = SystemSearchRequest(
-        system=row.system,
-        settings=tuple(f"{name}={value}" for name, value in row.settings.items()),
-        disks=row.disks,
-        seconds=request.seconds,
+    asked = SearchRequest(
+        system=row.system, settings=row.settings, disks=row.disks, budget_s=request.search_s
     )
     subject, system = subject_of(asked)
-    is_late = deadline.after(request.seconds)
+    is_late = deadline.after(request.search_s)
     with closing(storm_processes(system, request.store)) as runner:
         search = SystemSearch(
             *(subject, system, runner, request.store),
             seed=seed,
-            jobs=jobs_of(request.jobs),
+            jobs=worker_count(request.jobs, cores_each=CORES_OF_A_CLUSTER),
             stop=lambda: is_late() or interrupts.asked,
             tell=progress.tell,
         )
-        progress.phase(f"{row.code}, seed {seed}", request.seconds)
-        blind = BlindSearch(row, search, request.seconds, output)
+        progress.phase(f"{row.code}, seed {seed}", request.search_s)
+        blind = BlindSearch(row, search, request.search_s, output)
         made = blind.search()
-        if _shrunk(request.store, row) < request.shrunk:
+        if not _shrunk(request.store, row):
             made = blind.shrink(made)
     return msgspec.structs.replace(
         made,
         seed=seed,
-        jobs=jobs_of(request.jobs),
+        jobs=worker_count(request.jobs, cores_each=CORES_OF_A_CLUSTER),
         unwanted=blind.unwanted(),
         problems=search.counts.problems,
         version=system.version(),

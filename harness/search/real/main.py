@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Final, cast, get_args
 
 import msgspec
 
+from harness.formats.options import worker_count
 from harness.formats.system_finding import SystemFinding
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import build_page
-from harness.runs.options import fault_kinds, settings_of
+from harness.runs.options import fault_kinds
 from harness.runs.progress import Progress
 from harness.search import deadline
 from harness.search.real import report
@@ -21,6 +21,7 @@ from harness.search.real.families import Disks
 from harness.search.real.runner import StormProcesses
 from harness.search.real.storms import StormSubject
 from harness.search.real.system_search import Find, SearchBudget, StormCounts, SystemSearch
+from harness.search.requests import SearchRequest
 from harness.systems import registry
 from harness.systems.external.links import KERNEL_LINKS
 from harness.systems.interface import System
@@ -30,27 +31,9 @@ from node.formats.errors import UsageError
 
 Print = Callable[[str], None]
 OUTPUT: Final = "search-output.txt"
+CORES_OF_A_CLUSTER: Final = 2
 PAGE_S: Final = 10.0
 """What is kept of the time for a page."""
-
-
-class SystemSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `floodmark search --system` is asked for; `settings` are written name=value. `seconds`
-    bound the whole command (0: no bound), `storms` what is drawn. Without `shrinks` a find is only
-    kept."""
-
-    system: str
-    settings: tuple[str, ...] = ()
-    faults: str = ""
-    disks: str = "any"
-    links: str = ""
-    seed: int = 0
-    seconds: float = 0.0
-    storms: int = 0
-    until_failure: bool = False
-    shrinks: bool = True
-    jobs: int = 0
-    store: Path = Path("store")
 
 
 class SystemSearchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +45,7 @@ class SystemSearchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_system(
-    request: SystemSearchRequest, interrupts: Interrupts, progress: Progress, output: Print
+    request: SearchRequest, interrupts: Interrupts, progress: Progress, output: Print
 ) -> SystemSearchResult:
     """Search, report what is found, shrink it while there is time, and run it on the safe
     configuration. `output` takes what is worth reading, as soon as it is known.
@@ -71,11 +54,12 @@ def search_system(
     """
     subject, system = subject_of(request)
     system.check_kinds(subject.kinds)
-    is_late = deadline.after(request.seconds)
+    is_late = deadline.after(request.budget_s)
 
     def stop() -> bool:
         return is_late() or interrupts.asked
 
+    jobs = 1 if subject.links == KERNEL_LINKS else request.jobs
     with closing(storm_processes(system, request.store)) as runner:
         search = SystemSearch(
             subject,
@@ -83,20 +67,20 @@ def search_system(
             runner,
             request.store,
             seed=request.seed,
-            jobs=1 if subject.links == KERNEL_LINKS else jobs_of(request.jobs),
+            jobs=worker_count(jobs, cores_each=CORES_OF_A_CLUSTER),
             stop=stop,
             tell=progress.tell,
         )
-        progress.phase(f"searching {system.name} {system.version()}", request.seconds)
+        progress.phase(f"searching {system.name} {system.version()}", request.budget_s)
         budget = SearchBudget(
-            seconds=request.seconds, storms=request.storms, until_failure=request.until_failure
+            seconds=request.budget_s, storms=request.schedules, until_failure=request.until_failure
         )
         search.search(budget, lambda find: output(report.found(find)))
         output(report.summary(search.counts))
         finds = sorted(search.finds.values(), key=lambda find: find.finding.seconds_before)
-        for find in finds if request.shrinks else ():
+        for find in finds if request.shrink else ():
             progress.phase(f"shrinking {find.finding.bucket}")
-            finish(search, find, request.seconds)
+            finish(search, find, request.budget_s)
             output("\n".join(report.shrunk(find)))
     return SystemSearchResult(
         counts=search.counts,
@@ -116,17 +100,17 @@ def finish(search: SystemSearch, find: Find, seconds: float) -> None:
         build_page(Path(find.finding.run), lambda sentence: None)
 
 
-def subject_of(request: SystemSearchRequest) -> tuple[StormSubject, System]:
+def subject_of(request: SearchRequest) -> tuple[StormSubject, System]:
     """What is searched, and the system. Raises UsageError."""
-    system = registry.find(request.system, settings_of(request.settings))
+    request.check()
+    system = registry.find(request.system or registry.DEFAULT, request.settings)
     if system.simulated:
         raise UsageError(f"system '{system.name}' is searched in simulated worlds: use --protocol")
-    if request.disks not in get_args(Disks):
+    disks = request.disks or "any"
+    if disks not in get_args(Disks):
         known = ", ".join(get_args(Disks))
-        raise UsageError(f"--disks is '{request.disks}', but can only be {known}")
-    if not (request.seconds or request.storms or request.until_failure):
-        raise UsageError("a search needs an end: --budget, --schedules or --until-failure")
-    links = system.link_form(request.links or None)
+        raise UsageError(f"--disks is '{disks}', but can only be {known}")
+    links = system.link_form(request.links)
     if links == KERNEL_LINKS:
         if request.jobs > 1:
             raise UsageError("--links kernel has room for one cluster: use --jobs 1")
@@ -134,10 +118,10 @@ def subject_of(request: SystemSearchRequest) -> tuple[StormSubject, System]:
     system.version()
     subject = StormSubject(
         system=system.name,
-        settings=settings_of(request.settings),
+        settings=request.settings,
         links=links,
         kinds=fault_kinds(request.faults),
-        disks=cast("Disks", request.disks),
+        disks=cast("Disks", disks),
     )
     return subject, system
 
@@ -146,11 +130,6 @@ def storm_processes(system: System, store: Path) -> StormProcesses:
     """What runs the storms of a system; close it in any case."""
     recovery_ms = system.limits(system.complete(Cluster())).recovery_ms
     return StormProcesses(output_file(store), recovery_ms)
-
-
-def jobs_of(asked: int) -> int:
-    """How many clusters run side by side: as asked, or one for every two cores."""
-    return asked or max(1, (os.cpu_count() or 1) // 2)
 
 
 def output_file(store: Path) -> Path:

@@ -179,8 +179,7 @@ class ExternalSystem(System):
 
     def run_options(self) -> tuple[str, ...]:
         """The system, and each setting that was given."""
-        option = "--system-file" if ".py" in self.name else "--system"
         given = [
             word for name, value in self._given.items() for word in ("--set", f"{name}={value}")
         ]
-        return (option, self.name, *given)
+        return ("--system", self.name, *given)

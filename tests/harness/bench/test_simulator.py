@@ -15,7 +15,7 @@ from harness.cli import main
 @pytest.mark.integration
 def test_the_bench_states_rates_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main.main(["bench", "sim", "--seconds", "0.1", "--quiet", "--json"])
+        main.main(["bench", "sim", "--budget", "0.1s", "--quiet", "--json"])
     assert ended.value.code == 0
     storm, search = json.loads(capsys.readouterr().out)
     assert (storm["shape"], search["shape"]) == ("storm", "search")

@@ -8,15 +8,8 @@ import msgspec
 import pytest
 
 from harness.bench import soak
-from harness.bench.soak import (
-    BrokerUse,
-    Growth,
-    Inside,
-    Peak,
-    PeakMonitor,
-    SoakSettings,
-    StormSample,
-)
+from harness.bench.requests import SoakRequest
+from harness.bench.soak import BrokerUse, Growth, Inside, Peak, PeakMonitor, StormSample
 from harness.formats.run_info import Phases
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
@@ -45,7 +38,7 @@ def sample(
 
 
 def grown(samples: list[StormSample], **bounds: float) -> dict[str, Growth]:
-    settings = SoakSettings(store=Path(), most_ratio=1.1, slack_mb=2, slack_descriptors=2)
+    settings = SoakRequest(store=Path(), most_ratio=1.1, slack_mb=2, slack_descriptors=2)
     for name, bound in bounds.items():
         settings = msgspec.structs.replace(settings, **{name: bound})
     return {each.what: each for each in soak.growth(settings, samples)}
@@ -98,9 +91,9 @@ def test_a_storm_has_a_middle_and_an_end(tmp_path: Path, late_mb: int, is_flat: 
     uses = grown(samples)
     assert uses["all brokers: disk in a storm"].is_flat is is_flat
     assert uses["all brokers: memory in a storm"].is_flat
-    told = soak.table(soak.summed_up(SoakSettings(store=Path()), samples))
+    told = soak.table(soak.summed_up(SoakRequest(store=Path()), samples))
     assert "log heads deleted in a storm: 4 at least, 8 in the middle; 70 records in all" in told
-    assert "deleted" not in soak.table(soak.summed_up(SoakSettings(store=Path()), [sample(1)]))
+    assert "deleted" not in soak.table(soak.summed_up(SoakRequest(store=Path()), [sample(1)]))
 
 
 def test_operations_and_deletions_are_counted(tmp_path: Path) -> None:
@@ -123,7 +116,7 @@ def test_a_cluster_that_does_not_start_is_not_the_end(
 ) -> None:
     interrupts, asked = Interrupts(), []
 
-    def one_storm(settings: SoakSettings, number: int, *_: object) -> StormSample:
+    def one_storm(settings: SoakRequest, number: int, *_: object) -> StormSample:
         asked.append(number)
         if number < fails:
             raise StorageError("no broker is there")
@@ -131,9 +124,9 @@ def test_a_cluster_that_does_not_start_is_not_the_end(
         return sample(number)
 
     monkeypatch.setattr(soak, "one_storm", one_storm)
-    settings = SoakSettings(store=Path(), minutes=10, storm_s=10)
-    too_short = msgspec.structs.replace(settings, minutes=0.1)
-    with pytest.raises(UsageError, match="--minutes"):
+    settings = SoakRequest(store=Path(), budget_s=600, storm_s=10)
+    too_short = msgspec.structs.replace(settings, budget_s=6)
+    with pytest.raises(UsageError, match="--budget"):
         soak.run_soak(too_short, Progress(quiet=True), interrupts)
     if fails == soak.MOST_UNSTARTED:
         with pytest.raises(StorageError):
@@ -147,12 +140,18 @@ def test_a_cluster_that_does_not_start_is_not_the_end(
 @pytest.mark.nightly
 def test_a_soak_of_two_storms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "EVERY_S", 0.2)
-    settings = SoakSettings(
-        store=tmp_path / "store", minutes=0.2, storm_s=3, brokers=3, partitions=4, seed=3
-    )
     lines = tmp_path / "samples.jsonl"
+    settings = SoakRequest(
+        samples=lines,
+        store=tmp_path / "store",
+        budget_s=12,
+        storm_s=3,
+        brokers=3,
+        partitions=4,
+        seed=3,
+    )
     with Interrupts() as interrupts, Progress(quiet=True) as progress:
-        soaked = soak.run_soak(settings, progress, interrupts, lines)
+        soaked = soak.run_soak(settings, progress, interrupts)
     assert soaked.storms == lines.read_bytes().count(b"\n") >= 1
     one = msgspec.json.decode(lines.read_bytes().splitlines()[0], type=StormSample)
     assert one.peaks.keys() >= {"harness", "broker", "voter", "hub", "clients"}

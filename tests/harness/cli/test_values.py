@@ -2,94 +2,99 @@
 
 from __future__ import annotations
 
-import inspect
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import NamedTuple
 
+import msgspec
 import pytest
 import typer
 
 from harness.cli import main
+from harness.cli.exit_codes import REPLACED
+from harness.cli.options import Option, options_of, request_of
 from harness.cli.values import (
-    CORES,
+    Duration,
     ExistingFolder,
-    HeapSize,
     Number,
     Readable,
+    Setting,
     ValueKind,
     Whole,
     WritableFile,
     WritableFolder,
 )
 from node.formats.errors import UsageError
+from tests.support.paths import ROOT
 
 
 class Given(NamedTuple):
-    """A parameter of a command: the words before it, the option ("" for an argument), its kind."""
+    """An option of a command, and the words before it."""
 
     command: tuple[str, ...]
-    option: str
-    kind: ValueKind
+    option: Option
 
     @property
     def id(self) -> str:
-        """Names it in the output of a test."""
-        return " ".join((*self.command, self.option))
+        """The name of the case."""
+        return " ".join((*self.command, self.option.written))
 
 
-def functions(
-    app: typer.Typer, words: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Callable[..., Any]]]:
-    """All commands and what carries them out, also those that have subcommands."""
-    for command in app.registered_commands:
-        assert command.callback is not None
-        yield (*words, command.name or command.callback.__name__), command.callback
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        own = (*words, str(group.name))
-        if (callback := group.typer_instance.registered_callback) is not None:
-            assert callback.callback is not None
-            yield own, callback.callback
-        yield from functions(group.typer_instance, own)
+def requests() -> Iterator[tuple[tuple[str, ...], type[msgspec.Struct]]]:
+    """Yield the words and the request of every command and subcommand."""
+    for name in main.command_names():
+        module = importlib.import_module(f"harness.cli.{name}")
+        yield (name,), request_of(getattr(module, name))
+        for word, command in getattr(module, "SUBCOMMANDS", {}).items():
+            yield (name, word), request_of(command)
 
 
-def parameters() -> Iterator[tuple[str, Any, Any, Given | None]]:
-    """All parameters: a name, the type, the typer information, and what takes its values."""
-    for words, function in functions(main.assemble()):
-        hints = get_type_hints(function, include_extras=True)
-        for name, hint in hints.items():
-            if name in ("return", "context", "ctx"):
-                continue
-            base, *extras = get_args(hint)
-            (about,) = extras
-            taken = inspect.getclosurevars(about.callback).nonlocals if about.callback else {}
-            given = None
-            if "kind" in taken:
-                is_option = type(about).__name__ == "OptionInfo"
-                named = [d for d in (about.default, *(about.param_decls or ())) if _is_flag(d)]
-                option = named[0] if named else f"--{name.replace('_', '-')}"
-                given = Given(words, option if is_option else "", taken["kind"])
-            yield f"{' '.join(words)} {name}", base, about, given
+EVERY = [Given(words, option) for words, request in requests() for option in options_of(request)]
+GIVEN = [
+    given
+    for given in EVERY
+    if given.option.kind and type(given.option.kind) not in (ValueKind, Setting)
+]
 
 
-def _is_flag(text: object) -> bool:
-    return isinstance(text, str) and text.startswith("--")
+def test_each_option_is_declared_once_in_its_request() -> None:
+    assert len(EVERY) > 100
+    makers = ("typer.Option(", "typer.Argument(", "click.option(")
+    files = [
+        file
+        for file in (ROOT / "harness").rglob("*.py")
+        if file.name not in ("main.py", "options.py")
+    ]
+    assert [
+        file for file in files if any(maker in file.read_text("utf-8") for maker in makers)
+    ] == []
+    # The same words of help at two places are the same option, written twice.
+    told: dict[str, set[int]] = {}
+    for _, request in requests():
+        for field in msgspec.structs.fields(request):
+            for meta in getattr(field.type, "__metadata__", ()):
+                if meta.description:
+                    told.setdefault(meta.description, set()).add(id(meta))
+    assert {text for text, metas in told.items() if len(metas) > 1} == set()
 
 
-GIVEN = [given for _, _, _, given in parameters() if given is not None]
+def test_one_name_has_one_meaning() -> None:
+    """Whatever the command, a budget is a time, and jobs are a number."""
+    kinds: dict[str, set[str | None]] = {}
+    for given in EVERY:
+        kinds.setdefault(given.option.written, set()).add(
+            given.option.kind and given.option.kind.metavar
+        )
+    assert {name for name, of in kinds.items() if len(of) > 1} == set()
+    assert {"--budget", "--jobs", "--seed"} <= kinds.keys()
+    assert not kinds.keys() & REPLACED.keys()
 
 
 def test_every_number_and_every_path_is_bounded_or_examined() -> None:
-    bare = [
-        name
-        for name, base, _, given in parameters()
-        if given is None and {int, float, Path} & {base, *get_args(base)}
-    ]
-    assert bare == []
-    assert {type(given.kind) for given in GIVEN} == {
-        *(Number, Whole, HeapSize, Readable, ExistingFolder, WritableFile, WritableFolder)
+    assert {type(given.option.kind) for given in GIVEN} == {
+        *(Number, Whole, Duration, Readable, ExistingFolder, WritableFile, WritableFolder)
     }
 
 
@@ -98,8 +103,8 @@ def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir(exist_ok=True)
     match kind:
-        case HeapSize():
-            return ["much", "0g", "3t", "-1g", "9" * 9 + "g"]
+        case Duration():
+            return [*["0s"] * kind.above, "9999999h", "5", "1x", "h", "-1s", "9" * 400 + "s", ""]
         case Number():
             outside = [str(kind.most + 1), str(kind.least - 1)]
             outside += [str(kind.least)] * kind.above
@@ -132,10 +137,12 @@ def test_a_value_that_cannot_be_used_is_one_sentence_and_exit_code_64(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main, "assemble", lambda _: assembled)
-    for text in wrong(given.kind, tmp_path):
-        has_argument = given.option and given.command in [("check",), ("report",), ("replay",)]
-        needed = ["nothing"] if has_argument else []
-        words = [f"{given.option}={text}"] if given.option else ["--", text]
+    option = given.option
+    assert option.kind is not None
+    for text in wrong(option.kind, tmp_path):
+        has_argument = given.command in [("check",), ("report",), ("replay",), ("shrink",)]
+        needed = ["nothing"] if has_argument and not option.is_argument else []
+        words = ["--", text] if option.is_argument else [f"{option.written}={text}"]
         with pytest.raises(SystemExit) as ended:
             main.main([*given.command, *needed, *words])
         said = capsys.readouterr()
@@ -151,10 +158,9 @@ def test_a_value_that_cannot_be_used_is_one_sentence_and_exit_code_64(
     [
         (Whole(1, 99), "3", 3),
         (Whole(1000, 10**9), "1e6", 1_000_000),
-        (CORES, "0", 0),
         (Number(0, 5, above=True), "0.5", 0.5),
-        (HeapSize(), "", ""),
-        (HeapSize(), "512m", "512m"),
+        (Duration(0, 1e6), "1h30m", 5400.0),
+        (Duration(0, 1e6), "2.5m", 150.0),
         (Readable(), "no-such-schedule", Path("no-such-schedule")),
         (WritableFolder(), "new/store", Path("new/store")),
         (WritableFile(), "new.md", Path("new.md")),

@@ -13,11 +13,12 @@ import pytest
 
 from harness.explore.bounds import Bounds
 from harness.explore.expanders import in_order
-from harness.explore.explorer import SLICE, Exploration, ExplorationLimits, Explorer
+from harness.explore.explorer import SLICE, Exploration, Explorer
 from harness.explore.judgement import Judge, Memory
 from harness.explore.local_steps import TOLD
 from harness.explore.moves import Action, Edge, Moves, State
-from harness.explore.run import Explored, ExploreRequest, explore
+from harness.explore.requests import ExplorationLimits, ExploreRequest
+from harness.explore.run import Explored, explore
 from harness.sim.invariant_checker import Violation
 from node.formats import trace
 from node.formats.errors import FloodmarkError, UsageError

@@ -1,57 +1,68 @@
-"""The table of explored bugs: made in parts, kept, and nothing is explored twice."""
+"""Known bugs are found by exploration, within bounds that follow from the description of each."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
-from harness.explore import known_bugs
-from harness.explore.explorer import ExplorationLimits
-from harness.explore.known_bugs import as_markdown, explore_bugs, targets
+from harness.explore.bounds import Bounds
+from harness.explore.requests import ExploreRequest
+from harness.explore.run import explore
 from harness.formats.finding import SCHEDULE
 from harness.search.attempt import attempt
 from nemesis.formats.schedule import load
 from node.core.bugs import KNOWN_BUGS
-from node.formats.errors import UsageError
+
+SHORTEST: Final = {
+    "M1": (Bounds(kills=2), 4),
+    "M1b": (Bounds(elections=1, kills=1, restarts=0), 3),
+    "M1c": (Bounds(crashes=1, records=2), 3),
+    "M2": (Bounds(cuts=1, elections=2, records=2, calm=True), 5),
+    "M2b": (Bounds(cuts=1, elections=2, records=2, calm=True), 5),
+    "M2e": (Bounds(cuts=1, elections=2, records=2, calm=True), 5),
+    "M5b": (Bounds(fencings=1, losses=1, kills=1, restarts=0), 4),
+    "M6": (Bounds(kills=2, min_isr=2), 4),
+    "M8": (Bounds(power_cuts=2), 4),
+    "M9": (Bounds(flush="async", min_isr=2, power_cuts=1, kills=1), 4),
+    "M10": (Bounds(fencings=1, losses=1, kills=1, restarts=0), 4),
+    "M11": (Bounds(cuts=1, elections=1, records=2, losses=1, kills=1, restarts=0), 5),
+    "M12": (Bounds(crashes=1, records=2), 3),
+    "M17": (Bounds(elections=1), 2),
+    "M18": (Bounds(kills=1), 2),
+    "M19": (Bounds(reads=1), 2),
+    "M20": (Bounds(kills=1), 2),
+    "M22": (Bounds(kills=2), 3),
+    "M24": (Bounds(brokers=3, copies=2, moves=1, kills=2, restarts=0), 2),
+    "M25": (Bounds(kills=2, restarts=1), 4),
+    "I1": (Bounds(retries=1, kills=1, restarts=0), 3),
+    "R4b": (Bounds(brokers=3, crashes=1, records=2), 3),
+    "R6": (Bounds(brokers=1, crashes=1), 2),
+    "R7": (Bounds(brokers=1, crashes=1), 2),
+}
+"""By the code of a bug: its bounds, and the number of actions of its shortest counterexample, which
+is the same without reductions."""
+QUICK: Final = {"I1", "M1b", "M12", "M17", "M2", "R6"}
+UNCONFIRMED: Final = {"M12"}
+"""No schedule of the counterexample fails in the simulated world."""
 
 
-def test_a_row_is_explored_once_and_its_schedule_fails_in_the_simulated_world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "code",
+    [pytest.param(code, marks=[] if code in QUICK else pytest.mark.nightly) for code in SHORTEST],
+)
+def test_a_known_bug_has_a_shortest_counterexample_that_fails_in_the_simulated_world(
+    code: str, tmp_path: Path
 ) -> None:
-    (row,) = explore_bugs(("ack-on-demotion",), ExplorationLimits(), tmp_path)
-    assert row.explored.confirmed
-    tried = attempt(load(Path(row.explored.folder, SCHEDULE)))
-    assert row.breaks in tried.broken
-
-    monkeypatch.setattr(known_bugs, "explore", lambda *_, **__: pytest.fail("explored again"))
-    assert explore_bugs(("M17",), ExplorationLimits(), tmp_path) == [row]
-    page = as_markdown([row])
-    assert "1 of 1 bugs" in page
-    assert "| M17 | ack-on-demotion |" in page
-
-
-def test_a_record_that_is_sent_again_is_so_in_the_schedule(tmp_path: Path) -> None:
-    """Followers hear of nothing until the client has lost patience."""
-    (row,) = explore_bugs(("I1",), ExplorationLimits(), tmp_path)
-    assert row.explored.confirmed
-    made = load(Path(row.explored.folder, SCHEDULE))
-    assert made.workload.idempotent
-    assert [fault.what for fault in made.faults] == ["link", "kill"]
-
-
-def test_a_row_that_ended_at_a_limit_is_explored_again(tmp_path: Path) -> None:
-    (row,) = explore_bugs(("M17",), ExplorationLimits(memory_mb=1), tmp_path)
-    assert row.explored.result.outcome == "memory"
-    (row,) = explore_bugs(("M17",), ExplorationLimits(), tmp_path)
-    assert row.explored.result.outcome == "violation"
-
-
-def test_a_bug_without_bounds_is_refused() -> None:
-    missing = next(bug for bug in KNOWN_BUGS if bug.code not in known_bugs.BOUNDS)
-    with pytest.raises(UsageError, match=missing.name):
-        targets((missing.name,))
-
-
-def test_bounds_are_those_of_known_bugs() -> None:
-    assert set(known_bugs.BOUNDS) <= {bug.code for bug in KNOWN_BUGS}
+    within, actions = SHORTEST[code]
+    (bug,) = [bug for bug in KNOWN_BUGS if bug.code == code]
+    bounds = replace(within, protocol=bug.protocol, bugs=(bug.name,)).checked()
+    made = explore(ExploreRequest(bounds=bounds, breaks=bug.breaks, store=tmp_path))
+    assert made.result.counterexamples[0].counted == actions
+    assert made.confirmed is (code not in UNCONFIRMED)
+    if made.confirmed:
+        schedule = load(Path(made.folder, SCHEDULE))
+        assert bug.breaks in attempt(schedule).broken
+        assert schedule.workload.idempotent is bool(within.retries)

@@ -8,48 +8,11 @@ from typing import Any
 import pytest
 
 from harness.explore.bounds import Bounds
-from harness.explore.explorer import ExplorationLimits, Explorer
+from harness.explore.explorer import Explorer
 from harness.explore.judgement import Memory
-from harness.explore.known_bugs import bounds_of, targets
 from harness.explore.known_states import KnownStates
 from harness.explore.moves import STEP, Moves, State
-
-ACTIONS = {"I1": 3, "M1b": 3, "M12": 3, "M17": 2, "M2": 5, "R6": 2}
-"""Of the shortest counterexample of a known bug, found without most of the reductions too."""
-MORE_ACTIONS = {
-    "M1": 4,
-    "M10": 4,
-    "M11": 5,
-    "M18": 2,
-    "M19": 2,
-    "M1c": 3,
-    "M20": 2,
-    "M22": 3,
-    "M24": 2,
-    "M25": 4,
-    "M2b": 5,
-    "M2e": 5,
-    "M5b": 4,
-    "M6": 4,
-    "M8": 4,
-    "M9": 4,
-    "R4b": 3,
-    "R7": 2,
-}
-
-
-@pytest.mark.parametrize(
-    ("code", "actions"),
-    [
-        *ACTIONS.items(),
-        *(pytest.param(*row, marks=pytest.mark.nightly) for row in MORE_ACTIONS.items()),
-    ],
-)
-def test_a_counterexample_is_as_short_as_without_reductions(code: str, actions: int) -> None:
-    (bug,) = targets((code,))
-    result = Explorer(bounds_of(bug).checked()).run(ExplorationLimits())
-    assert result.counterexamples[0].counted == actions
-
+from harness.explore.requests import ExplorationLimits
 
 # -- the same states ------------------------------------------------------------------------------
 

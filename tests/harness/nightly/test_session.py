@@ -9,9 +9,7 @@ import pytest
 from harness.formats import nightly_journal
 from harness.formats.nightly_journal import Searched
 from harness.formats.nightly_run import Bucket
-from harness.nightly import plan
 from node.core.protocol import REGISTRY
-from node.formats.errors import UsageError
 from tests.support.nightly_fakes import LOST, FakeEnvironment, Killed, NightlyRuns
 from tests.support.scripts import Case, beside, proves
 
@@ -42,14 +40,6 @@ def test_a_killed_nightly_run_resumes_and_counts_nothing_twice(store: NightlyRun
     searched = [row for row in after if isinstance(row, Searched)]
     assert nightly.totals.schedules == sum(row.schedules for row in searched)
     assert nightly.used_s <= 600 + 3 * 30, "the time before it died counts"
-
-
-def test_budgets_are_read() -> None:
-    read = {"90s": 90, "20m": 1200, "8h": 28800, "1h30m": 5400, "0.5h": 1800}
-    assert {text: plan.seconds_of(text) for text in read} == read
-    for text in ("", "20", "m20", "20 m", "20m5", "0s", "-1h"):
-        with pytest.raises(UsageError, match="--budget is"):
-            plan.seconds_of(text)
 
 
 def test_failures_of_protocols_that_may_fail_are_not_red(store: NightlyRuns) -> None:

@@ -182,7 +182,7 @@ def test_a_partition_is_resized_while_clocks_run_fast_and_slow(tmp_path: Path) -
 
 @pytest.mark.nightly
 def test_bench_reports_every_figure(tmp_path: Path) -> None:
-    figures = told(tmp_path, "bench", "--seconds", "0.5", "--judged", "6", "--quiet")
+    figures = told(tmp_path, "bench", "--budget", "0.5s", "--judged", "6", "--quiet")
     measured = {(load["flush"], load["clients"]) for load in figures["loads"]}
     assert measured == {(flush, n) for flush in ("sync", "async") for n in (1, 8, 64)}
     assert all(load["batches_s"] > 0 for load in figures["loads"])

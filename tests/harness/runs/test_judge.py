@@ -14,7 +14,8 @@ from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
 from harness.runs import judge
 from harness.runs.judge import IN_PROCESS_BYTES, SparkOptions, SparkSoon
-from harness.runs.options import RunRequest, to_schedule
+from harness.runs.options import to_schedule
+from harness.runs.requests import RunRequest
 from tests.support.checker.story import Story
 from tests.support.waiting import PATIENCE_S
 

@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from harness.runs.progress import Progress
-from harness.runs.replay import ReplayOutcome, ReplayRequest
+from harness.runs.replay import ReplayOutcome
+from harness.runs.requests import ReplayRequest
 from harness.search import bug_search, campaign, known_bugs, known_bugs_table
 from harness.search.attempt import attempt
 from harness.search.bug_search import BugSearchRequest, RealReplays, find_bugs
@@ -158,7 +159,7 @@ def test_a_store_of_known_bugs_keeps_finds_and_shows_open_rows(tmp_path: Path) -
     request = BugSearchRequest(
         only=("M19", "LB1"),
         seeds=1,
-        seconds=0.0,
+        budget_s=0.0,
         store=tmp_path,
         quiet=True,
         page=tmp_path / "known-bugs.md",
@@ -168,7 +169,7 @@ def test_a_store_of_known_bugs_keeps_finds_and_shows_open_rows(tmp_path: Path) -
     assert (tmp_path / "known-bugs.md").read_text().count("| open |") == 2
 
     # With time the open ones are searched for again; LB1 is not asked for any more.
-    assert found(replace(request, only=("M19",), seconds=ENOUGH_S, cores=2)) is True
+    assert found(replace(request, only=("M19",), budget_s=ENOUGH_S, jobs=2)) is True
     page = (tmp_path / "known-bugs.md").read_text()
     assert "1 of 2 rows found by blind search; open: LB1." in page
 
@@ -178,7 +179,7 @@ def test_a_store_of_known_bugs_keeps_finds_and_shows_open_rows(tmp_path: Path) -
     assert json.loads(explained.read_text())["schedule"] == schedule.digest()
     explained.unlink()
     kept = (tmp_path / "known-bugs" / "m19-0.entry.json").stat().st_mtime_ns
-    assert found(replace(request, only=("M19",), seconds=ENOUGH_S)) is True
+    assert found(replace(request, only=("M19",), budget_s=ENOUGH_S)) is True
     assert (tmp_path / "known-bugs" / "m19-0.entry.json").stat().st_mtime_ns == kept
     assert explained.is_file(), "what is not explained yet is explained later"
 

@@ -23,7 +23,7 @@ def floodmark(*words: str) -> int:
 def test_the_demo_loses_a_write_shows_how_and_the_repaired_protocol_keeps_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert floodmark("demo", "--store", str(tmp_path), "--quiet", "--cores", "1") == 0
+    assert floodmark("demo", "--store", str(tmp_path), "--quiet", "--jobs", "1") == 0
     said = capsys.readouterr().out
     (page,) = tmp_path.glob("findings/*/simulated/report.html")
     assert str(page) in said

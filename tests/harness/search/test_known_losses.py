@@ -17,13 +17,13 @@ from harness.search.real.known_losses import (
     BlindSearch,
     KnownLoss,
     LossSearch,
-    LossSearchRequest,
     is_complete,
     searches,
     wanted_losses,
 )
 from harness.search.real.storms import StormSubject
 from harness.search.real.system_search import SystemSearch
+from harness.search.requests import BugSearchRequest
 from harness.systems import registry
 from node.formats.errors import UsageError
 from tests.support import trial_adapters
@@ -200,10 +200,10 @@ def test_searches_are_read_in_the_order_of_the_table(tmp_path: Path) -> None:
 
 
 def test_the_losses_of_one_system_or_of_all_are_asked_for() -> None:
-    assert wanted_losses(LossSearchRequest(system="all")) == list(KNOWN_LOSSES)
-    redis = wanted_losses(LossSearchRequest(system="redis"))
+    assert wanted_losses(BugSearchRequest(system="all")) == list(KNOWN_LOSSES)
+    redis = wanted_losses(BugSearchRequest(system="redis"))
     assert {row.system for row in redis} == {"redis"}
     with pytest.raises(UsageError, match="no loss is known of system 'mongodb'"):
-        wanted_losses(LossSearchRequest(system="mongodb"))
+        wanted_losses(BugSearchRequest(system="mongodb"))
     with pytest.raises(UsageError, match="unknown loss 'redis-stale'"):
-        wanted_losses(LossSearchRequest(system="nats", only=("redis-stale",)))
+        wanted_losses(BugSearchRequest(system="nats", only=("redis-stale",)))

@@ -20,7 +20,7 @@ NAIVE = ROOT / "examples" / "naive_log" / "adapter.py"
 def test_a_real_search_finds_that_the_naive_log_loses_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = f"search --system-file {NAIVE}:NaiveLog --seed 1 --schedules 20 --until-failure"
+    words = f"search --system {NAIVE}:NaiveLog --seed 1 --schedules 20 --until-failure"
     with pytest.raises(SystemExit) as ended:
         main(f"{words} --no-shrink --json --quiet --store {tmp_path}".split())
     told = json.loads(capsys.readouterr().out)

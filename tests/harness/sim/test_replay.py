@@ -10,7 +10,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.runs import storm
-from harness.runs.replay import ReplayRequest, requested_schedule
+from harness.runs.replay import requested_schedule
+from harness.runs.requests import ReplayRequest
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Expectation, Schedule, Timings, load
 from tests.support.harness_fakes import FakeSystem

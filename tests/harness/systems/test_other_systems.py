@@ -130,7 +130,7 @@ def test_a_system_in_a_file_and_its_settings_are_in_the_replay_line(
     )
     system = registry.find("my log.py:Mine", {"sync": "always"})
     line = program.command_line("run", *system.run_options(), "--schedule", "x")
-    assert line == "floodmark run --system-file 'my log.py:Mine' --set sync=always --schedule x"
+    assert line == "floodmark run --system 'my log.py:Mine' --set sync=always --schedule x"
     # The run folder says the same to `floodmark replay` and `run --schedule`.
     about = {"system": {"name": system.name, "settings": {"sync": "always"}, "simulated": False}}
     Path("run.json").write_text(json.dumps(about))

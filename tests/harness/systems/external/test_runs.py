@@ -69,7 +69,7 @@ def schedule_of(what: str, **more: object) -> str:
 def test_a_file_with_an_adapter_is_stormed(capsys: pytest.CaptureFixture[str]) -> None:
     place = f"{FILE}:Trial"
     schedule = schedule_of("kill")
-    ran = run(capsys, "--system-file", place, "--set", "speed=slow", "--schedule", schedule)
+    ran = run(capsys, "--system", place, "--set", "speed=slow", "--schedule", schedule)
     assert (ran.result["verdict"], ran.code) == ("valid", 0), ran.result["sentence"]
     assert ran.info["system"] == {
         "name": place,
@@ -82,7 +82,7 @@ def test_a_file_with_an_adapter_is_stormed(capsys: pytest.CaptureFixture[str]) -
     assert (ran.info["protocol"], ran.info["voters"]) == ("Trial", [])
     assert ran.info["promise"]["words"] == "nothing is ever lost"
     assert ran.info["promise"]["disks_kept"]
-    assert f"--system-file {place} --set speed=slow --schedule" in ran.info["replay"]
+    assert f"--system {place} --set speed=slow --schedule" in ran.info["replay"]
     # One node has the log; it was killed and came back. The others have none.
     kept = lines(ran.folder / "logs/n1.jsonl")
     assert sum(line["count"] for line in kept) >= trial_adapters.ENOUGH

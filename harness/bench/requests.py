@@ -1,0 +1,148 @@
+"""Requests of the benches: how long, how often and how large."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from harness.formats.options import (
+    EXISTING_FOLDER,
+    HOUR_S,
+    WRITABLE_FILE,
+    Budget,
+    Json,
+    Master,
+    OnSpark,
+    Quiet,
+    Seed,
+    Store,
+)
+
+Rate = Annotated[float, Meta(gt=0, le=1e6, description="Batches per second of each producer.")]
+LoadBudget = Annotated[Budget, Meta(gt=0, le=HOUR_S, description="Time to measure each load.")]
+
+
+class BenchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Loads of our own brokers, and a storm that is judged."""
+
+    budget_s: LoadBudget = 4.0
+    batch: Annotated[int, Meta(ge=1, le=10_000, description="Records per batch.")] = 100
+    record_bytes: Annotated[
+        int, Meta(ge=16, le=100_000, description="Bytes per record, at least 16.")
+    ] = 100
+    judged_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=HOUR_S,
+            description="Length in seconds of a storm that is judged, to measure the time to a "
+            "verdict; 0: no storm.",
+            extra={"option": "judged"},
+        ),
+    ] = 30.0
+    quiet: Quiet = False
+    json: Json = False
+
+
+class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
+    """Histories to generate and to judge, each `repeat` times. Histories of one size that differ in
+    `hot` are judged in turn, so that they can be compared."""
+
+    ops: Annotated[
+        tuple[int, ...],
+        Meta(ge=1_000, le=10**9, description="Operations of a history; repeatable."),
+    ] = (10_000, 100_000, 1_000_000, 10_000_000)
+    keys: Annotated[int, Meta(ge=1, le=10_000, description="Number of partitions.")] = 20
+    poll_records: Annotated[int, Meta(ge=1, le=10_000, description="Records per poll.")] = 5
+    hot: Annotated[
+        tuple[float, ...],
+        Meta(
+            ge=0,
+            le=1,
+            description="Share of the sends, 0 to 1, that go to the first partition; repeatable, "
+            "to compare.",
+        ),
+    ] = (0.0,)
+    seed: Annotated[Seed, Meta(description="Seed of the generated history.")] = 1
+    valid: Annotated[bool, Meta(description="Inject no anomalies.")] = False
+    repeat: Annotated[int, Meta(ge=1, le=1000, description="How often to judge each history.")] = 1
+    lines: Annotated[
+        bool,
+        Meta(description="Also measure histories of lines: ours, and Jepsen's as JSON and EDN."),
+    ] = False
+    folder: Annotated[
+        Path | None,
+        Meta(
+            description="Folder for the generated histories [default: a temporary folder].",
+            extra=EXISTING_FOLDER,
+        ),
+    ] = None
+    spark: OnSpark = True
+    master: Master = None
+    quiet: Quiet = False
+    json: Json = False
+
+
+class SimBench(msgspec.Struct, frozen=True, kw_only=True):
+    """Schedules of the simulated world."""
+
+    budget_s: Annotated[
+        Budget, Meta(gt=0, le=HOUR_S, description="Processor time for each shape of schedule.")
+    ] = 10.0
+    rate: Rate = 10.0
+    protocol: Annotated[str, Meta(description="Replication protocol.")] = "kafka"
+    seed: Annotated[Seed, Meta(description="Seed of the schedules.")] = 1
+    quiet: Quiet = False
+    json: Json = False
+
+
+class PeersBench(msgspec.Struct, frozen=True, kw_only=True):
+    """Loads of several systems."""
+
+    clients: Annotated[
+        tuple[int, ...], Meta(ge=1, le=1000, description="Clients of a load; repeatable.")
+    ] = (1, 64)
+    rounds: Annotated[
+        int, Meta(ge=1, le=100, description="How often each system has its turn.")
+    ] = 3
+    budget_s: LoadBudget = 3.0
+    quiet: Quiet = False
+    json: Json = False
+
+
+class SoakRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Storms of a soak: how long, and how large their cluster and its load."""
+
+    budget_s: Annotated[Budget, Meta(gt=0, description="Time for all storms together.")] = 3600.0
+    storm_s: Annotated[
+        float,
+        Meta(gt=0, le=HOUR_S, description="Seconds of each storm.", extra={"option": "storm"}),
+    ] = 45.0
+    brokers: Annotated[int, Meta(ge=3, le=99, description="Number of brokers.")] = 5
+    partitions: Annotated[int, Meta(ge=1, le=10_000, description="Number of partitions.")] = 50
+    rate: Rate = 5.0
+    retention_records: Annotated[
+        int,
+        Meta(ge=0, le=2**31 - 1, description="Committed records to keep of a partition, 0: all."),
+    ] = 10
+    seed: Annotated[Seed, Meta(description="Seed of the first storm.")] = 1
+    store: Annotated[Store, Meta(description="Folder for the runs; valid ones are removed.")] = (
+        Path("store")
+    )
+    clients: int = 8
+    payload_bytes: int = 1000
+    most_ratio: float = 1.15
+    slack_mb: float = 16.0
+    slack_in_storm_mb: float = 2.0
+    slack_descriptors: int = 8
+    samples: Annotated[
+        Path | None,
+        Meta(
+            description="File to which each storm appends a line of figures.", extra=WRITABLE_FILE
+        ),
+    ] = None
+    quiet: Quiet = False
+    json: Json = False

@@ -1,0 +1,98 @@
+"""Types of the fields that the requests of several commands share.
+
+A request is the struct that a command gets. A field of it with a description is an option, or an
+argument when it has no default; `harness/cli/options.py` says how it is written. `Meta` has its
+bounds and its help, and in `extra` what a type cannot say: another name (`option`), and what a path
+must be (`path`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from node.formats.errors import UsageError
+
+HOUR_S: Final = 3600
+WEEK_S: Final = 7 * 24 * HOUR_S
+MOST_BUDGET_S: Final = 1000 * HOUR_S
+
+READABLE: Final = {"path": "readable"}
+EXISTING_FOLDER: Final = {"path": "existing folder"}
+WRITABLE_FILE: Final = {"path": "writable file"}
+WRITABLE_FOLDER: Final = {"path": "writable folder"}
+
+Seed = Annotated[
+    int, Meta(ge=-(2**62), le=2**62, description="The same seed tries the same schedules.")
+]
+"""As many as fit the files."""
+Budget = Annotated[
+    float,
+    Meta(
+        ge=0,
+        le=MOST_BUDGET_S,
+        description="How long it may take, such as 90s, 15m or 1h30m.",
+        extra={"option": "budget", "written": "duration"},
+    ),
+]
+"""Seconds, which a person writes as 90s, 15m or 1h30m."""
+Jobs = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=1024,
+        description="Worker processes; 0: one per core. Of a system: clusters side by side; 0: one "
+        "for every two cores.",
+    ),
+]
+"""See `worker_count`."""
+Store = Annotated[Path, Meta(description="Folder for results.", extra=WRITABLE_FOLDER)]
+Page = Annotated[
+    Path | None, Meta(description="File for the table as Markdown.", extra=WRITABLE_FILE)
+]
+Bugs = Annotated[
+    tuple[str, ...],
+    Meta(description="Turn on a known bug, by name or code; repeatable.", extra={"option": "bug"}),
+]
+OnlyBugs = Annotated[
+    tuple[str, ...], Meta(description="Only this bug, by name or code; repeatable.")
+]
+SystemSettings = Annotated[
+    dict[str, str],
+    Meta(description="A setting of the system, name=value; repeatable.", extra={"option": "set"}),
+]
+Master = Annotated[
+    str | None, Meta(description="URL of a Spark cluster [default: Spark on this machine].")
+]
+OnSpark = Annotated[bool, Meta(description="Judge without Spark.")]
+Quiet = Annotated[bool, Meta(description="Do not show progress.")]
+Json = Annotated[bool, Meta(description="Print the result as JSON.")]
+
+
+class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A list to print."""
+
+    json: Json = False
+
+
+def worker_count(jobs: int, *, cores_each: int = 1) -> int:
+    """Return how many workers `--jobs` asks for; 0 stands for as many as this machine has cores
+    for."""
+    return jobs or max(1, (os.cpu_count() or 1) // cores_each)
+
+
+def settings_of(words: Sequence[str]) -> dict[str, str]:
+    """Return settings by name, each written name=value. Raises UsageError for one that is not."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--set is '{word}', but must be written name=value")
+        if found.setdefault(name, value) != value:
+            raise UsageError(f"--set gives {name} twice")
+    return found

@@ -1,0 +1,47 @@
+"""The request of a nightly run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, OnSpark, Quiet, Store
+
+
+class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A nightly run, and what to show of it."""
+
+    budget_s: Annotated[Budget, Meta(gt=0)] = 1200.0
+    store: Annotated[Store, Meta(description="The store to continue.")] = Path("store")
+    number: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="The number of the run, which decides its seeds; 0: the next.",
+        ),
+    ] = 0
+    fresh: Annotated[
+        bool, Meta(description="A new nightly run even if the last one is unfinished.")
+    ] = False
+    jobs: Jobs = 0
+    real: Annotated[bool, Meta(description="Simulated worlds only: no canary, no storms.")] = True
+    systems: Annotated[
+        str | None,
+        Meta(
+            description="Also storm these systems, a comma list; +name=value is a setting, as in "
+            "nats,nats+server=old/nats-server: versions of a system are compared."
+        ),
+    ] = None
+    spark: OnSpark = True
+    junit: Annotated[
+        Path | None,
+        Meta(
+            description="File for JUnit XML [default: junit.xml in the store].", extra=WRITABLE_FILE
+        ),
+    ] = None
+    quiet: Quiet = False
+    json: Json = False

@@ -1,0 +1,206 @@
+"""Requests of the commands `search`, `bugs find`, `shrink` and `demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from harness.formats.options import (
+    READABLE,
+    Budget,
+    Bugs,
+    Jobs,
+    Json,
+    OnlyBugs,
+    Page,
+    Quiet,
+    Seed,
+    Store,
+    SystemSettings,
+)
+from node.formats.errors import UsageError
+
+SIMULATED: Final = {"about": "simulated worlds"}
+REAL: Final = {"about": "real processes"}
+BUG_BUDGET_S: Final = 300.0
+LOSS_BUDGET_S: Final = 900.0
+
+
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A search in simulated worlds, or with `system` on real processes. `budget_s` bounds the whole
+    command (0: no bound), `schedules` what is drawn. Without `shrink` a find is only kept."""
+
+    protocol: Annotated[
+        str | None,
+        Meta(
+            description="The protocol to break, in simulated worlds [default: kafka].",
+            extra=SIMULATED,
+        ),
+    ] = None
+    system: Annotated[
+        str | None,
+        Meta(
+            description="Search on real processes of this system instead: a name that `floodmark "
+            "systems` lists, or path/to/file.py:Class."
+        ),
+    ] = None
+    settings: Annotated[SystemSettings, Meta(extra=REAL)] = {}
+    bugs: Annotated[Bugs, Meta(extra=SIMULATED)] = ()
+    faults: Annotated[
+        str,
+        Meta(
+            description="Kinds of faults of disks that schedules may have beside the others, a "
+            "comma list; disk: all that one broker survives. Of a system: all kinds that storms "
+            "may have [default: in the simulated world a few of disks; else all but disks, clocks "
+            "and system calls; power cuts too]."
+        ),
+    ] = ""
+    disks: Annotated[
+        str,
+        Meta(
+            description="Of a system: how many nodes may lose what they have not synced: none, "
+            "one or any [default: any].",
+            extra=REAL,
+        ),
+    ] = ""
+    links: Annotated[
+        str | None,
+        Meta(description="Of a system: what stands between its nodes, as for `run`.", extra=REAL),
+    ] = None
+    engine: Annotated[
+        str,
+        Meta(
+            description="How to draw: random, or to compare with: drawn (repeats no run with "
+            "another end), plain (the faults of a storm) [default: random].",
+            extra=SIMULATED,
+        ),
+    ] = ""
+    seed: Seed = 0
+    budget_s: Annotated[
+        Budget,
+        Meta(
+            description="End after this time, such as 90s, 15m or 1h30m, with all that follows a "
+            "find; 0s: no limit."
+        ),
+    ] = 0.0
+    schedules: Annotated[
+        int, Meta(ge=0, le=10**9, description="Stop after this many schedules; 0: no limit.")
+    ] = 0
+    until_failure: Annotated[bool, Meta(description="Stop at the first finding.")] = False
+    shrink: Annotated[
+        bool, Meta(description="Of a system: only keep what is found.", extra=REAL)
+    ] = True
+    jobs: Jobs = 0
+    master: Annotated[
+        str | None,
+        Meta(
+            description="URL of a Spark cluster to search on instead of this machine.",
+            extra=SIMULATED,
+        ),
+    ] = None
+    store: Annotated[
+        Store,
+        Meta(description="Folder for results; findings go to its findings/ or system-findings/."),
+    ] = Path("store")
+    quiet: Quiet = False
+    json: Json = False
+
+    def check(self) -> None:
+        """Raise UsageError for a search without an end, and for an option about the other kind of
+        world."""
+        other = SIMULATED if self.system is not None else REAL
+        for field in msgspec.structs.fields(self):
+            about = _about(field.type)
+            if about == other["about"] and getattr(self, field.name) not in (field.default, {}):
+                _refuse(field, about)
+        if not (self.budget_s or self.schedules or self.until_failure):
+            raise UsageError("a search needs an end: --budget, --schedules or --until-failure")
+
+
+def _about(hint: Any) -> str:
+    """Return the kind of worlds about which an option is, "" for both."""
+    metas = getattr(hint, "__metadata__", ())
+    return next((m.extra["about"] for m in metas if "about" in (m.extra or {})), "")
+
+
+def _refuse(field: msgspec.structs.FieldInfo, about: str) -> None:
+    """Raise the UsageError for an option about the other kind of world."""
+    extra = {key: value for meta in field.type.__metadata__ for key, value in meta.extra.items()}
+    option = "--" + "no-" * (field.default is True) + str(extra.get("option", field.name))
+    if about == REAL["about"]:
+        raise UsageError(f"{option} is about {about}: name a system with --system")
+    raise UsageError(f"{option} is about {about}, and means nothing to --system")
+
+
+class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The known bugs, or with `system` the known losses of a system, to search for."""
+
+    only: OnlyBugs = ()
+    budget_s: Annotated[
+        Budget | None,
+        Meta(
+            description="Time for each search, of one core, or of a system with all that follows "
+            "a find [default: 5m, of a system 15m]."
+        ),
+    ] = None
+    seeds: Annotated[
+        int, Meta(ge=1, le=1000, description="Searches for each bug, each with its own seed.")
+    ] = 3
+    schedules_for_correct: Annotated[
+        int,
+        Meta(ge=0, le=10**9, description="Also run this many schedules on each correct protocol."),
+    ] = 0
+    real: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Replay each shrunk schedule this many times on real processes.",
+            extra={"option": "replays"},
+        ),
+    ] = 0
+    system: Annotated[
+        str | None,
+        Meta(
+            description="Search for the known losses of this system on real processes instead; "
+            "all: of all systems."
+        ),
+    ] = None
+    jobs: Jobs = 0
+    store: Annotated[
+        Store, Meta(description="Folder for results; they go to its known-bugs/ or known-losses/.")
+    ] = Path("store")
+    page: Page = None
+    quiet: Quiet = False
+    json: Json = False
+
+    @property
+    def search_s(self) -> float:
+        """Seconds for each search."""
+        usual_s = BUG_BUDGET_S if self.system is None else LOSS_BUDGET_S
+        return usual_s if self.budget_s is None else self.budget_s
+
+
+class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed run to shrink."""
+
+    run: Annotated[Path, Meta(description="The folder of a run that is invalid.", extra=READABLE)]
+    budget_s: Budget = 900.0
+    store: Annotated[
+        Store,
+        Meta(description="Folder for results; findings go to its findings/ or system-findings/."),
+    ] = Path("store")
+    quiet: Quiet = False
+
+
+class DemoRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the demonstration keeps what it finds."""
+
+    store: Annotated[Store, Meta(description="Folder for results; they go to its findings/.")] = (
+        Path("store")
+    )
+    jobs: Jobs = 0
+    quiet: Quiet = False

@@ -1,0 +1,25 @@
+"""The request of the web server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from harness.formats.options import EXISTING_FOLDER
+
+
+class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A store, and the address where it is served."""
+
+    store: Annotated[
+        Path, Meta(description="Folder of the runs to browse.", extra=EXISTING_FOLDER)
+    ] = Path("store")
+    host: Annotated[
+        str, Meta(description="Address to listen on; the default accepts only this machine.")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Meta(ge=0, le=65535, description="Port to listen on; 0: any free port.")
+    ] = 8420
