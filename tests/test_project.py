@@ -386,7 +386,7 @@ BUDGETS = {
     "nemesis": 9_343,
     "checker": 17_073,
     "reports": 6_069,
-    "harness": 35877,
+    "harness": 35_877,
     "tests": 40_697,
 }
 

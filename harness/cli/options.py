@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 import msgspec
 import typer
 
-from harness.cli.values import Setting, ValueKind, kind_of
+from harness.cli.values import NameAndValue, ValueKind, kind_of
 from harness.formats.options import settings_of
 
 Command = Callable[[Any], int | None]
@@ -44,7 +44,7 @@ class Option(NamedTuple):
         if not self.repeats:
             return self.kind.convert(given, self.written)
         values = [self.kind.convert(each, self.written) for each in given]
-        return settings_of(values) if isinstance(self.kind, Setting) else tuple(values)
+        return settings_of(values) if isinstance(self.kind, NameAndValue) else tuple(values)
 
     def parameter(self) -> inspect.Parameter:
         """Return the parameter from which Typer makes the option."""

@@ -111,7 +111,7 @@ class Duration(Number):
         return f"{super().shown(value / _UNIT_S[unit])}{unit}"
 
 
-class Setting(ValueKind):
+class NameAndValue(ValueKind):
     """A setting, written name=value."""
 
     metavar = "NAME=VALUE"
@@ -201,7 +201,7 @@ def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> Va
     """Return the kind of the values of a field: of its type, its bounds, and what else its `Meta`
     says."""
     if get_origin(hint) is dict:
-        return Setting()
+        return NameAndValue()
     if hint is Path:
         return _PATHS[extra["path"]]()
     if hint is str:

@@ -18,9 +18,9 @@ from harness.cli.options import Option, options_of, request_of
 from harness.cli.values import (
     Duration,
     ExistingFolder,
+    NameAndValue,
     Number,
     Readable,
-    Setting,
     ValueKind,
     Whole,
     WritableFile,
@@ -55,7 +55,7 @@ EVERY = [Given(words, option) for words, request in requests() for option in opt
 GIVEN = [
     given
     for given in EVERY
-    if given.option.kind and type(given.option.kind) not in (ValueKind, Setting)
+    if given.option.kind and type(given.option.kind) not in (ValueKind, NameAndValue)
 ]
 
 
