@@ -83,11 +83,8 @@ def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) ->
     named = {kind for kind in given if kind not in aliases()}
     disk = system.disk_form(request.disk, expand(given, cluster))
     possible = set(kinds_on(system.link_abilities(links))) & kinds_on_disks(disk)
-    found = tuple(
-        kind
-        for kind in expand(given, cluster)
-        if kind in system.faults and (kind in possible or kind in named)
-    )
+    taken = {kind for kind in system.faults if kind in possible or kind in named}
+    found = tuple(kind for kind in expand(given, cluster) if kind in taken)
     if given and not found:
         raise UsageError(
             f"--faults {request.faults}: system '{system.name}' can take none of them with "

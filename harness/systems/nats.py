@@ -28,11 +28,12 @@ class Nats(adapter.Adapter):
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         routes = ", ".join(f'"nats-route://{node.dial("peer")}"' for node in others)
+        cluster = f"""cluster {{ name: floodmark, listen: "{me.listen("peer")}", routes: [{routes}]
+                       advertise: "{me.dial("peer")}", no_advertise: true }}"""
         (me.folder / "nats.conf").write_text(f"""
             server_name: {me.name}, listen: "{me.listen("client")}", http: "{me.listen("http")}"
             jetstream {{ store_dir: "{me.folder}", sync_interval: {self.setting["sync"]} }}
-            cluster {{ name: floodmark, listen: "{me.listen("peer")}", routes: [{routes}]
-                       advertise: "{me.dial("peer")}", no_advertise: true }}""")
+            {cluster if others else ""}""")  # a cluster of one would wait for ever
         return [self.server, "-c", str(me.folder / "nats.conf")]
 
     @property
@@ -74,11 +75,13 @@ class Nats(adapter.Adapter):
 
     def probe(self, me: Node) -> dict[str, Roles]:
         told = adapter.http_json(me.listen("http"), "/jsz?streams=1")
-        led = {"": Roles()} if told["meta_cluster"].get("leader") == me.name else {}
+        of_one = {} if "cluster {" in (me.folder / "nats.conf").read_text() else {"leader": me.name}
+        led = {"": Roles()} if told.get("meta_cluster", of_one).get("leader") == me.name else {}
         for account in told.get("account_details") or ():
             for stream in account.get("stream_detail", ()):
-                peers = stream["cluster"].get("replicas") or ()
-                if stream["cluster"].get("leader") == me.name:
+                cluster = stream.get("cluster", of_one)
+                peers = cluster.get("replicas") or ()
+                if cluster.get("leader") == me.name:
                     in_sync = [p["name"] for p in peers if p["current"] and not p.get("offline")]
                     every = (me.name, *(p["name"] for p in peers))
                     led[stream["name"]] = Roles(-1, (me.name, *in_sync), every)

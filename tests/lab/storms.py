@@ -36,7 +36,6 @@ from tests.support.paths import ROOT
 LIMIT_S: Final = 400.0
 EXERCISED, NOT_EXERCISED, BUSY, WRONG = "exercised", "not-exercised", "too busy", "wrong"
 LOOK: Final = "to be looked at"
-TRIES: Final = 4
 Options = Mapping[str, str]
 Value = tuple[str, str]
 
@@ -89,7 +88,7 @@ def pairs_of_options(seed: int = 1) -> list[Options]:
     while left:
         # The order of a set differs by process, and the draw must not.
         pair = dict(min(left, key=sorted))
-        drawn = [drawn_row(pair, left, rng) for _ in range(TRIES)]
+        drawn = [drawn_row(pair, left, rng) for _ in range(4)]
         fit = [row for row in drawn if row is not None and possible(row)]
         if not fit:
             left.remove(frozenset(pair.items()))

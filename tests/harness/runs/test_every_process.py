@@ -75,9 +75,14 @@ def test_a_store_that_fails_in_the_storm_is_named(store: str) -> None:
     assert run_case(case)[1] == NAMED
 
 
-@pytest.mark.integration
+def tier(name: str) -> str:
+    return "integration" if name in ("kafka", "quorum") else "nightly"
+
+
 @pytest.mark.needs("fuse")
-@pytest.mark.parametrize("name", ["kafka", "quorum"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=getattr(pytest.mark, tier(n))) for n in protocol.REGISTRY]
+)
 def test_brokers_whose_disk_cannot_be_read_end_as_expected(name: str) -> None:
     """Their store is mapped into memory: they end by SIGBUS."""
     result, sentence = alone("read-error", name)
@@ -100,16 +105,14 @@ def test_a_kind_of_fault_alone_in_the_simulated_world(kind: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.needs("fuse")
-@pytest.mark.parametrize("kind", [kind for kind in drawn_kinds() if "read" in kind])
-@pytest.mark.parametrize("name", protocol.REGISTRY)
-def test_a_disk_that_cannot_be_read_under_every_protocol(name: str, kind: str) -> None:
-    result, sentence = alone(kind, name)
-    assert result in (EXERCISED, NOT_EXERCISED, BUSY), sentence
-
-
-@pytest.mark.nightly
 def test_some_of_the_storms_that_have_all_pairs_of_options() -> None:
     for options in pairs_of_options()[::10]:
         result, sentence = run_storm(options, "real")
         assert result in (EXERCISED, NOT_EXERCISED, BUSY, LOOK), (options, sentence)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("system", ["etcd", "nats", "pysyncobj", "redis"])
+def test_one_node_of_another_system_is_stormed(system: str) -> None:
+    options = {"system": system, "faults": "pause", "brokers": "1", "time_limit": "4"}
+    assert run_storm(options, "real")[0] in (EXERCISED, BUSY)

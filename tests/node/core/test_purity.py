@@ -13,9 +13,7 @@ CORE = sorted((ROOT / "node" / "core").glob("*.py"))
 REFUSED = {"id", "hash", "open", "print", "input", "float"}
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "node" / "core").glob("*.py")), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)
 def test_the_core_has_no_order_that_depends_on_hashes_or_addresses(path: Path) -> None:
     # In snapshot.py an identity becomes the number of its first appearance.
     refused = REFUSED - ({"id"} if path.name == "snapshot.py" else set())
