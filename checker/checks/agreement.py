@@ -24,10 +24,12 @@ from checker.checks.findings import (
     record_witness,
 )
 from checker.checks.registry import per_partition
+from checker.evidence.columns import Mask
 from checker.evidence.contents import NEVER, Records, by_node, evidence, find, first_of
-from checker.evidence.facts import COMPLETE, I64, Kind
-from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.facts import Appends, Batches, HighWatermarks, LogHeads, Roles
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import AGREEMENT
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -63,7 +65,7 @@ class _Prefixes:
 )
 def judge(group: Group) -> Finding:
     """Judge one partition."""
-    logs, heads = group.of(Kind.LOG), group.of(Kind.LOG_HEAD)
+    logs, heads = group.of(Batches), group.of(LogHeads)
     committed = _committed(group, logs, by_node(logs.node, heads, heads.hw))
     conflicts = [
         found
@@ -104,16 +106,16 @@ def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
     )
 
 
-def _committed(group: Group, logs: Facts, hw: I64) -> _Prefixes:
+def _committed(group: Group, logs: Batches, hw: I64) -> _Prefixes:
     """Prefix hashes of HW events and of batches below the HW of final logs."""
-    events = group.of(Kind.HW)
+    events = group.of(HighWatermarks)
     event = np.flatnonzero(events.hash != 0)
     batch = np.flatnonzero((logs.end <= hw) & (logs.hash != 0))
     return _prefixes(events, event, logs, batch)
 
 
-def _prefixes(events: Facts, event: I64, logs: Facts, batch: I64) -> _Prefixes:
-    end = np.concatenate((events.offset[event], logs.end[batch]))
+def _prefixes(events: HighWatermarks, event: I64, logs: Batches, batch: I64) -> _Prefixes:
+    end = np.concatenate((events.batch_end[event], logs.end[batch]))
     hashes = np.concatenate((events.hash[event], logs.hash[batch]))
     node = np.concatenate((events.node[event], logs.node[batch]))
     row = np.concatenate((event, batch))
@@ -132,13 +134,13 @@ def _hashes(group: Group, known: _Prefixes, what: str) -> _Conflicts | None:
         return None
     here = np.flatnonzero(known.end == ends[0])
     sides = [here[known.hash[here] == h] for h in np.unique(known.hash[here])]
-    events, logs = group.of(Kind.HW), group.of(Kind.LOG)
+    events, logs = group.of(HighWatermarks), group.of(Batches)
     witnesses = []
     for side in sides:
         for i in side[np.unique(known.node[side], return_index=True)[1]]:
             row, end = int(known.row[i]), int(known.end[i])
-            facts, kind = (logs, Kind.LOG) if known.from_log[i] else (events, Kind.HW)
-            witnesses.append(node_witness(facts, row, kind, offset=end))
+            facts = logs if known.from_log[i] else events
+            witnesses.append(node_witness(facts, row, offset=end))
     nodes = [sorted({events.names[n] for n in known.node[side]}) for side in sides]
     agreed = _agreed_below(group, [set(n) for n in nodes[:2]], int(ends[0]))
     when = [w.t_us for w in witnesses if w.t_us >= 0]
@@ -157,32 +159,38 @@ def _hashes(group: Group, known: _Prefixes, what: str) -> _Conflicts | None:
 
 def _agreed_below(group: Group, sides: list[set[str]], end: int) -> int:
     """The highest batch end below `end` at which both sides were ever seen with equal hashes."""
+    events, appends, logs = group.of(HighWatermarks), group.of(Appends), group.of(Batches)
+    known: tuple[tuple[HighWatermarks | Appends | Batches, I64], ...] = (
+        (events, events.batch_end),
+        (appends, appends.leo),
+        (logs, logs.end),
+    )
     found: list[set[tuple[int, int]]] = []
     for side in sides:
         pairs: set[tuple[int, int]] = set()
-        for kind in (Kind.HW, Kind.APPEND, Kind.LOG):
-            facts = group.of(kind)
+        for facts, ends in known:
             codes = [c for c, name in enumerate(facts.names) if name in side]
-            ends = {Kind.HW: facts.offset, Kind.APPEND: facts.leo, Kind.LOG: facts.end}[kind]
             mine = np.isin(facts.node, codes) & (ends < end) & (facts.hash != 0)
             pairs.update(zip(ends[mine].tolist(), facts.hash[mine].tolist(), strict=True))
         found.append(pairs)
     return max((e for e, _ in found[0] & found[1]), default=0)
 
 
-def _boundaries(group: Group, ends: I64, heads: Facts, up_to: I64, what: str) -> _Conflicts | None:
+def _boundaries(
+    group: Group, ends: I64, heads: LogHeads, up_to: I64, what: str
+) -> _Conflicts | None:
     """Batch ends that one of these logs, if complete, passes over inside a batch of its own."""
-    logs = group.of(Kind.LOG)
+    logs = group.of(Batches)
     ends = np.unique(ends)
     offsets, parties, witnesses = [], [], []
-    for row in np.flatnonzero(heads.flags != 0):
+    for row in np.flatnonzero(heads.complete):
         limit = min(int(up_to[row]), int(heads.leo[row]))
         own = np.sort(logs.end[logs.node == heads.node[row]])
-        reach = ends[(ends <= limit) & (ends > heads.offset[row])]
+        reach = ends[(ends <= limit) & (ends > heads.start[row])]
         if len(missed := reach[find(own, reach) < 0]):
             offsets.append(missed)
             parties.append(heads.name(int(heads.node[row])))
-            witnesses.append(node_witness(heads, int(row), Kind.LOG_HEAD, offset=int(missed[0])))
+            witnesses.append(node_witness(heads, int(row), offset=int(missed[0])))
     if not offsets:
         return None
     every = np.unique(np.concatenate(offsets))
@@ -228,7 +236,7 @@ def _report_contents(group: Group, conflicts: I64) -> _Conflicts:
             continue
         witnesses.append(record_witness(known, first, value))
         words.append(f"{op_name(witnesses[-1])} read {_record(value, int(reads.epoch[i]))}")
-    heads = group.of(Kind.LOG_HEAD)
+    heads = group.of(LogHeads)
     hw = dict(zip(heads.node.tolist(), heads.hw.tolist(), strict=True))
     by_record: dict[tuple[int, int], list[str]] = {}
     for i in np.flatnonzero(logged.offset == first):
@@ -263,9 +271,9 @@ def _settled(group: Group) -> bool:
 def _final_prefixes(group: Group) -> list[_Conflicts]:
     """Differences below the HW between final logs. What was committed may have been lost where the
     run does not promise better, but what the replicas hold in the end is one log."""
-    logs, heads, nothing = group.of(Kind.LOG), group.replica_heads, np.zeros(0, np.int64)
+    logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
     below = np.flatnonzero((logs.end <= by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
-    known = _prefixes(group.of(Kind.HW), nothing, logs, below)
+    known = _prefixes(group.of(HighWatermarks), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
     ends = _boundaries(group, known.end, heads, heads.hw, "committed")
     contents = _log_contents(group, evidence(group).committed_log_records)
@@ -276,10 +284,10 @@ def _tails(group: Group) -> list[_Conflicts]:
     """Differences above the HW between final logs, once replicas had the time to converge."""
     if not _settled(group):
         return []
-    logs, heads, nothing = group.of(Kind.LOG), group.replica_heads, np.zeros(0, np.int64)
-    held = by_node(logs.node, heads, heads.flags) == COMPLETE
+    logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
+    held = by_node(logs.node, heads, heads.complete) == 1
     batch = np.flatnonzero(held & (logs.hash != 0))
-    known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
+    known = _prefixes(group.of(HighWatermarks), nothing, logs, batch)
     ends = _boundaries(group, known.end, heads, heads.leo, "replicated")
     contents = _log_contents(group, evidence(group).log_records)
     return [c for c in (contents, _hashes(group, known, "log"), ends) if c]
@@ -288,9 +296,9 @@ def _tails(group: Group) -> list[_Conflicts]:
 def _log_contents(group: Group, logged: Records) -> _Conflicts | None:
     """Offsets at which these records of final logs differ, where prefix hashes do not tell."""
     heads, known = group.replica_heads, evidence(group)
-    if (group.of(Kind.LOG).hash != 0).all():
+    if (group.of(Batches).hash != 0).all():
         return None
-    held = by_node(logged.node, heads, heads.flags) == COMPLETE
+    held = by_node(logged.node, heads, heads.complete) == 1
     logged = logged.take(held & (logged.value >= 0))
     starts = first_of(logged.offset)
     if not len(starts):
@@ -323,7 +331,7 @@ def _differ(records: Records, starts: I64) -> Mask:
 
 def _truncated(group: Group) -> list[Anomaly]:
     """A high watermark was established beyond everything that any replica has at the end."""
-    events, heads = group.of(Kind.HW), group.replica_heads
+    events, heads = group.of(HighWatermarks), group.replica_heads
     if not group.logs_complete or not len(events):
         return []
     longest = int(heads.leo.max())
@@ -331,7 +339,7 @@ def _truncated(group: Group) -> list[Anomaly]:
     highest = int(events.hw[row])
     if highest <= longest:
         return []
-    witness = node_witness(events, row, Kind.HW, offset=highest)
+    witness = node_witness(events, row, offset=highest)
     return [
         anomaly(
             group,
@@ -348,10 +356,10 @@ def _truncated(group: Group) -> list[Anomaly]:
 
 def _incomplete_leaders(group: Group) -> list[Anomaly]:
     """Leaders that began with less than an earlier epoch had committed (leader completeness)."""
-    events, roles = group.of(Kind.HW), group.of(Kind.ROLE)
+    events, roles = group.of(HighWatermarks), group.of(Roles)
     witnesses, messages = [], []
-    for row in np.flatnonzero((roles.flags != 0) & (roles.leo >= 0)):
-        earlier = np.searchsorted(events.t1, roles.t1[row], side="left")
+    for row in np.flatnonzero(roles.leads & (roles.leo >= 0)):
+        earlier = np.searchsorted(events.t_us, roles.t_us[row], side="left")
         # Only earlier epochs: a broker may learn late of a leadership that has passed already.
         of_earlier = events.epoch[:earlier] < roles.epoch[row]
         if not of_earlier.any():
@@ -360,8 +368,8 @@ def _incomplete_leaders(group: Group) -> list[Anomaly]:
         if events.hw[best] <= roles.leo[row]:
             continue
         began_at = int(roles.leo[row])
-        leader = node_witness(roles, int(row), Kind.ROLE, "became leader", offset=began_at)
-        before = node_witness(events, best, Kind.HW, offset=int(events.hw[best]))
+        leader = node_witness(roles, int(row), "became leader", offset=began_at)
+        before = node_witness(events, best, offset=int(events.hw[best]))
         witnesses += [leader, before]
         messages.append(
             f"{leader.node} became leader of {group.partition} in epoch {leader.epoch} with a log "

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from checker.evidence.facts import I64
+from checker.evidence.sorting import I64
 
 _UNSEEN: Final = -1
 

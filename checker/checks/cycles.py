@@ -30,7 +30,8 @@ from checker.checks.findings import (
 )
 from checker.checks.registry import across_partitions
 from checker.evidence.contents import Columnar
-from checker.evidence.facts import I64, Outcome
+from checker.evidence.facts import Outcome
+from checker.evidence.sorting import I64
 from checker.formats.verdict import Anomaly, Witness
 
 _WW, _WR, _DIRTY, _PROCESS, _TIME = range(5)

@@ -14,8 +14,8 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural
 from checker.checks.registry import per_run
-from checker.evidence.facts import PROGRESS, FaultAction, Kind, Outcome
-from checker.evidence.group import Facts, Group
+from checker.evidence.facts import FaultAction, FaultLines, Operations, Outcome
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import EXERCISE
 from checker.formats.verdict import Anomaly, Witness
@@ -36,8 +36,8 @@ _MOST_SILENT: Final = 1 / 3
 )
 def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
-    ops = group.of(Kind.OP)
-    sent = ops.take((ops.value == PROGRESS) & (ops.outcome == Outcome.OK))
+    ops = group.of(Operations)
+    sent = ops.take(ops.progress & (ops.outcome == Outcome.OK))
     found = [*_faults(group, sent), *_operations(group, ops)]
     if not group.meta.scripted:
         found = [*_acks(group, int(sent.count.sum())), *_silence(group, ops), *found]
@@ -62,12 +62,12 @@ def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
     ]
 
 
-def _silence(group: Group, ops: Facts) -> list[Anomaly]:
+def _silence(group: Group, ops: Operations) -> list[Anomaly]:
     """Clients must keep invoking during the storm, whatever happens to the cluster."""
     begin, end = group.meta.phases.storm_us, group.meta.phases.heal_us
     if begin <= 0:
         return []
-    inside = np.sort(ops.t0[(ops.t0 >= begin) & (ops.t0 <= end)])
+    inside = np.sort(ops.invoke_us[(ops.invoke_us >= begin) & (ops.invoke_us <= end)])
     edges = np.concatenate(([begin], inside, [end]))
     gaps = np.diff(edges)
     at = int(np.argmax(gaps))
@@ -84,13 +84,13 @@ def _silence(group: Group, ops: Facts) -> list[Anomaly]:
     ]
 
 
-def _faults(group: Group, sent: Facts) -> list[Anomaly]:
+def _faults(group: Group, sent: Operations) -> list[Anomaly]:
     """All faults of a schedule file must take effect, and half of those drawn at random."""
-    scheduled, lines = group.meta.faults, group.of(Kind.FAULT)
+    scheduled, lines = group.meta.faults, group.of(FaultLines)
     missed = [
         (index, why)
         for index in range(len(scheduled))
-        if (why := _why_missed(group, lines.take(lines.op == index), sent))
+        if (why := _why_missed(group, lines.take(lines.fault == index), sent))
     ]
     effective = len(scheduled) - len(missed)
     if not missed or (group.meta.drawn and effective * 2 >= len(scheduled)):
@@ -110,21 +110,21 @@ def _faults(group: Group, sent: Facts) -> list[Anomaly]:
     return [anomaly(group, name, message, count=len(missed), witnesses=witnesses)]
 
 
-def effective_faults(lines: Facts) -> list[int]:
+def effective_faults(lines: FaultLines) -> list[int]:
     """Return the numbers of the faults that took effect, by the lines of faults.jsonl."""
     known: dict[int, list[tuple[str, int]]] = {}
-    columns = (column.tolist() for column in (lines.op, lines.outcome, lines.count))
+    columns = (column.tolist() for column in (lines.fault, lines.action, lines.affected))
     for number, action, affected in zip(*columns, strict=True):
         if number >= 0:
             known.setdefault(number, []).append((_ACTIONS[action], affected))
     return [number for number, own in known.items() if took_effect(own)]
 
 
-def _operations(group: Group, ops: Facts) -> list[Anomaly]:
+def _operations(group: Group, ops: Operations) -> list[Anomaly]:
     """The schedule's own operations must all be begun, and end as it says."""
     missed = []
     for step, (what, must) in enumerate(group.meta.operations):
-        ended = ops.outcome[ops.idx == step]
+        ended = ops.outcome[ops.step == step]
         if not len(ended):
             missed.append(f"operation {step} ({what}) was never begun")
         elif must == "ok" and ended[0] != Outcome.OK:
@@ -142,29 +142,29 @@ def _operations(group: Group, ops: Facts) -> list[Anomaly]:
     ]
 
 
-def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
+def _why_missed(group: Group, lines: FaultLines, sent: Operations) -> str:
     """Return why one fault does not count, "" if it does."""
-    injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
+    injected = np.flatnonzero(lines.action == FaultAction.INJECT)
     if not len(injected):
         return _why_not_injected(lines)
     if not effective_faults(lines):
         return "had no effect"
     if group.meta.scripted:
         return ""
-    at = int(lines.t0[injected[0]])
+    at = int(lines.t_us[injected[0]])
     acks = group.meta.promise.acks
-    if not (sent.t1 <= at).any():
+    if not (sent.complete_us <= at).any():
         return f"took effect before anything was {'acknowledged' if acks else 'read'}"
-    if not (sent.t1 > at).any():
+    if not (sent.complete_us > at).any():
         return f"was followed by no {'acknowledgement' if acks else 'poll with records'}"
     return ""
 
 
-def _why_not_injected(lines: Facts) -> str:
+def _why_not_injected(lines: FaultLines) -> str:
     """Return why a fault was not injected, as its lines say."""
-    skipped = np.flatnonzero(np.isin(lines.outcome, (FaultAction.SKIPPED, FaultAction.MISSED)))
+    skipped = np.flatnonzero(np.isin(lines.action, (FaultAction.SKIPPED, FaultAction.MISSED)))
     if not len(skipped):
         return "was never reached"
-    what = "found no target" if lines.outcome[skipped[0]] == FaultAction.SKIPPED else "missed"
+    what = "found no target" if lines.action[skipped[0]] == FaultAction.SKIPPED else "missed"
     detail = str(lines.text[skipped[0]]).partition(" ")[2]
     return f"{what} ({detail})" if detail else what

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from checker.evidence.contents import Evidence, Records
-from checker.evidence.facts import FINAL, Kind, Outcome, hash_text
-from checker.evidence.group import Facts, Group
+from checker.evidence.facts import Contents, LogRecords, OfNode, Outcome, Polls, Sends, hash_text
+from checker.evidence.group import Group
 from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import KINDS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Verdict, Witness
@@ -140,60 +140,51 @@ def anomaly(
 _ENDED = {Outcome.OK: "acknowledged", Outcome.INFO: "unknown outcome", Outcome.FAIL: "failed"}
 
 
-def send_witness(sends: Facts, row: int, *, offset: int = -1, value: int = -1) -> Witness:
+def send_witness(sends: Sends, row: int, *, offset: int = -1, value: int = -1) -> Witness:
     """A send operation."""
     outcome = Outcome(int(sends.outcome[row]))
-    done = int(sends.t1[row])
+    done = int(sends.complete_us[row])
     return Witness(
         what=f"send, {_ENDED[outcome]}",
         op=int(sends.op[row]),
         process=int(sends.process[row]),
         client=sends.name(int(sends.client[row])),
-        t_us=done if done >= 0 else int(sends.t0[row]),
+        t_us=done if done >= 0 else int(sends.invoke_us[row]),
         offset=int(sends.offset[row]) if offset < 0 else int(offset),
         value=int(sends.value[row]) if value < 0 else int(value),
     )
 
 
-def read_witness(reads: Facts, row: int, *, offset: int = -1, value: int = -1) -> Witness:
+def read_witness(
+    reads: Polls | Contents, row: int, *, offset: int = -1, value: int = -1
+) -> Witness:
     """A run of records returned by a read."""
     return Witness(
-        what="final read" if reads.flags[row] & FINAL else "read",
+        what="final read" if reads.final[row] else "read",
         op=int(reads.op[row]),
         process=int(reads.process[row]),
         client=reads.name(int(reads.client[row])),
         node=reads.name(int(reads.node[row])),
-        t_us=int(reads.t1[row]),
+        t_us=int(reads.complete_us[row]),
         offset=int(reads.offset[row]) if offset < 0 else int(offset),
         value=int(reads.value[row]) if value < 0 else int(value),
         epoch=int(reads.epoch[row]),
     )
 
 
-_WHAT = {
-    Kind.LOG: "batch in the log",
-    Kind.LOG_REC: "record in the log",
-    Kind.LOG_HEAD: "log",
-    Kind.HW: "high watermark",
-    Kind.APPEND: "append",
-    Kind.TRUNCATED: "truncation",
-    Kind.DELETED: "log start",
-    Kind.ROLE: "role",
-    Kind.PARTITION: "partition change",
-    Kind.CONTROLLER: "controller",
-}
+def node_witness(facts: OfNode, row: int, what: str = "", *, offset: int | None = None) -> Witness:
+    """Return what a node's trace or log says; `offset` replaces its own."""
 
+    def said(name: str, unknown: int = -1) -> int:
+        return int(getattr(facts, name)[row]) if name in facts.columns else unknown
 
-def node_witness(facts: Facts, row: int, kind: Kind, what: str = "", **given: int) -> Witness:
-    """Something a node's trace or log says; `given` replaces offset or value."""
     return Witness(
-        what=what or _WHAT[kind],
+        what=what or facts.what,
         node=facts.name(int(facts.node[row])),
-        t_us=int(facts.t1[row]),
-        offset=int(given.get("offset", facts.offset[row])),
-        value=int(given.get("value", -1)),
-        epoch=int(facts.epoch[row]),
-        hash=hash_text(int(facts.hash[row])),
+        t_us=said("t_us"),
+        offset=said(facts.place) if offset is None else offset,
+        epoch=said("term" if "term" in facts.columns else "epoch"),
+        hash=hash_text(said("hash", 0)),
     )
 
 
@@ -216,12 +207,13 @@ def listing(names: Iterable[str]) -> str:
 
 
 def record_witness(known: Evidence, offset: int, value: int) -> Witness:
-    """The earliest read that returned this value at this offset; there must be one."""
-    row = known.read_row(offset=offset, value=value)
-    return read_witness(known.reads, row, offset=offset, value=value)
+    """Return the earliest read that returned this value at this offset; there must be one."""
+    found = known.read_of(offset, value)
+    assert found is not None, "the record was read"
+    return read_witness(*found, offset=offset, value=value)
 
 
-def node_witness_at(facts: Facts, records: Records, row: int) -> Witness:
+def node_witness_at(facts: LogRecords, records: Records, row: int) -> Witness:
     """A record in a node's log."""
     return Witness(
         what="record in the log",

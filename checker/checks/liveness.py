@@ -9,7 +9,7 @@ import numpy as np
 from checker.checks.findings import Finding, anomaly, node_witness, plural, send_witness
 from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import NEVER, evidence
-from checker.evidence.facts import Kind, Outcome
+from checker.evidence.facts import Exits, Outcome, Sends
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import LIVENESS
@@ -35,24 +35,24 @@ def judge(group: Group) -> Finding:
 
 def _examined(group: Group) -> int:
     """The sends after the heal, those that final reads are for, the logs that must be equal."""
-    sends, phases = group.of(Kind.SEND), group.meta.phases
-    after = int((sends.t0 > phases.heal_us).sum()) if phases.heal_us > 0 else 0
+    sends, phases = group.of(Sends), group.meta.phases
+    after = int((sends.invoke_us > phases.heal_us).sum()) if phases.heal_us > 0 else 0
     due = len(sends) if group.meta.final_reads_had_time else 0
     return after + due + (len(group.replica_heads) if phases.heal_us > 0 else 0)
 
 
 def _progress(group: Group) -> tuple[list[Anomaly], str]:
     """A partition that was written to after the heal acknowledges within the recovery limit."""
-    sends, phases = group.of(Kind.SEND), group.meta.phases
+    sends, phases = group.of(Sends), group.meta.phases
     heal_us, limit_us = phases.heal_us, group.meta.recovery_limit_ms * 1000
     if heal_us <= 0 or group.meta.promise.acks == 0:
         return [], ""  # nothing acknowledges a send with acks=0: whether it got on is not known
-    after = np.flatnonzero(sends.t0 > heal_us)
-    acknowledged = sends.t1[(sends.outcome == Outcome.OK) & (sends.t1 > heal_us)]
+    after = np.flatnonzero(sends.invoke_us > heal_us)
+    acknowledged = sends.complete_us[(sends.outcome == Outcome.OK) & (sends.complete_us > heal_us)]
     first = int(acknowledged.min()) if len(acknowledged) else NEVER
     if not len(after) or first <= heal_us + limit_us:
         return [], ""
-    last_us = max(int(sends.t0[after].max()), phases.stop_writing_us, phases.end_us)
+    last_us = max(int(sends.invoke_us[after].max()), phases.stop_writing_us, phases.end_us)
     if first == NEVER and last_us < heal_us + limit_us:
         waited = (last_us - heal_us) / 1e6
         return [], (
@@ -123,8 +123,7 @@ def _converged(group: Group) -> list[Anomaly]:
             count=len(behind),
             offset=int(heads.leo.min()),
             witnesses=[
-                node_witness(heads, int(r), Kind.LOG_HEAD, offset=int(heads.leo[r]))
-                for r in range(len(heads))
+                node_witness(heads, int(r), offset=int(heads.leo[r])) for r in range(len(heads))
             ],
         )
     ]
@@ -133,16 +132,16 @@ def _converged(group: Group) -> list[Anomaly]:
 @per_run("unexplained-exit", needs=(Need.EXITS,))
 def judge_run(group: Group) -> Finding:
     """Judge the whole run: every process that ended was asked to."""
-    exits = group.of(Kind.EXIT)
-    wrong = np.flatnonzero(exits.flags == 0)
+    exits = group.of(Exits)
+    wrong = np.flatnonzero(~exits.expected)
     anomalies: tuple[Anomaly, ...] = ()
     if len(wrong):
         first = int(wrong[0])
         witnesses = [
             Witness(
-                what=f"exit with code {exits.value[row]}",
+                what=f"exit with code {exits.code[row]}",
                 node=exits.name(int(exits.node[row])),
-                t_us=int(exits.t1[row]),
+                t_us=int(exits.t_us[row]),
             )
             for row in wrong
         ]
@@ -150,8 +149,8 @@ def judge_run(group: Group) -> Finding:
             anomaly(
                 group,
                 "unexplained-exit",
-                f"{witnesses[0].node} ended by itself with code {exits.value[first]} "
-                f"{group.seconds(exits.t1[first])} into the storm "
+                f"{witnesses[0].node} ended by itself with code {exits.code[first]} "
+                f"{group.seconds(exits.t_us[first])} into the storm "
                 f"({plural(len(wrong), 'such exit')}).",
                 count=len(wrong),
                 witnesses=witnesses,

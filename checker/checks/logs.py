@@ -9,9 +9,10 @@ import numpy as np
 from checker.checks.findings import Finding, anomaly, node_witness, plural
 from checker.checks.registry import per_partition
 from checker.evidence.contents import evidence, first_of
-from checker.evidence.facts import I64, Kind
-from checker.evidence.group import Facts, Group
+from checker.evidence.facts import Batches, EpochEntries, LogHeads, Truncations
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import LOG, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 
@@ -26,17 +27,17 @@ from checker.formats.verdict import Anomaly, Witness
 )
 def judge(group: Group) -> Finding:
     """Judge the logs of all replicas of one partition."""
-    heads, logs, cache = group.of(Kind.LOG_HEAD), group.of(Kind.LOG), group.of(Kind.EPOCH)
+    heads, logs, cache = group.of(LogHeads), group.of(Batches), group.of(EpochEntries)
     found: dict[str, list[Anomaly]] = {}
     for row in range(len(heads)):
         # What a broken dump lacks must not look like a hole in the log.
-        if not heads.flags[row]:
+        if not heads.complete[row]:
             continue
         node = heads.node[row]
         own = logs.take(logs.node == node)
         for each in _of_replica(group, heads, row, own, cache.take(cache.node == node)):
             found.setdefault(each.name, []).append(each)
-    cuts = group.of(Kind.TRUNCATED)
+    cuts = group.of(Truncations)
     if (beyond := _cut_below_high_watermark(group, cuts)) is not None:
         found.setdefault(beyond.name, []).append(beyond)
     return Finding(
@@ -65,11 +66,11 @@ def _joined(same: list[Anomaly]) -> Anomaly:
 
 
 def _of_replica(
-    group: Group, heads: Facts, row: int, log: Facts, cache: Facts
+    group: Group, heads: LogHeads, row: int, log: Batches, cache: EpochEntries
 ) -> Iterator[Anomaly]:
     """All that is wrong with one replica's log."""
     node, of = heads.name(int(heads.node[row])), group.partition
-    expected = np.concatenate((heads.offset[row : row + 1], log.end[:-1]))[: len(log)]
+    expected = np.concatenate((heads.start[row : row + 1], log.end[:-1]))[: len(log)]
     holes = np.flatnonzero(log.offset != expected)
     if len(holes):
         at = int(holes[0])
@@ -81,7 +82,7 @@ def _of_replica(
             f"The log of {of} on {node} is not contiguous: a batch begins at {log.offset[at]} "
             f"where {expected[at]} was due.",
         )
-    start = int(heads.offset[row])
+    start = int(heads.start[row])
     known = evidence(group).offsets
     early = int(np.searchsorted(known, start))
     if early and node in group.replicas and not group.meta.promise.retention:
@@ -92,9 +93,9 @@ def _of_replica(
             f"had a record, the first {known[0]}.",
             count=early,
             offset=int(known[0]),
-            witnesses=[node_witness(heads, row, Kind.LOG_HEAD)],
+            witnesses=[node_witness(heads, row)],
         )
-    end = int(log.end[-1]) if len(log) else int(heads.offset[row])
+    end = int(log.end[-1]) if len(log) else int(heads.start[row])
     if heads.leo[row] >= 0 and end != heads.leo[row]:
         yield _report(
             group,
@@ -124,7 +125,7 @@ def _of_replica(
             f"Leader epochs go back along the log of {of} on {node}: from {log.epoch[at - 1]} to "
             f"{log.epoch[at]} at offset {log.offset[at]}.",
         )
-    corrupt = np.flatnonzero((log.hash2 != 0) & (log.hash2 != log.hash))
+    corrupt = np.flatnonzero((log.stored_hash != 0) & (log.stored_hash != log.hash))
     if len(corrupt):
         yield _report(
             group,
@@ -145,7 +146,7 @@ def _of_replica(
         )
 
 
-def _cut_below_high_watermark(group: Group, cuts: Facts) -> Anomaly | None:
+def _cut_below_high_watermark(group: Group, cuts: Truncations) -> Anomaly | None:
     """A log was truncated and the high watermark left above its end, if only until the leader's
     next answer: a replica that leads or stops before that has committed what it does not have."""
     rows = np.flatnonzero((cuts.leo >= 0) & (cuts.hw > cuts.leo))
@@ -153,8 +154,7 @@ def _cut_below_high_watermark(group: Group, cuts: Facts) -> Anomaly | None:
         return None
     row = int(rows[0])
     witnesses = [
-        node_witness(cuts, int(each), Kind.TRUNCATED, offset=int(cuts.leo[each]))
-        for each in rows[:WITNESS_CAP]
+        node_witness(cuts, int(each), offset=int(cuts.leo[each])) for each in rows[:WITNESS_CAP]
     ]
     when = group.seconds(witnesses[0].t_us)
     return anomaly(
@@ -168,19 +168,13 @@ def _cut_below_high_watermark(group: Group, cuts: Facts) -> Anomaly | None:
     )
 
 
-def _report(group: Group, name: str, facts: Facts, rows: I64, message: str) -> Anomaly:
-    kind = Kind.LOG_HEAD if name in ("hw-beyond-log", "epoch-cache-mismatch") else Kind.LOG
-    return anomaly(
-        group,
-        name,
-        message,
-        count=len(rows),
-        offset=int(facts.offset[rows[0]]),
-        witnesses=[node_witness(facts, int(row), kind) for row in rows],
-    )
+def _report(group: Group, name: str, facts: LogHeads | Batches, rows: I64, message: str) -> Anomaly:
+    witnesses = [node_witness(facts, int(row)) for row in rows]
+    offset = witnesses[0].offset
+    return anomaly(group, name, message, count=len(rows), offset=offset, witnesses=witnesses)
 
 
-def _cache_mismatch(log: Facts, cache: Facts, log_start: int) -> str | None:
+def _cache_mismatch(log: Batches, cache: EpochEntries, log_start: int) -> str | None:
     """How the epoch cache differs from one recomputed from the batches; None if it does not.
 
     A leader enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of
@@ -195,7 +189,7 @@ def _cache_mismatch(log: Facts, cache: Facts, log_start: int) -> str | None:
     leo = int(log.end[-1])
     kept = [
         (epoch, start)
-        for epoch, start in zip(cache.epoch.tolist(), cache.offset.tolist(), strict=True)
+        for epoch, start in zip(cache.epoch.tolist(), cache.start.tolist(), strict=True)
         if start < leo
     ]
     if kept and kept[0][1] == log_start - 1:

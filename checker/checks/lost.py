@@ -28,6 +28,7 @@ from checker.checks.findings import (
     send_witness,
 )
 from checker.checks.registry import per_partition
+from checker.evidence.columns import Mask
 from checker.evidence.contents import (
     NEVER,
     READ_FINAL,
@@ -39,8 +40,8 @@ from checker.evidence.contents import (
     find,
     first_of,
 )
-from checker.evidence.facts import I64, Outcome
-from checker.evidence.group import Group, Mask
+from checker.evidence.facts import Outcome
+from checker.evidence.group import Group
 from checker.evidence.needs import Need, absence_proved
 from checker.evidence.positions import (
     UNKNOWN_POSITION,
@@ -49,6 +50,7 @@ from checker.evidence.positions import (
     log_start_open,
     positions,
 )
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import LOST_WRITES, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -136,7 +138,7 @@ def _required(known: Evidence) -> _Required:
         send,
         value,
         np.where(base >= 0, base + place, -1),
-        known.sends.idx[send] != -1,
+        known.sends.acks[send] != -1,
         np.append(known.values.last, -1)[at],
         np.append(known.values.flags, 0)[at],
     )
@@ -203,15 +205,14 @@ class _Passed:
         if group.meta.source:
             anywhere = required.last < 0
             return self._found_nothing_more(offsets, anywhere) >= committed_us
-        reads = self.known.reads
-        reads = reads.take(self.known.is_final(reads))
+        reads = self.known.polls.take(self.known.polls.final)
         if not len(reads):
             return found
         # Final readers begin at 0 and go on; one that is not answered asks for more as well.
-        found |= (reads.t0.max() >= committed_us) | (
-            reads.t1.max() >= self.known.proved_here_us[required.send]
+        found |= (reads.invoke_us.max() >= committed_us) | (
+            reads.complete_us.max() >= self.known.proved_here_us[required.send]
         )
-        stood_below: Mask = offsets >= np.maximum(reads.leo, 0).min()
+        stood_below: Mask = offsets >= np.maximum(reads.start, 0).min()
         return stood_below & found
 
     def _found_nothing_more(self, offsets: I64, anywhere: Mask) -> I64:

@@ -9,10 +9,17 @@ import numpy as np
 from checker.checks.findings import Finding, anomaly, listing, node_witness
 from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import first_of
-from checker.evidence.facts import Kind, PartitionMembers
-from checker.evidence.group import Facts, Group
+from checker.evidence.facts import (
+    Appends,
+    Controllers,
+    OfNode,
+    PartitionChanges,
+    PartitionMembers,
+    Roles,
+)
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
-from checker.evidence.sorting import distinct, order_of
+from checker.evidence.sorting import I64, distinct, order_of
 from checker.formats.anomalies import LOG
 from checker.formats.verdict import Anomaly, Witness
 from node.formats.json_input import JsonReader
@@ -28,25 +35,23 @@ from node.formats.json_input import JsonReader
 @per_run("two-controllers", needs=(Need.TRACES,))
 def judge(group: Group) -> Finding:
     """Judge one partition; or, in the run-wide group, the controllers of the cluster."""
-    roles, appends = group.of(Kind.ROLE), group.of(Kind.APPEND)
-    controllers = group.of(Kind.CONTROLLER)
-    leaders, writers = roles.take(roles.flags != 0), appends.take(appends.flags != 0)
+    roles, appends = group.of(Roles), group.of(Appends)
+    controllers = group.of(Controllers)
+    leaders, writers = roles.take(roles.leads), appends.take(appends.leads)
     found = list(_two_leaders(group, leaders, writers))
-    found += _two_controllers(group, controllers.take(controllers.flags != 0))
-    changes = group.of(Kind.PARTITION)
+    found += _two_controllers(group, controllers.take(controllers.active))
+    changes = group.of(PartitionChanges)
     found += _elections(group, changes)
     return Finding(
         property=LOG, examined=len(roles) + len(controllers) + len(changes), anomalies=tuple(found)
     )
 
 
-def _one_each(facts: Facts) -> list[tuple[int, list[int]]]:
-    """Epochs that more than one node claims, each with the first row of each node."""
-    if not len(facts):
-        return []
-    known = np.flatnonzero(facts.epoch >= 0)
-    order = known[order_of((facts.epoch[known], facts.node[known]))]
-    epoch, node = facts.epoch[order], facts.node[order]
+def _one_each(facts: OfNode, epochs: I64) -> list[tuple[int, list[int]]]:
+    """Return the epochs that more than one node claims, each with the first row of each node."""
+    known = np.flatnonzero(epochs >= 0)
+    order = known[order_of((epochs[known], facts.node[known]))] if len(known) else known
+    epoch, node = epochs[order], facts.node[order]
     if not ((epoch[1:] == epoch[:-1]) & (node[1:] != node[:-1])).any():
         return []
     claims = np.union1d(first_of(epoch), first_of(node))
@@ -55,15 +60,16 @@ def _one_each(facts: Facts) -> list[tuple[int, list[int]]]:
     return [(each, order[claims[claimed == each]].tolist()) for each in double.tolist()]
 
 
-def _two_leaders(group: Group, roles: Facts, appends: Facts) -> Iterator[Anomaly]:
+def _two_leaders(group: Group, roles: Roles, appends: Appends) -> Iterator[Anomaly]:
     """Two nodes led, or appended as leader, in the same leader epoch."""
-    for facts, kind, did in (
-        (roles, Kind.ROLE, "became leader"),
-        (appends, Kind.APPEND, "appended as leader"),
-    ):
-        if double := _one_each(facts):
+    claims: tuple[tuple[Roles | Appends, str], ...] = (
+        (roles, "became leader"),
+        (appends, "appended as leader"),
+    )
+    for facts, did in claims:
+        if double := _one_each(facts, facts.epoch):
             epoch, rows = double[0]
-            witnesses = [node_witness(facts, r, kind, did) for _, rs in double for r in rs]
+            witnesses = [node_witness(facts, r, did) for _, rs in double for r in rs]
             nodes = listing(w.node for w in witnesses[: len(rows)])
             yield anomaly(
                 group,
@@ -77,15 +83,13 @@ def _two_leaders(group: Group, roles: Facts, appends: Facts) -> Iterator[Anomaly
             return
 
 
-def _two_controllers(group: Group, active: Facts) -> list[Anomaly]:
+def _two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
     """Two voters were the controller in the same term."""
-    double = _one_each(active)
+    double = _one_each(active, active.term)
     if not double:
         return []
     witnesses = [
-        node_witness(active, row, Kind.CONTROLLER, "became controller")
-        for _, rows in double
-        for row in rows
+        node_witness(active, row, "became controller") for _, rows in double for row in rows
     ]
     term, rows = double[0]
     return [
@@ -114,18 +118,18 @@ def _may_lead(was: PartitionMembers, now: PartitionMembers) -> set[str]:
     return found
 
 
-def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
+def _elections(group: Group, changes: PartitionChanges) -> Iterator[Anomaly]:
     """Each committed change of the partition against the one before it."""
     decoder = JsonReader(PartitionMembers)
     # Every voter may report a change; a partition epoch names one.
-    _, first = np.unique(changes.value, return_index=True)
+    _, first = np.unique(changes.partition_epoch, return_index=True)
     outside: list[tuple[str, Witness]] = []
     misplaced: list[tuple[str, Witness]] = []
     away: list[tuple[str, Witness]] = []
     before: tuple[int, int, PartitionMembers] | None = None
     for row in first.tolist():
-        now, number = decoder.decode(changes.text[row]), int(changes.value[row])
-        witness = node_witness(changes, row, Kind.PARTITION)
+        now, number = decoder.decode(changes.members[row]), int(changes.partition_epoch[row])
+        witness = node_witness(changes, row)
         when = f"{group.seconds(witness.t_us)} into the storm"
         outsiders = sorted(set(now.isr) - set(now.replicas)) if now.replicas else []
         if outsiders:

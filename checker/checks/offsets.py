@@ -15,11 +15,11 @@ from checker.checks.findings import (
     send_witness,
 )
 from checker.checks.registry import per_partition
+from checker.evidence.columns import Mask
 from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence, first_of
-from checker.evidence.facts import I64
-from checker.evidence.group import Group, Mask
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
-from checker.evidence.sorting import order_of
+from checker.evidence.sorting import I64, order_of
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -85,7 +85,7 @@ def _with_two_values(records: Records) -> I64:
 
 def _source(known: Evidence, offset: int, value: int) -> list[Witness]:
     """The evidence that this value is at this offset: a read, or its acknowledged send."""
-    if known.read_row(offset=offset, value=value) >= 0:
+    if known.read_of(offset, value) is not None:
         return [record_witness(known, offset, value)]
     send = int(known.writer(np.array([value]))[0])
     return [send_witness(known.sends, send, offset=offset, value=value)] if send >= 0 else []
@@ -166,16 +166,16 @@ def _is_among(records: Records, others: Records) -> Mask:
 
 def _holes(group: Group, known: Evidence) -> list[Anomaly]:
     """Offsets that one read passed over between its start and its last record."""
-    reads = known.ordered_reads.take(known.ordered_reads.count > 0)
+    reads = known.polls.take(known.polls.count > 0)
     if not len(reads):
         return []
     opens = np.ones(len(reads), dtype=bool)
     opens[1:] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
-    expected = np.where(opens, reads.leo, np.append(-1, reads.end[:-1]))
+    expected = np.where(opens, reads.start, np.append(-1, reads.end[:-1]))
     rows = np.flatnonzero((reads.offset > expected) & (expected >= 0))
     if not len(rows):
         return []
-    rows = rows[order_of((expected[rows], reads.t1[rows], reads.op[rows]))]
+    rows = rows[order_of((expected[rows], reads.complete_us[rows], reads.op[rows]))]
     holes = np.unique(np.stack((expected[rows], reads.offset[rows])), axis=1)
     count = int((holes[1] - holes[0]).sum())
     witnesses = [read_witness(reads, int(row)) for row in rows[:WITNESS_CAP]]

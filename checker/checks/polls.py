@@ -13,11 +13,13 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness
 from checker.checks.registry import per_partition
+from checker.evidence.columns import Mask
 from checker.evidence.contents import Evidence, evidence, first_of
-from checker.evidence.facts import FOLLOWS, I64, REBALANCED, Kind, Outcome
-from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.facts import Outcome, Polls, Resets
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.positions import resets_before
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
@@ -49,7 +51,8 @@ class _Polls:
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    reads = known.ordered_reads.take(known.ordered_reads.count > 0)
+    some = known.polls.count > 0
+    reads = known.polls.take(some)
     if not len(reads):
         return Finding(property=OFFSETS)
     first = known.dense(reads.offset)
@@ -57,13 +60,12 @@ def judge(group: Group) -> Finding:
     last = first + reads.count - 1
     found = [
         *_inside(group, known, reads, first, last),
-        *_between(group, known, reads, _polls(reads, first, last)),
+        *_between(group, known, reads, _polls(reads, known.follows[some], first, last)),
     ]
-    examined = int((known.reads.count > 0).sum()) + known.left_out
-    return Finding(property=OFFSETS, examined=examined, anomalies=tuple(found))
+    return Finding(property=OFFSETS, examined=known.polls_with_records, anomalies=tuple(found))
 
 
-def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
+def _polls(reads: Polls, follows: Mask, first: I64, last: I64) -> _Polls:
     """Runs of records joined to polls."""
     starts = first_of(reads.op)
     ends = np.concatenate((starts[1:], [len(reads)])) - 1
@@ -73,17 +75,17 @@ def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
         order=reads.order[starts],
         process=reads.process[starts],
         ok=reads.outcome[starts] == Outcome.OK,
-        follows=(reads.flags[starts] & FOLLOWS) != 0,
+        follows=follows[starts],
         first=first[starts],
         last=last[ends],
     )
 
 
-def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) -> list[Anomaly]:
+def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) -> list[Anomaly]:
     """Between successive runs of records of one poll; a rebalance may move it meanwhile."""
     wrong = (first[1:] != last[:-1] + 1) & (reads.op[1:] == reads.op[:-1])
     later = np.flatnonzero(wrong) + 1
-    later = later[(reads.flags[later] & REBALANCED) == 0]
+    later = later[~reads.rebalanced[later]]
     stands, index = _stood(known, reads, later - 1, later, last[later - 1])
     delta = first[later] - index
     back, ahead = later[delta < 1], later[delta > 1]
@@ -99,21 +101,21 @@ def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) 
     return found
 
 
-def _stood(known: Evidence, reads: Facts, before: I64, after: I64, last: I64) -> tuple[I64, I64]:
+def _stood(known: Evidence, reads: Polls, before: I64, after: I64, last: I64) -> tuple[I64, I64]:
     """Return where each run `after` had to begin, and the dense index of the record before that.
 
     That is behind the run `before` it, whose `last` dense index is given; or where its own read
     was asked to begin, if it states that. What retention deleted is not there to be read.
     """
-    asked = (reads.idx[after] == 0) & (reads.leo[after] >= 0)
-    stands = np.where(asked, reads.leo[after], reads.end[before])
+    asked = (reads.idx[after] == 0) & (reads.start[after] >= 0)
+    stands = np.where(asked, reads.start[after], reads.end[before])
     moved = stands < np.minimum(known.deleted_below, reads.offset[after])
     stands = np.where(moved, np.minimum(known.deleted_below, reads.offset[after]), stands)
     index = np.where(asked | moved, np.searchsorted(known.offsets, stands) - 1, last)
     return stands, index
 
 
-def _over_weak(known: Evidence, reads: Facts, stands: I64, after: I64) -> Mask:
+def _over_weak(known: Evidence, reads: Polls, stands: I64, after: I64) -> Mask:
     """Select the runs that passed over nothing but weak acknowledgements from their position on.
 
     What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after.
@@ -124,10 +126,10 @@ def _over_weak(known: Evidence, reads: Facts, stands: I64, after: I64) -> Mask:
     return weak
 
 
-def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list[Anomaly]:
+def _between(group: Group, known: Evidence, reads: Polls, polls: _Polls) -> list[Anomaly]:
     """Between a poll and the last ok poll of the same process since its position was dropped."""
     ordinal = np.arange(len(polls.process))
-    resets, subscribed = resets_before(group.of(Kind.RESET), polls.process, polls.order)
+    resets, subscribed = resets_before(group.of(Resets), polls.process, polls.order)
     latest_ok = np.maximum.accumulate(np.where(polls.ok, ordinal, -1))
     baseline = np.concatenate(([-1], latest_ok[:-1]))
     # Where polls in order before it were left out, it followed the last of them in order.
@@ -153,7 +155,7 @@ def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list
 
 
 def _report(
-    group: Group, reads: Facts, name: str, before: I64, after: I64, allowed: str
+    group: Group, reads: Polls, name: str, before: I64, after: I64, allowed: str
 ) -> Anomaly:
     """Pairs of runs (`before`, `after`) that do not follow each other, as one anomaly."""
     order = np.lexsort((reads.op[after], reads.offset[after]))

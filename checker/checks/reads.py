@@ -9,10 +9,19 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, node_witness, op_name, plural, read_witness
 from checker.checks.registry import per_partition
+from checker.evidence.columns import Mask
 from checker.evidence.contents import Evidence, evidence
-from checker.evidence.facts import AT_END, I64, Kind, Outcome
-from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.facts import (
+    Contents,
+    HighWatermarks,
+    Outcome,
+    Polls,
+    SkippedAnswers,
+    SkippedPolls,
+)
+from checker.evidence.group import Group
 from checker.evidence.needs import Need, missing
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import READS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
@@ -25,15 +34,16 @@ _NO_LIMIT: Final = np.iinfo(np.int64).max
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    reads = known.reads.take(known.reads.outcome == Outcome.OK)
+    reads = known.polls.take(known.polls.outcome == Outcome.OK)
     found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, known)]
     bounded = (reads.hw >= 0).any() or group.meta.promise.staleness_ms >= 0
     bounded |= "hw" in group.meta.capabilities
-    examined = int((reads.count > 0).sum()) + known.left_out if bounded else 0
+    skipped = int(group.of(SkippedPolls).count.sum())
+    examined = int((reads.count > 0).sum()) + skipped if bounded else 0
     return Finding(property=READS, examined=examined, anomalies=tuple(found))
 
 
-def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
+def _beyond(group: Group, reads: Polls) -> list[Anomaly]:
     """Records at or above the HW.
 
     A broker writes its trace before it sends what the trace reports, on the clock the client uses
@@ -46,7 +56,7 @@ def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
     rows = np.flatnonzero(beyond > 0)
     if not len(rows):
         return []
-    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
     first = int(rows[0])
     offset = max(int(limit[first]), int(reads.offset[first]))
     witnesses = [
@@ -58,11 +68,11 @@ def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
         )
         for r in rows[: WITNESS_CAP - 1]
     ]
-    events = group.of(Kind.HW)
-    then = np.flatnonzero((events.t1 > reads.t1[first]) & (events.hw > offset))
+    events = group.of(HighWatermarks)
+    then = np.flatnonzero((events.t_us > reads.complete_us[first]) & (events.hw > offset))
     if len(then):
         row = int(then[0])
-        witnesses.append(node_witness(events, row, Kind.HW, offset=int(events.hw[row])))
+        witnesses.append(node_witness(events, row, offset=int(events.hw[row])))
     mark = int(limit[first])
     source = (
         f"though the answer itself states {mark}"
@@ -87,19 +97,19 @@ def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
     ]
 
 
-def _established(group: Group, reads: Facts) -> I64:
+def _established(group: Group, reads: Polls | Contents) -> I64:
     """The highest HW any replica had announced when each read completed; no limit if unknown."""
-    events = group.of(Kind.HW)
+    events = group.of(HighWatermarks)
     if "hw" not in group.meta.capabilities or missing(group, (Need.WATERMARKS,)):
         return np.full(len(reads), _NO_LIMIT)
     highest = np.concatenate(([0], np.maximum.accumulate(events.hw))) if len(events) else None
     if highest is None:
         return np.zeros(len(reads), np.int64)
-    found: I64 = highest[np.searchsorted(events.t1, reads.t1, side="right")]
+    found: I64 = highest[np.searchsorted(events.t_us, reads.complete_us, side="right")]
     return found
 
 
-def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
+def _stale(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
     """Answers that end below what was known longer ago than the promise allows.
 
     The end of the log as an answer knows it is the HW it states, or, where it states none but says
@@ -108,24 +118,24 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
     bound_us = group.meta.promise.staleness_ms * 1000
     if bound_us < 0:
         return []
-    at_end = (reads.hw < 0) & ((reads.flags & AT_END) != 0)
-    end = np.where(at_end, np.where(reads.count == 0, reads.leo, reads.end), reads.hw)
-    late = _late(known, reads.t0, end, bound_us)
+    at_end = (reads.hw < 0) & reads.at_end
+    end = np.where(at_end, np.where(reads.count == 0, reads.start, reads.end), reads.hw)
+    late = _late(known, reads.invoke_us, end, bound_us)
     # One row an answer: all its runs state the same end.
     rows = np.flatnonzero(late & (reads.idx == 0))
     if not len(rows):
         return []
-    moments = known.moments.take(known.moments.strong)
-    farthest = np.maximum.accumulate(moments.offset)
-    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    points = known.known_positions.take(known.known_positions.strong)
+    farthest = np.maximum.accumulate(points.offset)
+    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
     first = int(rows[0])
     case = read_witness(reads, first, offset=int(end[first]))
     at = int(np.argmax(farthest >= end[first]))
     message = (
         f"{plural(len(rows), 'answer')} of {group.partition} older than {bound_us // 1000} ms: "
         f"{op_name(case)} got the log end {case.offset} from {case.node or 'a broker'} "
-        f"{group.seconds(case.t_us)} into the storm, though offset {moments.offset[at]} was known "
-        f"{group.seconds(moments.t_us[at])} into it."
+        f"{group.seconds(case.t_us)} into the storm, though offset {points.offset[at]} was known "
+        f"{group.seconds(points.t_us[at])} into it."
     )
     witnesses = [read_witness(reads, int(row), offset=int(end[row])) for row in rows[:WITNESS_CAP]]
     return [
@@ -137,11 +147,11 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
 
 def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
     """Select the answers, asked for at `t0`, that end below an end known longer than the bound."""
-    moments = known.moments.take(known.moments.strong)
-    if not len(moments.t_us):
+    points = known.known_positions.take(known.known_positions.strong)
+    if not len(points.t_us):
         return np.zeros(len(end), dtype=bool)
-    farthest = np.maximum.accumulate(moments.offset)
-    before = np.searchsorted(moments.t_us, t0 - bound_us, side="left")
+    farthest = np.maximum.accumulate(points.offset)
+    before = np.searchsorted(points.t_us, t0 - bound_us, side="left")
     behind = farthest[np.maximum(before - 1, 0)] + 1 - end
     found: Mask = (end >= 0) & (before > 0) & (behind > 0)
     return found
@@ -154,22 +164,23 @@ def depends_on_every_read(group: Group) -> bool:
     had established, none is.
     """
     known, bound_us = evidence(group), group.meta.promise.staleness_ms * 1000
-    reads = known.reads.take((known.reads.outcome == Outcome.OK) & (known.reads.count > 0))
+    reads = group.of(Contents)
+    reads = reads.take(reads.outcome == Outcome.OK)
     if (reads.end > _established(group, reads)).any():
         return True
-    answers = group.of(Kind.ANSWER)
-    return bound_us >= 0 and bool(_late(known, answers.t0, answers.hw, bound_us).any())
+    answers = group.of(SkippedAnswers)
+    return bound_us >= 0 and bool(_late(known, answers.invoke_us, answers.log_end, bound_us).any())
 
 
 def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
     """A client saw the HW go back: a new leader may begin with an older one."""
-    reads = known.ordered_reads
+    reads = known.polls
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])
     rows = np.flatnonzero(back) + 1
     if not len(rows):
         return []
-    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
     first = int(rows[0])
     case = read_witness(reads, first, offset=int(reads.hw[first]))
     message = (

@@ -6,9 +6,11 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, node_witness
 from checker.checks.registry import per_partition
-from checker.evidence.facts import I64, Kind
-from checker.evidence.group import Group, Mask
+from checker.evidence.columns import Mask
+from checker.evidence.facts import Deletions, HighWatermarks
+from checker.evidence.group import Group
 from checker.evidence.needs import Need, missing
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import LOG, WITNESS_CAP
 
 _NEEDS = (Need.LOGS, Need.DELETIONS)
@@ -21,22 +23,18 @@ def judge(group: Group) -> Finding:
     stated = "hw" in group.meta.capabilities and not missing(group, _NEEDS)
     if not promise.retention_records or not stated:
         return Finding(property=LOG)
-    deletions, heads, events = group.of(Kind.DELETED), group.replica_heads, group.of(Kind.HW)
+    deletions, heads, events = group.of(Deletions), group.replica_heads, group.of(HighWatermarks)
     highest = np.append(0, np.maximum.accumulate(events.hw)) if len(events) else np.zeros(1, int)
-    then = highest[np.searchsorted(events.t1, deletions.t1, side="right")]
+    then = highest[np.searchsorted(events.t_us, deletions.t_us, side="right")]
     kept = promise.retention_records
-    early = np.flatnonzero(_is_early(deletions.offset, then, kept))
-    began = np.flatnonzero(_is_early(heads.offset, np.repeat(highest[-1:], len(heads)), kept))
-    examined = len(deletions) + int((heads.offset > 0).sum())
+    early = np.flatnonzero(_is_early(deletions.start, then, kept))
+    began = np.flatnonzero(_is_early(heads.start, np.repeat(highest[-1:], len(heads)), kept))
+    examined = len(deletions) + int((heads.start > 0).sum())
     if not len(early) and not len(began):
         return Finding(property=LOG, examined=examined)
-    rows = [(deletions, int(row), Kind.DELETED, int(then[row])) for row in early]
-    rows += [(heads, int(row), Kind.LOG_HEAD, int(highest[-1])) for row in began]
-    witnesses = [
-        node_witness(facts, row, kind, offset=int(facts.offset[row]))
-        for facts, row, kind, _ in rows[:WITNESS_CAP]
-    ]
-    first, committed = witnesses[0], rows[0][3]
+    witnesses = [node_witness(deletions, int(row)) for row in early]
+    witnesses += [node_witness(heads, int(row)) for row in began]
+    first, committed = witnesses[0], int(then[early[0]] if len(early) else highest[-1])
     when = f", {group.seconds(first.t_us)} into the storm" if first.t_us >= 0 else ""
     message = (
         f"{first.node} deleted too much of the log of {group.partition}{when}: it began at "
@@ -47,8 +45,8 @@ def judge(group: Group) -> Finding:
         group,
         "early-deletion",
         message,
-        count=len(rows),
-        offset=min(w.offset for w in witnesses),
+        count=len(witnesses),
+        offset=min(w.offset for w in witnesses[:WITNESS_CAP]),
         witnesses=witnesses,
     )
     return Finding(property=LOG, examined=examined, anomalies=(found,))

@@ -6,11 +6,12 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, op_name, plural, record_witness, send_witness
 from checker.checks.registry import per_partition
-from checker.evidence.contents import READ_OK, Evidence, Moments, evidence, expand
-from checker.evidence.facts import I64, Outcome
-from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.columns import Mask
+from checker.evidence.contents import READ_OK, Evidence, KnownPositions, evidence, expand
+from checker.evidence.facts import Outcome, Sends
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
-from checker.evidence.sorting import order_of
+from checker.evidence.sorting import I64, order_of
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 from harness.formats.history import show_value
@@ -44,7 +45,7 @@ def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
     after = np.arange(1, len(sends))
     wrong = (sends.process[1:] == sends.process[:-1]) & (sends.op[1:] != sends.op[:-1])
     wrong &= base[1:] <= last[:-1]
-    weak = (sends.idx[1:] != _ALL_ACKS) | (sends.idx[:-1] != _ALL_ACKS)
+    weak = (sends.acks[1:] != _ALL_ACKS) | (sends.acks[:-1] != _ALL_ACKS)
     found = []
     for mask, allowed in ((wrong & ~weak, ""), (wrong & weak, _WEAK)):
         if mask.any():
@@ -76,7 +77,7 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _report_inside(
-    group: Group, sends: Facts, name: str, rows: I64, run: I64, value: I64, offset: I64
+    group: Group, sends: Sends, name: str, rows: I64, run: I64, value: I64, offset: I64
 ) -> Anomaly:
     """Pairs of records (`rows` and the one after) of one operation, as one anomaly."""
     witnesses = []
@@ -108,15 +109,15 @@ def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
     """A was acknowledged or read before B was invoked, yet A stands behind B."""
     placed = known.committed & (known.sends.count > 0) & (known.bases >= 0)
     sends, base = known.sends.take(placed), known.bases[placed]
-    certain = (sends.idx == _ALL_ACKS) | known.first_read[placed]
-    moments = known.moments
+    certain = (sends.acks == _ALL_ACKS) | known.first_read[placed]
+    points = known.known_positions
     found = []
-    strong = _inversions(sends, base, moments.take(moments.strong), certain)
+    strong = _inversions(sends, base, points.take(points.strong), certain)
     if len(strong[0]):
         found.append(_report_realtime(group, known, sends, base, *strong, ""))
-    if certain.all() and moments.strong.all():
+    if certain.all() and points.strong.all():
         return found
-    late, early = _inversions(sends, base, moments, np.ones(len(sends), dtype=bool))
+    late, early = _inversions(sends, base, points, np.ones(len(sends), dtype=bool))
     weak = ~np.isin(late, strong[0])
     if weak.any():
         late, early = late[weak], early.take(weak)
@@ -124,20 +125,28 @@ def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
     return found
 
 
-def _inversions(sends: Facts, base: I64, moments: Moments, later: Mask) -> tuple[I64, Moments]:
+def _inversions(
+    sends: Sends, base: I64, points: KnownPositions, later: Mask
+) -> tuple[I64, KnownPositions]:
     """The `later` sends that stand before a record known before they were invoked; for each the
     record that stands farthest behind."""
     b = np.flatnonzero(later)
-    farthest = np.maximum.accumulate(moments.offset)
-    before = np.searchsorted(moments.t_us, sends.t0[b], side="left")
+    farthest = np.maximum.accumulate(points.offset)
+    before = np.searchsorted(points.t_us, sends.invoke_us[b], side="left")
     reached = np.append(-1, farthest)[before]
     wrong = reached > base[b]
     # The witness is the first moment that reached so far.
-    return b[wrong], moments.take(np.searchsorted(farthest, reached[wrong]))
+    return b[wrong], points.take(np.searchsorted(farthest, reached[wrong]))
 
 
 def _report_realtime(
-    group: Group, known: Evidence, sends: Facts, base: I64, late: I64, early: Moments, allowed: str
+    group: Group,
+    known: Evidence,
+    sends: Sends,
+    base: I64,
+    late: I64,
+    early: KnownPositions,
+    allowed: str,
 ) -> Anomaly:
     """Sends in front of records that were there before they began, as one anomaly."""
     order = np.lexsort((sends.op[late], base[late]))
@@ -171,7 +180,7 @@ def _report_realtime(
 
 
 def _report(
-    group: Group, sends: Facts, base: I64, last: I64, before: I64, after: I64, allowed: str
+    group: Group, sends: Sends, base: I64, last: I64, before: I64, after: I64, allowed: str
 ) -> Anomaly:
     """Pairs of sends of one process in the wrong order as one anomaly."""
     order = np.lexsort((sends.op[after], base[after]))

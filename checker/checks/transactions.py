@@ -18,9 +18,10 @@ from checker.checks.findings import (
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, expand, first_of
-from checker.evidence.facts import I64, UNCOMMITTED
-from checker.evidence.group import Facts, Group
+from checker.evidence.facts import Polls
+from checker.evidence.group import Group
 from checker.evidence.needs import Need
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
@@ -36,7 +37,7 @@ def judge(group: Group) -> Finding:
     return Finding(property=OFFSETS, anomalies=tuple(found), graph=_graph(known))
 
 
-def _seen(known: Evidence, reads: Facts) -> tuple[I64, I64, I64, I64]:
+def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
     """Records of reads one by one: row of the read, value, offset, row of the send that wrote it.
 
     Only those that were sent here.
@@ -51,10 +52,10 @@ def _seen(known: Evidence, reads: Facts) -> tuple[I64, I64, I64, I64]:
 
 def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
     """Operations that polled what they were only sending."""
-    reads = known.reads.take(np.isin(known.reads.op, known.sends.op))
+    reads = known.polls.take(np.isin(known.polls.op, known.sends.op))
     run, value, offset, writer = _seen(known, reads)
     own = np.flatnonzero((reads.op[run] == known.sends.op[writer]) & ~known.is_shared(value))
-    committed = (reads.flags[run[own]] & UNCOMMITTED) == 0
+    committed = ~reads.uncommitted[run[own]]
     found = []
     for mask, allowed in ((committed, ""), (~committed, ALLOWED_UNCOMMITTED)):
         if mask.any():
@@ -63,7 +64,7 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _own_records(
-    group: Group, reads: Facts, run: I64, value: I64, offset: I64, own: I64, allowed: str
+    group: Group, reads: Polls, run: I64, value: I64, offset: I64, own: I64, allowed: str
 ) -> Anomaly:
     """Records (`own`) that operations read of themselves, as one anomaly."""
     first = own[np.unique(reads.op[run[own]], return_index=True)[1]]
@@ -92,7 +93,7 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
     """Records whose first ok read was over before their send was invoked."""
     read, writer = known.read_records, known.writer_of_read
     rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
-    rows = rows[known.sends.t0[writer[rows]] > read.t_us[rows]]
+    rows = rows[known.sends.invoke_us[writer[rows]] > read.t_us[rows]]
     if not len(rows):
         return []
     values, first = np.unique(read.value[rows], return_index=True)
@@ -103,10 +104,11 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
         witnesses.append(record_witness(known, **at))
         witnesses.append(send_witness(known.sends, int(writer[row]), value=at["value"]))
     seen, sent = witnesses[:2]
+    began = group.seconds(known.sends.invoke_us[writer[rows[0]]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} read before they were sent: "
         f"{op_name(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
-        f"{op_name(sent)} began to send it at {group.seconds(known.sends.t0[writer[rows[0]]])}."
+        f"{op_name(sent)} began to send it at {began}."
     )
     return [
         anomaly(
@@ -117,19 +119,18 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
 
 def _graph(known: Evidence) -> Graph:
     """Pair the operations that wrote adjacent records or read a record of another."""
-    uncommitted = (known.reads.flags & UNCOMMITTED) != 0
-    ww, wr = _write_write(known), _write_read(known, known.reads.take(~uncommitted))
-    dirty = _write_read(known, known.reads.take(uncommitted))
+    uncommitted = known.polls.uncommitted
+    ww, wr = _write_write(known), _write_read(known, known.polls.take(~uncommitted))
+    dirty = _write_read(known, known.polls.take(uncommitted))
     ops = np.unique(np.concatenate([pairs[:2].ravel() for pairs in (ww, wr, dirty)]))
     about = []
-    for facts in (known.sends, known.reads):
+    for facts in (known.sends, known.polls):
         _, first = np.unique(facts.op, return_index=True)
         rows = first[np.isin(facts.op[first], ops)]
         ops = np.setdiff1d(ops, facts.op[rows])
-        columns = (facts.op, facts.process, facts.client, facts.t0, facts.t1, facts.outcome)
-        for op, process, client, *rest in zip(
-            *(column[rows].tolist() for column in (*columns, facts.order)), strict=True
-        ):
+        columns = (facts.op, facts.process, facts.client, facts.invoke_us, facts.complete_us)
+        every = (*columns, facts.outcome, facts.order)
+        for op, process, client, *rest in zip(*(c[rows].tolist() for c in every), strict=True):
             about.append((op, process, facts.name(client), *rest))
     return Graph(
         ops=tuple(about),
@@ -153,7 +154,7 @@ def _write_write(known: Evidence) -> I64:
     return _pairs(op[differ], op[differ + 1], offset[differ + 1])
 
 
-def _write_read(known: Evidence, reads: Facts) -> I64:
+def _write_read(known: Evidence, reads: Polls) -> I64:
     """Writer, reader and offset of every record that an operation read of another."""
     run, value, offset, writer = _seen(known, reads)
     source, target = known.sends.op[writer], reads.op[run]

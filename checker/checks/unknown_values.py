@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from checker.checks.findings import (
     Finding,
@@ -22,8 +21,9 @@ from checker.checks.findings import (
     plural,
 )
 from checker.checks.registry import across_partitions
-from checker.evidence.facts import I64
+from checker.evidence.columns import Rows
 from checker.evidence.run_meta import RunMeta
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -36,21 +36,37 @@ def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
     return np.flatnonzero(reach)
 
 
-def origins(values: Sequence[int], sends: pa.RecordBatch) -> dict[int, Origin]:
-    """For each of `values` the send that wrote it, if it is among `sends`: facts of kind SEND."""
-    rows = wrote(values, sends.column("value").to_numpy(), sends.column("count").to_numpy())
-    columns = sends.select(("partition", "op", "process", "client", "t0", "value", "count"))
-    found = columns.take(pa.array(rows)).to_pydict()
-    count = found.pop("count")
-    first = np.array(found["value"], np.int64)
-    about = [Origin(*row) for row in zip(*found.values(), strict=True)]
-    order = np.lexsort((found["op"], first))
+def origins(values: Sequence[int], sends: Rows) -> dict[int, Origin]:
+    """Return for each of `values` the send that wrote it, if it is among `sends`."""
+    sends = sends.take(wrote(values, sends.numbers("value"), sends.numbers("count")))
+    first, count, op = (sends.numbers(name) for name in ("value", "count", "op"))
+    order = np.lexsort((op, first))
     place = np.searchsorted(first[order], np.array(values, np.int64), side="right") - 1
-    made = {}
-    for value, at in zip(values, place.tolist(), strict=True):
-        if at >= 0 and value < first[order[at]] + count[order[at]]:
-            made[value] = about[int(order[at])]
+    made: dict[int, Origin] = {}
+    if not len(order):
+        return made
+    for value, at in zip(values, order[place].tolist(), strict=True):
+        if first[at] <= value < first[at] + count[at]:
+            made[value] = _origin(sends, at)
     return made
+
+
+def _origin(sends: Rows, row: int) -> Origin:
+    def word(name: str) -> str:
+        codes, words = sends.words(name)
+        return words[int(codes[row])]
+
+    def number(name: str) -> int:
+        return int(sends.numbers(name)[row])
+
+    return Origin(
+        partition=word("partition"),
+        op=number("op"),
+        process=number("process"),
+        client=word("client"),
+        t_us=number("invoke_us"),
+        first=number("value"),
+    )
 
 
 def joined_origins(parts: Iterable[Mapping[int, Origin]]) -> dict[int, Origin]:

@@ -21,9 +21,10 @@ from checker.checks.findings import (
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import READ_COMMITTED, Evidence, Records, evidence
-from checker.evidence.facts import I64, Outcome
+from checker.evidence.facts import Outcome
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from node.formats.trace import METADATA_PARTITION

@@ -18,7 +18,7 @@ from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.engine.read_downsampling import splittable
 from checker.evidence.arrow_blob import PackedBlob, of_rows, unpacked
-from checker.evidence.facts import DAMAGE, Kind
+from checker.evidence.facts import FaultLines, Notes, Problems
 from checker.evidence.group import Group, group_of
 from checker.evidence.needs import missing, withheld
 from checker.formats.anomalies import FROM_ABSENCE
@@ -46,14 +46,14 @@ def judge_group(group: Group, *, measured: bool = False, share: Share = Share.WH
     """Judge one group by all checks, in a fixed order, or by those of a share of them; `measured`
     also draws its curves."""
     scope = Scope.PARTITION if group.partition else Scope.RUN
-    problems = group.of(Kind.PROBLEM)
-    damage = problems.flags == DAMAGE
+    problems = group.of(Problems)
+    damage = problems.damage
     return Judged(
         group.partition,
         tuple(_finding(check, group) for check in checks(scope) if share.has(check)),
         tuple(map(str, [*problems.text[damage], *problems.text[~damage]])),
-        tuple(map(str, group.of(Kind.NOTE).text)),
-        0 if group.partition else len(effective_faults(group.of(Kind.FAULT))),
+        tuple(map(str, group.of(Notes).text)),
+        0 if group.partition else len(effective_faults(group.of(FaultLines))),
         _curves(group) if measured and share is not Share.PLACES else None,
         bool(damage.any()),
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -13,9 +12,9 @@ from checker.checks.unknown_values import joined_origins, origins
 from checker.engine import plan
 from checker.engine.judge import judge_group
 from checker.engine.plan import RunToJudge
-from checker.evidence.facts import Kind, block
+from checker.evidence.columns import Rows
+from checker.evidence.facts import Sends
 from checker.evidence.group import groups_of
-from checker.evidence.rows import Rows, groups_of_rows
 from checker.formats.verdict import RunResult
 from checker.ingest.counts import joined
 from checker.ingest.fault_windows import InjectedFault
@@ -32,7 +31,7 @@ class LocalExecutor:
 
     def __init__(self, runs: Sequence[RunToJudge]) -> None:
         self._runs = runs
-        self._facts: list[list[Any]] = [[] for _ in runs]
+        self._facts: list[list[Rows]] = [[] for _ in runs]
         self._counts: list[dict[str, list[pa.Table]]] = [{"tallies": [], "acks": []} for _ in runs]
 
     def judged(self) -> Iterator[tuple[int, Judged]]:
@@ -40,10 +39,10 @@ class LocalExecutor:
         for number, run in enumerate(self._runs):
             facts = self._read(number, run)
             in_memory = run.files is not None
-            for group in groups_of_rows(facts) if in_memory else groups_of(facts):
+            for group in groups_of(facts):
                 yield number, judge_group(group, measured=not in_memory)
 
-    def _read(self, number: int, run: RunToJudge) -> list[Any]:
+    def _read(self, number: int, run: RunToJudge) -> list[Rows]:
         facts, counts = self._facts[number], self._counts[number]
         found = sources(0, run.folder) if run.files is None else sources_in_memory(run.files)
         for source in found:
@@ -57,7 +56,9 @@ class LocalExecutor:
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
         """By run and value, the sends that wrote these values."""
         return {
-            number: joined_origins(origins(values, part) for part in sends_of(self._facts[number]))
+            number: joined_origins(
+                origins(values, part) for part in self._facts[number] if part.kind is Sends
+            )
             for number, values in unknown.items()
         }
 
@@ -70,16 +71,6 @@ class LocalExecutor:
             for number, (counts, faults) in enumerate(zip(self._counts, injected, strict=True))
             if self._runs[number].files is None
         }
-
-
-def sends_of(facts: Iterable[pa.RecordBatch | Rows]) -> Iterator[pa.RecordBatch]:
-    """The facts of sends, as batches."""
-    for part in facts:
-        if isinstance(part, Rows):
-            if part.kind is Kind.SEND:
-                yield block(0, part.kind, part.partition, **part.columns)
-        elif part.num_rows and part.column("kind")[0].as_py() == Kind.SEND:
-            yield part
 
 
 def check_runs(

@@ -21,26 +21,14 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from checker.checks import lost
 from checker.checks import reads as read_checks
-from checker.evidence.arrow_blob import taken
+from checker.evidence.columns import Mask, Rows, Words, rows
 from checker.evidence.contents import READ_COMMITTED, READ_FINAL, READ_OK, READ_OTHER, first_of
-from checker.evidence.facts import (
-    AT_END,
-    CONTENT,
-    FINAL,
-    FOLLOWS,
-    I64,
-    UNCOMMITTED,
-    UNKNOWN,
-    Kind,
-    Outcome,
-    columns_block,
-)
-from checker.evidence.group import Facts, Group, Mask
-from checker.evidence.sorting import is_sorted, order_of, repeated
+from checker.evidence.facts import Contents, Outcome, Polls, SkippedAnswers, SkippedPolls
+from checker.evidence.group import Group
+from checker.evidence.sorting import I64, is_sorted, order_of
 
 LEAST_ROWS: Final = 4096
 """Fewer rows of a source are not worth the work."""
@@ -50,89 +38,56 @@ _NEVER: Final = np.iinfo(np.int64).max
 _BY: Final = ("op", "seq", "idx")
 
 
-def downsampled(block: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Some reads of one run, downsampled: facts to be judged in place of all of them."""
-    if not block.num_rows or "turn" in block.schema.names:
-        return [block]
-    block = _in_order(block)
-    reads = _Reads(block)
-    polls = _PollRows.of(reads)
-    if not polls.idle.any():
-        return [block]
-    ordered = polls.rows(~polls.idle)
-    said = reads.contents()
-    kept = np.flatnonzero(ordered | (said > 0))
-    kept = kept[order_of((reads.part[kept].astype(np.int64), reads.process[kept]))]
-    only_content = np.where(ordered[kept], 0, CONTENT)
-    follows = np.where(polls.rows(polls.follows)[kept], FOLLOWS, 0)
-    rows = {name: taken(block.column(name), kept) for name in block.schema.names}
-    part = reads.part[kept]
-    made = {
-        "flags": reads.flags[kept] | only_content | follows,
-        "hash": said[kept].astype(np.int64),
-        "hash2": _left_out(reads.part, part),
-    }
-    names = [name for name in block.schema.names if name not in {*_KEYS, *made}]
-    run = block.column("run")[0].as_py()
+def downsampled(polls: Rows) -> list[Rows]:
+    """Return facts to be judged in place of these polls of one run."""
+    if not polls.count or "turn" in polls.columns:
+        return [polls]
+    reads = _Reads(_in_order(polls))
+    units = _PollRows.of(reads)
+    if not units.idle.any():
+        return [polls]
+    kept = np.flatnonzero(units.rows(~units.idle))
+    kept = kept[order_of((reads.part[kept], reads.process[kept]))]
     return [
-        columns_block(run, Kind.READ, rows["partition"], {n: rows[n] for n in names} | made),
-        reads.answers(run, ordered),
-        polls.spans(run),
+        reads.rows.take(kept),
+        reads.earliest(),
+        reads.answers(units.rows(units.idle)),
+        units.spans(),
     ]
 
 
-_KEYS: Final = ("run", "partition", "kind")
-
-
-def _in_order(block: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows in the order of operation, and inside one as they were returned."""
-    keys = [_numbers(block, name).astype(np.int64, copy=False) for name in _BY]
-    if is_sorted(keys):
-        return block
-    order = order_of(keys)
-    columns = [taken(column, order) for column in block.columns]
-    return pa.RecordBatch.from_arrays(columns, names=block.schema.names)
-
-
-def _numbers(block: pa.RecordBatch, name: str) -> npt.NDArray[np.signedinteger]:
-    if name not in block.schema.names:
-        return repeated(UNKNOWN[name], block.num_rows)
-    column: npt.NDArray[np.signedinteger] = block.column(name).to_numpy(zero_copy_only=False)
-    return column
-
-
-def _left_out(every: I64, kept: I64) -> I64:
-    """How many reads of each partition were left out, at the first row kept of each: all that are
-    left out are ok reads of some record."""
-    found = np.zeros(len(kept), np.int64)
-    starts = first_of(kept)
-    most = int(every.max()) + 1
-    left = np.bincount(every, minlength=most) - np.bincount(kept, minlength=most)
-    found[starts] = left[kept[starts]]
-    return found
+def _in_order(polls: Rows) -> Rows:
+    """Return the rows in the order of operation, and inside one as they were returned."""
+    keys = [polls.numbers(name).astype(np.int64, copy=False) for name in _BY]
+    return polls if is_sorted(keys) else polls.take(order_of(keys))
 
 
 class _Reads:
     """The columns of some reads, in the order of operation."""
 
-    def __init__(self, block: pa.RecordBatch) -> None:
-        column = block.column("partition")
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        self.part = encoded.indices.to_numpy(zero_copy_only=False)
-        self.partitions = encoded.dictionary
-        self.op, self.seq, self.idx = (_numbers(block, name) for name in _BY)
-        self.process, self.flags = _numbers(block, "process"), _numbers(block, "flags")
-        self.offset, self.value = _numbers(block, "offset"), _numbers(block, "value")
-        self.count, self.epoch = _numbers(block, "count"), _numbers(block, "epoch")
-        self.hw, self.start = _numbers(block, "hw"), _numbers(block, "leo")
-        self.t0, self.t1 = _numbers(block, "t0"), _numbers(block, "t1")
-        self.ok: Mask = _numbers(block, "outcome") == Outcome.OK
+    def __init__(self, polls: Rows) -> None:
+        self.rows = polls
+        self.part, self.partitions = polls.words("partition")
+        self.op, self.seq, self.idx = (polls.numbers(name) for name in _BY)
+        self.process = polls.numbers("process")
+        self.offset, self.value = polls.numbers("offset"), polls.numbers("value")
+        self.count, self.epoch = polls.numbers("count"), polls.numbers("epoch")
+        self.hw, self.start = polls.numbers("hw"), polls.numbers("start")
+        self.invoke_us, self.complete_us = polls.numbers("invoke_us"), polls.numbers("complete_us")
+        self.ok: Mask = polls.numbers("outcome") == Outcome.OK
+        self.final: Mask = self.ok & (polls.numbers("final") != 0)
+        self.uncommitted: Mask = polls.numbers("uncommitted") != 0
+        self.at_end: Mask = polls.numbers("at_end") != 0
         self.end = self.offset + self.count
-        self.node: I64 | None = None
-        if "node" in block.schema.names:
-            node = block.column("node")
-            node = node if pa.types.is_dictionary(node.type) else node.dictionary_encode()
-            self.node = node.indices.to_numpy(zero_copy_only=False)
+        self.node = polls.words("node").codes if "node" in polls.columns else None
+
+    def earliest(self) -> Rows:
+        """Return the earliest of all reads of the same records, with how all of them read it."""
+        read_as = self.contents()
+        kept = np.flatnonzero(read_as)
+        found = self.rows.take(kept)
+        own = {name: found.columns[name] for name in Contents.columns.keys() & found.columns.keys()}
+        return rows(Contents, found.run, found.partition, **own, read_as=read_as[kept])
 
     def contents(self) -> npt.NDArray[np.int8]:
         """For the earliest of all reads of the same run of records how all of them read it; 0 for
@@ -155,14 +110,14 @@ class _Reads:
 
     def _late(self, rows: I64) -> I64:
         """What the earliest read has the least of: any ok one is earlier than any other."""
-        late: I64 = self.t1[rows] + np.where(self.ok[rows], 0, _NOT_OK)
+        late: I64 = self.complete_us[rows] + np.where(self.ok[rows], 0, _NOT_OK)
         return late
 
     def _how(self, rows: I64) -> npt.NDArray[np.int8]:
         """How each of these reads was read."""
         how = np.where(self.ok[rows], READ_OK, READ_OTHER).astype(np.int8)
-        how[self.ok[rows] & ((self.flags[rows] & FINAL) != 0)] |= READ_FINAL
-        how[(self.flags[rows] & UNCOMMITTED) == 0] |= READ_COMMITTED
+        how[self.final[rows]] |= READ_FINAL
+        how[~self.uncommitted[rows]] |= READ_COMMITTED
         return how
 
     def _by_place(self, rows: I64, place: I64, width: int, said: npt.NDArray[np.int8]) -> None:
@@ -194,7 +149,7 @@ class _Reads:
         """The same, by sorting."""
         if not len(rows):
             return
-        part = self.part[rows].astype(np.int64)
+        part = self.part[rows]
         same = (part, *(c[rows] for c in (self.offset, self.value, self.count, self.epoch)))
         order = order_of((*same, self._late(rows)))
         new = np.zeros(len(order), bool)
@@ -207,7 +162,7 @@ class _Reads:
     def extremes(self) -> I64:
         """Final reads that say how far those of a partition went, from where, and what end they
         stated; and of each node one read in which it stated an end."""
-        final = np.flatnonzero(self.ok & ((self.flags & FINAL) != 0))
+        final = np.flatnonzero(self.final)
         begun = final[self.start[final] >= 0]
         found = [
             self._most(final, self.end[final]),
@@ -217,7 +172,7 @@ class _Reads:
         if self.node is not None:
             stated = np.flatnonzero(self.ok & (self.hw > 0))
             nodes = int(self.node.max(initial=0)) + 1
-            cell = self.part[stated].astype(np.int64) * nodes + self.node[stated]
+            cell = self.part[stated] * nodes + self.node[stated]
             row = np.full(len(self.partitions) * nodes, -1, np.int64)
             row[cell] = stated
             found.append(row[row >= 0])
@@ -233,27 +188,27 @@ class _Reads:
         row[self.part[having]] = having
         return row[row >= 0]
 
-    def answers(self, run: int, ordered: Mask) -> pa.RecordBatch:
-        """The answers that are left out: when, and the end that each stated, or where an empty one
-        was asked to start (`checker.output.curves`)."""
-        rows = np.flatnonzero((self.idx == 0) & ~ordered & self.ok)
-        ended = (self.hw[rows] < 0) & ((self.flags[rows] & AT_END) != 0)
-        reached = np.where(self.count[rows] == 0, self.start[rows], self.end[rows])
-        stated = np.where(ended, reached, self.hw[rows])
-        there = (stated >= 0) & (self.t0[rows] >= 0)
-        rows, stated = rows[there], stated[there]
-        order = order_of((self.part[rows].astype(np.int64),)) if len(rows) else rows
-        rows, stated = rows[order], stated[order]
-        return columns_block(
-            run,
-            Kind.ANSWER,
-            self.named(self.part[rows]),
-            {"t0": self.t0[rows], "t1": self.t1[rows], "hw": stated},
+    def answers(self, idle: Mask) -> Rows:
+        """Return the answers that are left out: when, and the end that each stated, or where an
+        empty one was asked to start (`checker.output.curves`)."""
+        rows_of = np.flatnonzero((self.idx == 0) & idle & self.ok)
+        ended = (self.hw[rows_of] < 0) & self.at_end[rows_of]
+        reached = np.where(self.count[rows_of] == 0, self.start[rows_of], self.end[rows_of])
+        stated = np.where(ended, reached, self.hw[rows_of])
+        there = (stated >= 0) & (self.invoke_us[rows_of] >= 0)
+        kept, stated = rows_of[there], stated[there]
+        return rows(
+            SkippedAnswers,
+            self.rows.run,
+            self.named(self.part[kept]),
+            invoke_us=self.invoke_us[kept],
+            complete_us=self.complete_us[kept],
+            log_end=stated,
         )
 
-    def named(self, part: I64) -> pa.Array:
-        """These partitions as a column."""
-        return pa.DictionaryArray.from_arrays(pa.array(part), self.partitions)
+    def named(self, part: I64) -> Words:
+        """Return these partitions as a column."""
+        return Words(part, self.partitions)
 
 
 @dataclass(frozen=True)
@@ -273,7 +228,7 @@ class _PollRows:
         """The polls of some reads."""
         starts, whole = _units(reads)
         last = np.append(starts[1:], len(reads.op)) - 1
-        part, process = reads.part[starts].astype(np.int64), reads.process[starts]
+        part, process = reads.part[starts], reads.process[starts]
         unit = order_of((part, process))
         same = np.zeros(len(unit), bool)
         same[1:] = part[unit][1:] == part[unit][:-1]
@@ -301,17 +256,22 @@ class _PollRows:
         made: Mask = np.repeat(units, lengths)
         return made
 
-    def spans(self, run: int) -> pa.RecordBatch:
-        """Between which two operations of a process others are left out."""
+    def spans(self) -> Rows:
+        """Return between which two operations of a process others are left out."""
         after = np.flatnonzero(self.follows)
         kept = np.maximum.accumulate(np.where(self.idle, -1, np.arange(len(self.idle))))
-        first, last = (self.starts[self.unit[rows]] for rows in (kept[after - 1], after))
-        op, reads = self.reads.op, self.reads
-        return columns_block(
-            run,
-            Kind.SPAN,
+        before = kept[after - 1]
+        reads, length = self.reads, np.diff(np.append(self.starts, len(self.reads.op)))
+        passed = np.cumsum(length[self.unit])
+        first, last = self.starts[self.unit[before]], self.starts[self.unit[after]]
+        return rows(
+            SkippedPolls,
+            reads.rows.run,
             reads.named(reads.part[last]),
-            {"process": reads.process[last], "op": op[first], "value": op[last]},
+            process=reads.process[last],
+            first=reads.op[first],
+            last=reads.op[last],
+            count=passed[after - 1] - passed[before],
         )
 
 
@@ -339,24 +299,22 @@ def _units(reads: _Reads) -> tuple[I64, Mask]:
 
 def splittable(group: Group) -> bool:
     """Whether what is left of a partition's reads is enough to judge it."""
-    spans = group.of(Kind.SPAN)
-    if not len(spans):
+    skipped = group.of(SkippedPolls)
+    if not len(skipped):
         return True
     if group.has_transactions:
         return False
-    order = order_of((spans.process, spans.op, spans.value))
-    process, first, last = spans.process[order], spans.op[order], spans.value[order]
+    process, first, last = skipped.process, skipped.first, skipped.last
     # One operation may end one stretch and begin the next.
     if ((process[1:] == process[:-1]) & (first[1:] < last[:-1])).any():
         return False
-    reads = group.of(Kind.READ)
-    reads = reads.take((reads.flags & CONTENT) == 0)
-    if not _none_missing(reads) or not _none_between(reads, process, first, last):
+    polls = group.of(Polls)
+    if not _none_missing(polls) or not _none_between(polls, process, first, last):
         return False
     return not read_checks.depends_on_every_read(group) and not lost.depends_on_every_read(group)
 
 
-def _none_between(reads: Facts, process: I64, first: I64, last: I64) -> bool:
+def _none_between(reads: Polls, process: I64, first: I64, last: I64) -> bool:
     """No read that is there is of an operation between those that others were left out between."""
     if not len(process):
         return True
@@ -372,7 +330,7 @@ def _none_between(reads: Facts, process: I64, first: I64, last: I64) -> bool:
     return True
 
 
-def _none_missing(reads: Facts) -> bool:
+def _none_missing(reads: Polls) -> bool:
     """Every run of a read but its first has the one before it."""
     later = reads.idx[1:] > 0
     before = (reads.op[1:] == reads.op[:-1]) & (reads.seq[1:] == reads.seq[:-1])

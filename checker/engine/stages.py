@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checker.checks.findings import Origin
@@ -35,7 +34,8 @@ from checker.engine.plan import MakeExecutor, RunToJudge
 from checker.engine.read_downsampling import LEAST_ROWS, downsampled
 from checker.engine.workers import ProcessWorkers, Workers
 from checker.evidence.arrow_blob import ArrowBlob, BlobFile, PackedBlob, arrow_blobs, packed
-from checker.evidence.facts import Kind
+from checker.evidence.columns import Rows
+from checker.evidence.facts import Polls
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
@@ -228,19 +228,14 @@ class ReadSources:
                 order = f"{source.kind} {source.path} {source.groups[0]:09}"
                 yield from packed(self._wanted(facts), file, order)
 
-    def _wanted(self, facts: Iterable[pa.RecordBatch]) -> Iterator[ArrowBlob]:
-        for block in facts:
-            if self.only is None and _is_large(block):
-                yield from arrow_blobs(downsampled(block))
+    def _wanted(self, facts: Iterable[Rows]) -> Iterator[ArrowBlob]:
+        for part in facts:
+            if self.only is None and part.kind is Polls and part.count >= LEAST_ROWS:
+                yield from arrow_blobs(downsampled(part))
                 continue
-            for blob in arrow_blobs([block]):
+            for blob in arrow_blobs([part]):
                 if self.only is None or (blob.run, blob.partition) in self.only:
                     yield blob
-
-
-def _is_large(block: pa.RecordBatch) -> bool:
-    """Whether these are so many reads that it pays to leave some out."""
-    return block.num_rows >= LEAST_ROWS and bool(block.column("kind")[0].as_py() == Kind.READ)
 
 
 def shares(
@@ -270,7 +265,7 @@ def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int,
     source, wanted = work
     found = []
     with suppress(*DAMAGED):  # The first stage has said so.
-        found += [origins(wanted, batch) for batch in sends_in(source)]
+        found += [origins(wanted, part) for part in sends_in(source)]
     return source.run, found
 
 

@@ -12,24 +12,24 @@ are.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from checker.evidence.facts import I64, NUMBERS, UNKNOWN, Kind
-from checker.evidence.sorting import is_sorted, joined, order_of
+from checker.evidence.columns import KINDS, Facts, Name, Rows, Text, Words
+from checker.evidence.facts import Polls
+from checker.evidence.sorting import I64, is_constant, is_sorted, joined, order_of
 
-SPARK_SCHEMA: Final = "run int, partition string, kind tinyint, rows bigint, body binary"
+SPARK_SCHEMA: Final = "run int, partition string, kind string, rows bigint, body binary"
 SCHEMA: Final = pa.schema(
     [
         ("run", pa.int32()),
         ("partition", pa.string()),
-        ("kind", pa.int8()),
+        ("kind", pa.string()),
         ("rows", pa.int64()),
         ("body", pa.binary()),
     ]
@@ -41,7 +41,6 @@ _FILED_FROM_ROWS: Final = 4096
 _ALIGNMENT: Final = 64
 # What begins the bytes of a blob that is in a file; Arrow's own begin otherwise.
 _ELSEWHERE: Final = b"in file "
-_KEYS: Final = frozenset({"run", "partition", "kind"})
 
 
 class ArrowBlob(NamedTuple):
@@ -49,42 +48,33 @@ class ArrowBlob(NamedTuple):
 
     run: int
     partition: str
-    kind: Kind
+    kind: type[Facts]
     facts: pa.RecordBatch
 
 
-def arrow_blobs(blocks: Iterable[pa.RecordBatch]) -> Iterator[ArrowBlob]:
-    """Blocks of facts, taken apart by partition.
-
-    Each block is of one run and one kind; it may lack columns of which nothing is known.
-    """
-    for block in blocks:
-        if not block.num_rows:
+def arrow_blobs(facts: Iterable[Rows]) -> Iterator[ArrowBlob]:
+    """Take facts apart by partition, without the columns that say nothing."""
+    for part in facts:
+        if not part.count:
             continue
-        run, kind = block.column("run")[0].as_py(), Kind(block.column("kind")[0].as_py())
-        kept = block.select([n for n in block.schema.names if _says_something(block, n)])
-        names, ends, order = _by_partition(block, kind)
-        if order is None:
-            facts = kept
-        else:
-            columns = [taken(column, order) for column in kept.columns]
-            facts = pa.RecordBatch.from_arrays(columns, names=kept.schema.names)
+        names, ends, order = _by_partition(part)
+        columns = _arrow_columns(part if order is None else part.take(order))
+        every = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
         for partition, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True):
             if begin < end:
-                yield ArrowBlob(run, partition, kind, facts.slice(begin, end - begin))
+                body = every.slice(begin, end - begin)
+                yield ArrowBlob(part.run, partition, part.kind, body)
 
 
-def _by_partition(block: pa.RecordBatch, kind: Kind) -> tuple[list[str], list[int], I64 | None]:
-    """The partitions of a block, where the rows of each end once they are in the order given, and
-    that order; None for the order they are in. Reads are put in the order of process as well."""
-    column = block.column("partition")
-    column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    codes: I64 = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    names = column.dictionary.to_pylist()
+def _by_partition(part: Rows) -> tuple[Sequence[str], list[int], I64 | None]:
+    """Return the partitions of some facts, where the rows of each end once they are in the order
+    given, and that order; None for the order they are in. Polls are put in the order of process as
+    well."""
+    codes, names = part.words("partition")
     ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
     keys = [codes]
-    if kind is Kind.READ and "process" in block.schema.names:
-        keys.append(block.column("process").to_numpy(zero_copy_only=False))
+    if part.kind is Polls and "process" in part.columns:
+        keys.append(part.numbers("process"))
     if is_sorted(keys):
         return names, ends, None
     key = joined(keys)
@@ -94,24 +84,32 @@ def _by_partition(block: pa.RecordBatch, kind: Kind) -> tuple[list[str], list[in
     return names, ends, order_of(keys)
 
 
-def taken(column: pa.Array, order: I64) -> pa.Array:
-    """The rows of a column in this order."""
-    if pa.types.is_dictionary(column.type):
-        return pa.DictionaryArray.from_arrays(taken(column.indices, order), column.dictionary)
-    if column.null_count or not pa.types.is_integer(column.type):
-        return column.take(pa.array(order))
-    return pa.array(column.to_numpy().take(order))
+def _arrow_columns(part: Rows) -> dict[str, pa.Array]:
+    """Return the columns of some facts that say something."""
+    made = {}
+    for name in part.columns:
+        column = part.kind.columns[name]
+        if isinstance(column, Text):
+            made[name] = pa.array(part.texts(name), pa.string())
+        elif not isinstance(column, Name):
+            numbers = part.numbers(name)
+            if len(numbers) and _says_something(numbers, column.unknown):
+                made[name] = pa.array(numbers)
+        else:
+            codes, words = part.words(name)
+            made[name] = pa.DictionaryArray.from_arrays(
+                pa.array(codes.astype(np.int32)), pa.array(words, pa.string())
+            )
+    if not made:
+        made[""] = pa.nulls(part.count)
+    return made
 
 
-def _says_something(block: pa.RecordBatch, name: str) -> bool:
-    """Whether a column holds anything but the value that stands for unknown."""
-    if name in _KEYS:
-        return False
-    column = block.column(name)
-    if name in NUMBERS:
-        found = pc.min_max(column).as_py()
-        return bool(found["min"] != UNKNOWN[name] or found["max"] != UNKNOWN[name])
-    return True
+def _says_something(numbers: I64, unknown: int) -> bool:
+    """Return whether numbers are anything but the one that stands for unknown."""
+    if is_constant(numbers) or numbers[0] != unknown:
+        return bool(numbers[0] != unknown)
+    return bool(numbers.min() != unknown or numbers.max() != unknown)
 
 
 class BlobFile:
@@ -146,7 +144,7 @@ class PackedBlob(NamedTuple):
 
     run: int
     partition: str
-    kind: int
+    kind: str
     rows: int
     body: bytes | pa.Buffer
     order: str = ""
@@ -160,7 +158,7 @@ def packed(
         rows = blob.facts.num_rows
         filed = file is not None and rows >= _FILED_FROM_ROWS
         body = file.add(blob.facts) if file is not None and filed else _bytes(blob.facts)
-        yield PackedBlob(blob.run, blob.partition, int(blob.kind), rows, body, order)
+        yield PackedBlob(blob.run, blob.partition, blob.kind.__name__, rows, body, order)
 
 
 def as_rows(found: Iterable[PackedBlob]) -> Iterator[pa.RecordBatch]:
@@ -187,10 +185,9 @@ def _bytes(facts: pa.RecordBatch) -> bytes:
     return made
 
 
-def unpacked(blobs: Iterable[PackedBlob]) -> dict[Kind, list[pa.RecordBatch]]:
-    """The facts of the blobs of one (run, partition), by kind. Raises OSError if a file of them is
+def unpacked(blobs: Iterable[PackedBlob]) -> Iterator[Rows]:
+    """Return the facts of the blobs of one (run, partition). Raises OSError if a file of them is
     gone."""
-    found: dict[Kind, list[pa.RecordBatch]] = {}
     with contextlib.ExitStack() as files:
         mapped: dict[bytes, pa.MemoryMappedFile] = {}
         for blob in blobs:
@@ -202,8 +199,21 @@ def unpacked(blobs: Iterable[PackedBlob]) -> dict[Kind, list[pa.RecordBatch]]:
                 mapped[path].seek(int(begin))
                 body = mapped[path].read_buffer(int(size))
             with pa.ipc.open_stream(body) as reader:
-                found.setdefault(Kind(blob.kind), []).extend(reader)
-    return found
+                for facts in reader:
+                    yield _of_arrow(blob, facts)
+
+
+def _of_arrow(blob: PackedBlob, facts: pa.RecordBatch) -> Rows:
+    kind = KINDS[blob.kind]
+    columns: dict[str, Any] = {}
+    for name, column in zip(facts.schema.names, facts.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            codes = column.indices.to_numpy(zero_copy_only=False)
+            columns[name] = Words(codes, column.dictionary.to_pylist())
+        elif name:
+            is_text = isinstance(kind.columns[name], Text)
+            columns[name] = column.to_pylist() if is_text else column.to_numpy(zero_copy_only=False)
+    return Rows(kind, blob.run, blob.partition, columns, facts.num_rows)
 
 
 def _buffers(column: pa.ChunkedArray) -> Iterator[pa.Buffer]:

@@ -1,160 +1,337 @@
-"""Columns of many blocks of facts joined, when they are asked for."""
+"""Facts of one kind as columns: made from what a reader has, joined and sorted when asked for.
+
+`Rows` are some facts of one kind as a reader gives them: a column is one value for all rows, or a
+list, an array or words, one a row. `Columns` join the rows of many readers. A kind of facts
+(`checker.evidence.facts`) is a view of columns with a named attribute for each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from checker.evidence.facts import I64, UNKNOWN
-from checker.evidence.sorting import is_sorted, order_of, repeated
+from checker.evidence.sorting import I64, is_constant, is_sorted, order_of, picked, repeated
 
-_NAMES: Final = ("client", "node")
+Mask = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.object_]
+_Values = TypeVar("_Values")
+_Index = I64 | Mask | slice
 _BY: Final = "process"
 _MOST_PARTS: Final = 10_000
 
 
-class Columns:
-    """The facts of one kind as they came: blocks that may lack columns, in any order.
+class Words(NamedTuple):
+    """A column of few different words as codes and the words that they stand for."""
 
-    They are those of one (run, partition), or of a whole run and then shared by its groups.
+    codes: I64
+    words: Sequence[str]
+
+
+class Column(Generic[_Values]):
+    """A column of a kind of facts; `unknown` stands in it where a reader gives none. It is made
+    when first used and then kept."""
+
+    def __init__(self, unknown: int = -1) -> None:
+        self.unknown = unknown
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, facts: Facts, owner: type) -> _Values:
+        values: _Values = facts.column(self.name)
+        facts.__dict__[self.name] = values
+        return values
+
+
+class Number(Column[I64]):
+    """A column of numbers."""
+
+
+class Name(Column[I64]):
+    """A column of nodes or clients, as codes into `Facts.names`."""
+
+
+class Flag(Column[Mask]):
+    """A column that selects rows."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Text(Column[Texts]):
+    """A column of texts."""
+
+
+KINDS: Final[dict[str, type[Facts]]] = {}
+"""The kinds of facts by name."""
+
+
+class Facts:
+    """Facts of one kind as columns. Columns must not be changed: they are shared."""
+
+    columns: ClassVar[Mapping[str, Column[Any]]] = {}
+    order_by: ClassVar[tuple[str, ...]] = ()
+    """The columns that the rows of a group are sorted by; no two rows share all of them."""
+
+    def __init_subclass__(cls) -> None:
+        own = {name: c for name, c in vars(cls).items() if isinstance(c, Column)}
+        cls.columns = {**cls.columns, **own}
+        KINDS[cls.__name__] = cls
+
+    def __init__(self, source: Columns | Facts, rows: I64 | None) -> None:
+        """Take the given rows of `source`, or all of them."""
+        self._source = source
+        self._rows = rows
+        self._length = len(source) if rows is None else len(rows)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, index: _Index) -> Self:
+        """Return the rows at `index` (numbers, a mask or a slice), in that order."""
+        if not self._length:
+            return self
+        if isinstance(index, slice):
+            return type(self)(self, np.arange(self._length)[index])
+        if index.dtype == np.bool_:
+            return self if index.all() else type(self)(self, index.nonzero()[0])
+        return type(self)(self, np.asarray(index, np.int64))
+
+    def column(self, name: str) -> Any:
+        """Return a column by name."""
+        if isinstance(self._source, Facts):
+            values = getattr(self._source, name)
+        else:
+            values = self._source.take(name)
+        return values if self._rows is None else picked(values, self._rows)
+
+    def has(self, name: str) -> bool:
+        """Return whether anything is known of a column."""
+        return self._source.has(name)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Nodes and clients, in order of name."""
+        return self._source.names
+
+    def name(self, code: int) -> str:
+        """Return the node or client behind a code."""
+        return self.names[code]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some facts of one kind about one run."""
+
+    kind: type[Facts]
+    run: int
+    partition: Any
+    columns: Mapping[str, Any]
+    count: int
+
+    @property
+    def partitions(self) -> Collection[str]:
+        """The partitions that they are about."""
+        return _distinct_words(self.partition)
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of numbers or flags, as it is stored."""
+        values = self.columns.get(name)
+        if values is None:
+            return repeated(self.kind.columns[name].unknown, self.count)
+        if isinstance(values, int):
+            return repeated(int(values), self.count)
+        return values if isinstance(values, np.ndarray) else np.array(values, np.int64)
+
+    def words(self, name: str) -> Words:
+        """Return a column of words."""
+        values = self.partition if name == "partition" else self.columns.get(name, "")
+        if isinstance(values, Words):
+            return values
+        if isinstance(values, str):
+            return Words(repeated(0, self.count), [values])
+        codes: dict[str, int] = {}
+        every = [codes.setdefault(each or "", len(codes)) for each in values]
+        return Words(np.array(every, np.int64), list(codes))
+
+    def texts(self, name: str) -> Sequence[str]:
+        """Return a column of texts."""
+        values = self.columns.get(name, "")
+        return [values] * self.count if isinstance(values, str) else values
+
+    def take(self, index: I64 | slice) -> Rows:
+        """Return the rows at `index`, in that order."""
+        every = range(self.count)
+        count = len(every[index]) if isinstance(index, slice) else len(index)
+        columns = {name: _taken(values, index) for name, values in self.columns.items()}
+        return Rows(self.kind, self.run, _taken(self.partition, index), columns, count)
+
+
+def rows(kind: type[Facts], run: int, partition: Any, **columns: Any) -> Rows:
+    """Make facts of one kind; a column that is not given is unknown.
+
+    At least one column, or the partition, must have a value for each row.
     """
+    assert columns.keys() <= kind.columns.keys(), sorted(columns)
+    for values in (partition, *columns.values()):
+        if not isinstance(values, int | str):
+            count = len(values.codes if isinstance(values, Words) else values)
+            return Rows(kind, run, partition, columns, count)
+    raise AssertionError(f"no column of {kind.__name__} has rows")
+
+
+def _taken(values: Any, index: I64 | slice) -> Any:
+    if isinstance(values, int | str):
+        return values
+    if isinstance(values, Words):
+        return Words(values.codes[index], values.words)
+    if not isinstance(values, np.ndarray):
+        values = np.array(values, object if isinstance(values[0], str) else np.int64)
+    return values[index]
+
+
+def _distinct_words(values: Any) -> Collection[str]:
+    if isinstance(values, str):
+        return {values}
+    if isinstance(values, Words):
+        used = np.flatnonzero(np.bincount(values.codes, minlength=len(values.words)))
+        return {values.words[code] or "" for code in used.tolist()}
+    return {each or "" for each in values}
+
+
+class Columns:
+    """The facts of one kind as they came, in any order: those of one (run, partition), or of a
+    whole run and then shared by its groups."""
 
     def __init__(
         self,
-        blocks: Sequence[pa.RecordBatch],
-        names: Callable[[], tuple[str, ...]],
+        kind: type[Facts],
+        parts: Sequence[Rows],
+        names: Callable[[], Sequence[str]],
         *,
         shared: bool = False,
     ) -> None:
-        """`names` gives all names, once they are known; `shared` columns are kept once made."""
-        self._blocks = blocks
+        """Join `parts`. `names` gives all names, once they are known; `shared` columns are kept
+        once made."""
+        self.kind = kind
+        self._parts = parts
         self._all_names = names
-        self._kept: dict[str, I64] | None = {} if shared else None
-        self._length: int = sum(block.num_rows for block in blocks)
+        self._kept: dict[str, Any] | None = {} if shared else None
+        self._length: int = sum(part.count for part in parts)
         self._sorted: bool | None = None
 
     def __len__(self) -> int:
         return self._length
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names that the codes of `client` and `node` stand for."""
+    def names(self) -> Sequence[str]:
+        """The names that the codes of nodes and clients stand for."""
         return self._all_names()
 
     def own_names(self) -> set[str]:
-        """All clients and nodes in these blocks."""
-        found: set[str] = set()
-        for block in self._blocks:
-            for name in _NAMES:
-                if block.schema.get_field_index(name) >= 0:
-                    found.update(n or "" for n in pc.unique(block.column(name)).to_pylist())
-        return found
+        """Return all clients and nodes in these facts."""
+        kinds = self.kind.columns.items()
+        names = [name for name, column in kinds if isinstance(column, Name)]
+        given = (part.columns.get(name, "") for part in self._parts for name in names)
+        return set().union(*map(_distinct_words, given))
 
     def has(self, name: str) -> bool:
-        """Whether anything is known of a column."""
-        return any(name in block.schema.names for block in self._blocks)
-
-    @cached_property
-    def text(self) -> npt.NDArray[np.object_]:
-        """The column `text`."""
-        made = np.full(self._length, "", dtype=object)
-        at = 0
-        for block in self._blocks:
-            if block.schema.get_field_index("text") >= 0:
-                made[at : at + block.num_rows] = block.column("text").to_pylist()
-            at += block.num_rows
-        return made
+        """Return whether anything is known of a column."""
+        return any(name in part.columns for part in self._parts)
 
     def partitions(self) -> tuple[I64, Sequence[str]]:
-        """The partition of each row, as codes and names."""
-        column = pa.chunked_array([block.column("partition") for block in self._blocks])
-        codes = column.combine_chunks().dictionary_encode()
-        return codes.indices.to_numpy(), codes.dictionary.to_pylist()
+        """Return the partition of each row, as codes and names."""
+        known: dict[str, int] = {}
+        codes = []
+        for part in self._parts:
+            own = part.words("partition")
+            for word in own.words:
+                known.setdefault(word or "", len(known))
+            codes.append(_ranked(own, known))
+        return _joined(codes), list(known)
 
-    def take(self, name: str) -> I64:
-        """One column as one array."""
+    def take(self, name: str) -> Any:
+        """Return one column as one array."""
         if self._kept is None:
             return self._make(name)
         if name not in self._kept:
             self._kept[name] = self._make(name)
         return self._kept[name]
 
-    def _make(self, name: str) -> I64:
-        if not self._blocks:
-            return np.zeros(0, np.int64)
+    def _make(self, name: str) -> Any:
+        column = self.kind.columns[name]
+        if isinstance(column, Text):
+            texts = [text for part in self._parts for text in part.texts(name)]
+            return np.array(texts, dtype=object)
+        if isinstance(column, Name):
+            rank = {each: code for code, each in enumerate(self.names)}
+            return _joined([_ranked(part.words(name), rank) for part in self._parts])
         if not self.has(name):
-            rank = self._all_names().index("") if name in _NAMES else UNKNOWN[name]
-            return repeated(rank, self._length)
-        make = self._codes if name in _NAMES else self._numbers
-        made = [make(block, name) for block in self._blocks]
-        return made[0] if len(made) == 1 else np.concatenate(made)
+            made = repeated(column.unknown, self._length)
+        else:
+            made = _joined(
+                [part.numbers(name).astype(np.int64, copy=False) for part in self._parts]
+            )
+        return made != 0 if isinstance(column, Flag) else made
 
-    def _numbers(self, block: pa.RecordBatch, name: str) -> I64:
-        at = block.schema.get_field_index(name)
-        if at < 0:
-            return repeated(UNKNOWN[name], block.num_rows)
-        numbers: I64 = block.column(at).to_numpy(zero_copy_only=False)
-        return numbers.astype(np.int64, copy=False)
-
-    def _codes(self, block: pa.RecordBatch, name: str) -> I64:
-        names = self._all_names()
-        rank = {each: code for code, each in enumerate(names)}
-        if block.schema.get_field_index(name) < 0:
-            return repeated(rank[""], block.num_rows)
-        column = block.column(name)
-        encoded = (
-            column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
-        )
-        # A dictionary may hold words that none of these rows use.
-        codes = np.array([rank.get(n or "", 0) for n in encoded.dictionary.to_pylist()], np.int64)
-        made: I64 = codes[encoded.indices.to_numpy(zero_copy_only=False)]
-        return made
-
-    def order(self, keys: Sequence[str], rows: I64 | None) -> I64 | None:
-        """These rows, or all, in the order of `keys`; None for all as they are."""
-        if (self._length if rows is None else len(rows)) < 2:
-            return rows
-        if rows is None:
+    def order(self, keys: Sequence[str], index: I64 | None) -> I64 | None:
+        """Return these rows, or all, in the order of `keys`; None for all as they are."""
+        if (self._length if index is None else len(index)) < 2 or not keys:
+            return index
+        if index is None:
             first = keys[1] if keys[0] == _BY else keys[0]
-            self._blocks = sorted(self._blocks, key=lambda block: _first(block, first))
+            self._parts = sorted(self._parts, key=lambda part: _first(part, first))
             if keys[0] == _BY:
-                self._blocks = _joined_by_process(self._blocks)
+                self._parts = _joined_by_process(self._parts)
         columns = [self.take(name) for name in keys]
         if self._sorted is None:
             self._sorted = is_sorted(columns)
         if self._sorted:
-            return rows
-        if rows is None:
+            return index
+        if index is None:
             return order_of(columns)
-        columns = [column[rows] for column in columns]
-        return rows if is_sorted(columns) else rows[order_of(columns)]
+        columns = [column[index] for column in columns]
+        return index if is_sorted(columns) else index[order_of(columns)]
 
 
-def _joined_by_process(blocks: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Blocks cut where the process changes, all parts of one process together: where each block is
-    in the order of process, so are they all then. As they are if they would be cut too small."""
-    parts: list[tuple[int, int, pa.RecordBatch]] = []
-    for number, block in enumerate(blocks):
-        if block.schema.get_field_index(_BY) < 0:
-            return blocks
-        process = block.column(_BY).to_numpy(zero_copy_only=False)
+def _joined(parts: Sequence[I64]) -> I64:
+    if not parts:
+        return np.zeros(0, np.int64)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _ranked(own: Words, rank: Mapping[str, int]) -> I64:
+    """Return words as their ranks; there may be words that no row uses."""
+    ranks = np.array([rank.get(w or "", 0) for w in own.words], np.int64)
+    if is_constant(own.codes) and len(own.codes):
+        return repeated(int(ranks[own.codes[0]]), len(own.codes))
+    found: I64 = ranks[own.codes]
+    return found
+
+
+def _joined_by_process(parts: Sequence[Rows]) -> Sequence[Rows]:
+    """Cut facts where the process changes and bring together what is of one process: if each part
+    is in the order of process, all are then. They stay as they are if the pieces get too small."""
+    cut: list[tuple[int, int, Rows]] = []
+    for number, part in enumerate(parts):
+        if _BY not in part.columns:
+            return parts
+        process = part.numbers(_BY)
         cuts = np.flatnonzero(process[1:] != process[:-1]) + 1
-        if len(parts) + len(cuts) > _MOST_PARTS:
-            return blocks
-        ends = [*cuts.tolist(), block.num_rows]
+        if len(cut) + len(cuts) > _MOST_PARTS:
+            return parts
+        ends = [*cuts.tolist(), part.count]
         for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-            parts.append((int(process[begin]), number, block.slice(begin, end - begin)))
-    return [block for _, _, block in sorted(parts, key=lambda part: part[:2])]
+            cut.append((int(process[begin]), number, part.take(slice(begin, end))))
+    return [part for _, _, part in sorted(cut, key=lambda each: each[:2])]
 
 
-def _first(block: pa.RecordBatch, name: str) -> int:
-    """The first value of a column of numbers, to put blocks that are sorted into order."""
-    if name in _NAMES or name not in block.schema.names or not block.num_rows:
+def _first(part: Rows, name: str) -> int:
+    """Return the first value of a column of numbers, to put parts that are sorted into order."""
+    if isinstance(part.kind.columns[name], Name) or name not in part.columns or not part.count:
         return 0
-    return int(block.column(name)[0].as_py())
+    return int(part.numbers(name)[0])

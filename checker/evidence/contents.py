@@ -12,9 +12,20 @@ from typing import Final, Self
 
 import numpy as np
 
-from checker.evidence.facts import CONTENT, FINAL, I64, UNCOMMITTED, Kind, Outcome
-from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.columns import Mask
+from checker.evidence.facts import (
+    Contents,
+    Deletions,
+    LogHeads,
+    LogRecords,
+    Outcome,
+    Polls,
+    Sends,
+    SkippedPolls,
+)
+from checker.evidence.group import Group
 from checker.evidence.sorting import (
+    I64,
     any_order_of,
     distinct,
     is_constant,
@@ -195,8 +206,8 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Moments(Columnar):
-    """Times at which a record was known to stand at an offset, in order of time.
+class KnownPositions(Columnar):
+    """Records that were known to stand at an offset, and since when, in order of time.
 
     It was acknowledged (`send` is the row of its send) or read (`send` is -1). `strong` if it may
     not move any more: read, or acknowledged with acks=all.
@@ -227,8 +238,8 @@ def _by_value(records: Records) -> Values:
     )
 
 
-def by_node(nodes: I64, heads: Facts, what: I64) -> I64:
-    """For each node what the head of its log says; -1 where there is no head."""
+def by_node(nodes: I64, heads: LogHeads, what: I64 | Mask) -> I64:
+    """Return for each node what the head of its log says; -1 if there is no head."""
     if not len(nodes):
         return nodes
     table = np.full(len(heads.names), -1, np.int64)
@@ -241,20 +252,26 @@ class Evidence:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.sends: Facts = group.of(Kind.SEND)
-        self.reads: Facts = group.of(Kind.READ)
-        self.logs: Facts = group.of(Kind.LOG_REC)
+        self.sends = group.of(Sends)
+        self.polls = group.of(Polls)
+        """All reads, or, if polls were left out, those that the order of reads is judged on."""
+        self.logs = group.of(LogRecords)
 
     @cached_property
-    def ordered_reads(self) -> Facts:
-        """The reads that the order of reads is judged on: all, unless they were downsampled. They
-        are in the order of process, and then of operation."""
-        return self.reads.take((self.reads.flags & CONTENT) == 0)
+    def polls_with_records(self) -> int:
+        """Count the runs of records that reads returned, with those that were left out."""
+        return int((self.polls.count > 0).sum() + self.group.of(SkippedPolls).count.sum())
 
-    @property
-    def left_out(self) -> int:
-        """Count the ok reads of records that were left out (`checker.engine.read_downsampling`)."""
-        return int(self.reads.hash2.sum())
+    @cached_property
+    def follows(self) -> Mask:
+        """For each row of `polls` whether polls before it were left out, the last of which ended
+        where it begins."""
+        skipped = self.group.of(SkippedPolls)
+        if not len(skipped):
+            return np.zeros(len(self.polls), dtype=bool)
+        after = set(zip(skipped.process.tolist(), skipped.last.tolist(), strict=True))
+        each = zip(self.polls.process.tolist(), self.polls.op.tolist(), strict=True)
+        return np.fromiter((pair in after for pair in each), bool, len(self.polls))
 
     @cached_property
     def _sends_by_value(self) -> I64:
@@ -312,16 +329,21 @@ class Evidence:
     @cached_property
     def read_records(self) -> Records:
         """Every distinct (offset, value, epoch) any read returned, with how it was read."""
-        reads = self.reads.take(self.reads.count > 0)
-        ok = reads.outcome == Outcome.OK
-        final: Mask = ok & ((reads.flags & FINAL) != 0)
-        flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
-        flags[final] |= READ_FINAL
-        flags[(reads.flags & UNCOMMITTED) == 0] |= READ_COMMITTED
-        flags |= reads.hash
-        no_node = repeated(-1, len(reads))
-        t_us: I64 = np.where(ok, reads.t1, NEVER)
-        return merge(reads.offset, reads.value, reads.epoch, flags, no_node, reads.count, t_us)
+        polls, earliest = self.polls.take(self.polls.count > 0), self.group.of(Contents)
+        ok = polls.outcome == Outcome.OK
+        read_as: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
+        read_as[ok & polls.final] |= READ_FINAL
+        read_as[~polls.uncommitted] |= READ_COMMITTED
+        node = repeated(-1, len(polls))
+        t_us: I64 = np.where(ok, polls.complete_us, NEVER)
+        columns: tuple[I64, ...] = (polls.offset, polls.value, polls.epoch, read_as, node)
+        columns = (*columns, polls.count, t_us)
+        if len(earliest):
+            t_us = np.where(earliest.outcome == Outcome.OK, earliest.complete_us, NEVER)
+            same = (earliest.offset, earliest.value, earliest.epoch, earliest.read_as)
+            more = (*same, repeated(-1, len(earliest)), earliest.count, t_us)
+            columns = tuple(np.concatenate(pair) for pair in zip(columns, more, strict=True))
+        return merge(*columns)
 
     @cached_property
     def committed(self) -> Mask:
@@ -336,9 +358,10 @@ class Evidence:
         """Return when each send had certainly taken effect, or NEVER: its acknowledgement, or, if
         it ended unknown, when the first ok read of a record of its operation ended."""
         sends = self.sends
-        found = np.where(sends.outcome == Outcome.OK, np.maximum(sends.t1, 0), self.proved_here_us)
-        elsewhere = (sends.outcome == Outcome.INFO) & (sends.leo >= 0)
-        return np.where(elsewhere, np.minimum(found, sends.leo), found)
+        acknowledged = sends.outcome == Outcome.OK
+        found = np.where(acknowledged, np.maximum(sends.complete_us, 0), self.proved_here_us)
+        elsewhere = (sends.outcome == Outcome.INFO) & (sends.proved_us >= 0)
+        return np.where(elsewhere, np.minimum(found, sends.proved_us), found)
 
     @cached_property
     def proved_here_us(self) -> I64:
@@ -364,7 +387,7 @@ class Evidence:
         """The version order's raw material: (offset, value) of committed sends and of all reads."""
         sends = self.sends.take(self.committed & (self.sends.offset >= 0))
         run, place = expand(sends.count)
-        weak = sends.idx != _ALL_ACKS
+        weak = sends.acks != _ALL_ACKS
         flags = np.where(
             sends.outcome == Outcome.INFO, SENT_INFO, np.where(weak, ACKED_WEAKLY, ACKED)
         )
@@ -452,25 +475,25 @@ class Evidence:
         return np.searchsorted(known, offsets)
 
     @cached_property
-    def moments(self) -> Moments:
+    def known_positions(self) -> KnownPositions:
         """Time and offset at which the last record of each ok send, and each read, was known."""
         sends, read = self.sends, self.read_records
-        timed = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
+        timed = (sends.outcome == Outcome.OK) & (sends.complete_us >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(timed & (sends.count > 0))
         writer = self.writer_of_read
         # What was read before it was sent does not show when it was appended.
         late = writer < 0
-        late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
+        late[~late] = sends.invoke_us[writer[~late]] <= read.t_us[~late]
         read = read.take(late)
         last = sends.count[acked] - 1
-        moments = Moments(
-            np.concatenate((sends.t1[acked], read.t_us)),
+        found = KnownPositions(
+            np.concatenate((sends.complete_us[acked], read.t_us)),
             np.concatenate((sends.offset[acked] + last, read.offset)),
             np.concatenate((sends.value[acked] + last, read.value)),
             np.concatenate((acked, np.full(len(read), -1))),
-            np.concatenate((sends.idx[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
+            np.concatenate((sends.acks[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
         )
-        return moments.take(order_of((moments.t_us, moments.offset, moments.send, moments.value)))
+        return found.take(order_of((found.t_us, found.offset, found.send, found.value)))
 
     @cached_property
     def values(self) -> Values:
@@ -492,7 +515,7 @@ class Evidence:
     @cached_property
     def committed_log_records(self) -> Records:
         """Select the rows that are below the HW of their replica."""
-        heads = self.group.of(Kind.LOG_HEAD)
+        heads = self.group.of(LogHeads)
         logged = self.log_records
         return logged.take(logged.offset < by_node(logged.node, heads, heads.hw))
 
@@ -507,37 +530,37 @@ class Evidence:
         Records below may be gone (`checker.checks.retention` judges whether by right)."""
         if not self.group.meta.promise.retention:
             return 0
-        heads, deletions = self.group.replica_heads, self.group.of(Kind.DELETED)
-        return int(max(heads.offset.max(initial=0), deletions.offset.max(initial=0)))
+        heads, deletions = self.group.replica_heads, self.group.of(Deletions)
+        return int(max(heads.start.max(initial=0), deletions.start.max(initial=0)))
 
     @cached_property
-    def final_reads(self) -> Facts:
+    def final_reads(self) -> Polls:
         """The final reads that were answered."""
-        reads = self.reads
-        return reads.take((reads.outcome == Outcome.OK) & self.is_final(reads))
-
-    def is_final(self, reads: Facts) -> Mask:
-        """Select the final reads."""
-        found: Mask = (reads.flags & FINAL) != 0
-        return found
+        return self.polls.take((self.polls.outcome == Outcome.OK) & self.polls.final)
 
     @cached_property
     def final_end(self) -> int:
         """Offset after the last record that a final read returned; 0 if none did."""
         return int(self.final_reads.end.max(initial=0))
 
-    def read_row(self, *, offset: int, value: int) -> int:
-        """Row in `reads` of the earliest read that returned this value at this offset, ok reads
-        first; -1 if there is none."""
-        reads = self.reads
-        inside = (reads.offset <= offset) & (offset < reads.end)
-        same = np.where(reads.value >= 0, reads.value + (offset - reads.offset), reads.value)
-        rows = np.flatnonzero(inside & (same == value))
-        if not len(rows):
-            return -1
-        late = (reads.op[rows], reads.seq[rows], reads.idx[rows])[::-1]
-        order = np.lexsort((*late, reads.t1[rows], reads.outcome[rows] != Outcome.OK))
-        return int(rows[order[0]])
+    def read_of(self, offset: int, value: int) -> tuple[Polls | Contents, int] | None:
+        """Find the earliest read that returned this value at this offset, ok reads first: where it
+        is known from, and its row."""
+        best: tuple[int, ...] = ()
+        found: tuple[Polls | Contents, int] | None = None
+        for reads in (self.polls, self.group.of(Contents)):
+            inside = (reads.offset <= offset) & (offset < reads.end)
+            same = np.where(reads.value >= 0, reads.value + (offset - reads.offset), reads.value)
+            rows = np.flatnonzero(inside & (same == value))
+            if len(rows):
+                failed = reads.outcome[rows] != Outcome.OK
+                late = (reads.complete_us, reads.op, reads.seq, reads.idx)
+                columns = (failed, *(column[rows] for column in late))
+                first = np.lexsort(columns[::-1])[0]
+                rank = tuple(int(column[first]) for column in columns)
+                if found is None or rank < best:
+                    best, found = rank, (reads, int(rows[first]))
+        return found
 
     def holders(self, value: int) -> list[tuple[str, int]]:
         """Find the dumped logs that hold a value, and its offset in them."""

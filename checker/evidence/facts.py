@@ -1,106 +1,21 @@
-"""The one table that all checks of a run are made on, and how it is filled.
+"""The kinds of facts that all checks of a run are made on.
 
-A fact is a row of numbers about one (run, partition); run-wide facts have the partition "". All
-kinds of facts share the columns of `SCHEMA`, so that a single shuffle brings together all that is
-known about a partition. What a column means depends on the kind; -1 is "unknown", hash 0 "none":
-
-| kind       | op   | seq  | idx | t0     | t1       | offset | value | count | epoch | hw | leo |
-|------------|------|------|-----|--------|----------|--------|-------|-------|-------|----|-----|
-| OP         | op   |      | step| invoke | complete | value: 1 = it shows progress, 0 = it does   |
-|            |      |      |     |        |          | not (`checker.ingest.downsampling`);        |
-|            |      |      |     |        |          | count: how many operations it stands for    |
-| SEND       | op   | send | acks| invoke | complete | base   | first | n     |       |    |     |
-|            | (leo: when a read of another partition first proved its operation)               |
-| READ       | op   | read | run | invoke | complete | first  | first | n     | epoch | hw | start |
-| RESET      | op   |      |     | invoke | complete | value: 1 = subscribe; count: 1 = named      |
-| LOG_HEAD   | (flags: 1 = dump complete)           | start  |       |       |       | hw | leo |
-| EPOCH      |      | nth  |     |        |          | start  |       |       | epoch |    |     |
-| LOG        | (flags: 1 = a leader's own)          | base   | records | n   | epoch |    |     |
-| LOG_REC    |      |      |     |        |          | first  | first | n     | epoch |    |     |
-| TRACE_FILE | (flags: 1 = the trace of `node` is whole)       | last incarnation | |  |    |     |
-| LOG_FILE   | (flags: 1 = the dump of the logs of `node` was finished)                            |
-| HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions;            |
-|            | 4 = a final read was invoked; 8 = a clock goes back within a process;               |
-|            | 16 = a process had several operations under way)                                    |
-| HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
-| APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
-| TRUNCATED  | line |      |     |        | t_us     |        |       |       | epoch | hw | leo |
-| DELETED    | line |      |     |        | t_us     | start  |       |       | epoch |    | leo |
-| ROLE       | line |      |     |        | t_us     | (flags: 1 = leader) | | | epoch | hw | leo |
-| PARTITION  | line |      |     |        | t_us     |        | partition epoch | | leader epoch | |
-| CONTROLLER | line |      |     |        | t_us     |        |       |       | term  |    |     |
-| FAULT      | fault| line |     | t_us   | done_us  | (text: the line; outcome: see FaultAction)  |
-| EXIT       | line |      |     |        | t_us     |        | code  | (flags: 1 = expected)    |
-
-Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran, 16 = it may
-see records of operations that abort, 32 = the answer says that the log ends there; where reads were
-downsampled (`checker.engine.read_downsampling`) also 4 = the row stands for the contents only, 8 =
-sound ones before it were left out; `hash` then says how all that it stands for read it, `hash2` how
-many are left out beside it. ANSWER is a read that was left out (`t0`, `t1`, `hw`: the end it
-stated), SPAN the first and the last operation (`op`, `value`) of a process in a range of offsets. A
-transaction is an operation of more than one send, or of sends and reads. `turn` of a SEND, READ or
-RESET is the place of its operation among all in order of time, and of line; it is there only if the
-numbers of the operations of a process do not rise in that order.
-
-An empty answer of a read is one READ row with count 0. `hash` is the prefix hash at `offset` (HW),
-`leo` (APPEND) or the batch end (LOG); `hash2` is the hash kept by the replica where it differs.
+A fact is a row about one (run, partition); facts about a whole run have the partition "". Each kind
+names its columns. A column that a reader does not give holds -1, "unknown"; numbers that count
+something, and flags, hold 0. Offsets are 0-based, ends are exclusive, times are microseconds of the
+clock of the run, and a hash of 0 is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-I64 = npt.NDArray[np.int64]
-
-
-class Kind(IntEnum):
-    """Kinds of facts, by what they are about."""
-
-    META = 0
-    PROBLEM = 1
-    NOTE = 2
-    OP = 3
-    SEND = 4
-    READ = 5
-    RESET = 6
-    LOG_HEAD = 7
-    EPOCH = 8
-    LOG = 9
-    LOG_REC = 10
-    TRACE_FILE = 11
-    HW = 12
-    APPEND = 13
-    ROLE = 14
-    PARTITION = 15
-    CONTROLLER = 16
-    FAULT = 17
-    EXIT = 18
-    HISTORY = 19
-    TRUNCATED = 20
-    ANSWER = 21
-    SPAN = 22
-    LOG_FILE = 23
-    DELETED = 24
-
-
-class PartitionMembers(msgspec.Struct, frozen=True):
-    """The text of a fact of kind PARTITION."""
-
-    leader: str
-    isr: tuple[str, ...]
-    elr: tuple[str, ...]
-    last_known_elr: tuple[str, ...]
-    replicas: tuple[str, ...]
-    removing: tuple[str, ...] = ()
-    fenced: tuple[str, ...] = ()
+from checker.evidence.columns import Facts, Flag, Name, Number, Text
+from checker.evidence.sorting import I64
 
 
 class Outcome(IntEnum):
@@ -121,97 +36,294 @@ class FaultAction(IntEnum):
     EFFECT = 4
 
 
-DAMAGE: Final = 1
-FINAL: Final = 1
-REBALANCED: Final = 2
-CONTENT: Final = 4
-FOLLOWS: Final = 8
-UNCOMMITTED: Final = 16
-AT_END: Final = 32
-TRANSACTIONS: Final = 2
-FINALS: Final = 4
-CLOCK_BACK: Final = 8
-OVERLAP: Final = 16
-LEADER: Final = 1
-COMPLETE: Final = 1
-CONTROL: Final = 1
-EXPECTED: Final = 1
-PROGRESS: Final = 1
-
-NUMBERS: Final = (
-    "op",
-    "seq",
-    "idx",
-    "process",
-    "outcome",
-    "flags",
-    "t0",
-    "t1",
-    "offset",
-    "value",
-    "count",
-    "epoch",
-    "hw",
-    "leo",
-    "hash",
-    "hash2",
-    "turn",
-)
-UNKNOWN: Final[dict[str, int]] = {
-    **dict.fromkeys(NUMBERS, -1),
-    **dict.fromkeys(("seq", "idx", "flags", "outcome", "count", "hash", "hash2"), 0),
-}
-_TEXTS: Final = ("client", "node", "text")
-
-_SMALL: Final = {"outcome": pa.int8(), "flags": pa.int8(), "seq": pa.int32(), "idx": pa.int32()}
-SCHEMA: Final = pa.schema(
-    [("run", pa.int32()), ("partition", pa.string()), ("kind", pa.int8())]
-    + [(name, _SMALL.get(name, pa.int64())) for name in NUMBERS]
-    + [(name, pa.string()) for name in _TEXTS]
-)
+# -- what is known of a run as a whole ---------------------------------------------------------
 
 
-def block(run: int, kind: Kind, partition: str | Sequence[str], **columns: Any) -> pa.RecordBatch:
-    """Facts of one kind as a record batch; a column is one value for all rows or one a row.
+class RunFacts(Facts):
+    """The metadata of the run (`checker.evidence.run_meta`), for each of its partitions."""
 
-    At least one argument must be a sequence; it gives the number of rows. A column that is not
-    given is left out: nothing is known of it.
-    """
-    given = {"run": run, "partition": partition, "kind": int(kind), **columns}
-    rows = next(len(c) for c in given.values() if not isinstance(c, int | str))
-    arrays, fields = [], []
-    for field in SCHEMA:
-        if field.name not in given:
-            continue
-        column = given[field.name]
-        fields.append(field)
-        if isinstance(column, int | str):
-            arrays.append(pa.repeat(pa.scalar(column, field.type), rows))
-        else:
-            arrays.append(pa.array(column, field.type))
-    assert len(fields) == len(given), sorted(given)
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    text = Text()
 
 
-def columns_block(
-    run: int, kind: Kind, partition: pa.Array, columns: Mapping[str, Any]
-) -> pa.RecordBatch:
-    """Facts of one kind from whole columns, as they are: arrays of Arrow or NumPy."""
-    rows = len(partition)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(pa.scalar(run, pa.int32()), rows),
-            partition,
-            pa.repeat(pa.scalar(int(kind), pa.int8()), rows),
-            *(c if isinstance(c, pa.Array) else pa.array(c) for c in columns.values()),
-        ],
-        names=["run", "partition", "kind", *columns],
-    )
+class Notes(Facts):
+    """Sentences about a file that are no reason to doubt the verdict; `source` is its kind."""
+
+    order_by = ("source", "node", "seq")
+    source, seq, node = Number(), Number(0), Name()
+    text = Text()
+
+
+class Problems(Notes):
+    """Sentences that make the verdict unknown; after damage nothing in the evidence is believed."""
+
+    damage = Flag()
+
+
+class FaultLines(Facts):
+    """Lines of faults.jsonl: the fault of the schedule, its action, how much was affected."""
+
+    order_by = ("line",)
+    line, fault, t_us, done_us = Number(), Number(), Number(), Number()
+    action, affected = Number(0), Number(0)
+    node = Name()
+    text = Text()
+
+
+class Exits(Facts):
+    """Lines of exits.jsonl."""
+
+    order_by = ("line",)
+    line, t_us, incarnation, code, node = Number(), Number(), Number(0), Number(), Name()
+    by = Text()
+    expected = Flag()
+
+
+# -- what clients did --------------------------------------------------------------------------
+
+
+class HistoryParts(Facts):
+    """A part of the history: whether every line of it was read; whether it has transactions
+    (operations of several sends, or of sends and reads) or final reads, answered or not; whether
+    the clock of a process goes back, or a process has several operations under way."""
+
+    whole, transactions, final_reads, clock_back, overlap = Flag(), Flag(), Flag(), Flag(), Flag()
+
+
+class Operations(Facts):
+    """Operations that stand for `count` of them (`checker.ingest.downsampling`). `progress`: they
+    show it if they end ok. `step`: the number among the schedule's own operations, or -1."""
+
+    order_by = ("op",)
+    op, step, invoke_us, complete_us = Number(), Number(0), Number(), Number()
+    outcome, count = Number(0), Number(0)
+    progress = Flag()
+
+
+class _OfProcess(Facts):
+    """What a process did. `turn` is the place of its operation among all, in order of time and of
+    line; it is there only if the numbers of the operations of a process do not rise so."""
+
+    op, seq, process, turn = Number(), Number(0), Number(), Number()
+    invoke_us, complete_us = Number(), Number()
+
+    @property
+    def order(self) -> I64:
+        """The order of the operations of a process: their numbers, or their turns."""
+        return self.turn if self.has("turn") else self.op
+
+
+class Sends(_OfProcess):
+    """Sends of `count` records whose values begin with `value`, at `offset` if that is known.
+    `proved_us`: when a read of another partition first proved the operation."""
+
+    order_by = ("op", "seq")
+    client, outcome, acks = Name(), Number(0), Number(0)
+    offset, value, count, proved_us = Number(), Number(), Number(0), Number()
+
+
+class Contents(Facts):
+    """Runs of records that reads returned, each once with its earliest read, where polls were left
+    out (`checker.engine.read_downsampling`). `read_as`: how all reads of it read it, as the flags
+    of `checker.evidence.contents`."""
+
+    op, seq, idx, process = Number(), Number(0), Number(0), Number()
+    client, node, outcome, complete_us = Name(), Name(), Number(0), Number()
+    offset, value, count, epoch = Number(), Number(), Number(0), Number()
+    read_as = Number(0)
+    final = Flag()
+
+    @property
+    def end(self) -> I64:
+        """The offset after the last record of each row."""
+        return self.offset + self.count
+
+
+class Polls(_OfProcess):
+    """Runs of records (`idx`) that a read returned, one after another; an empty answer is one row
+    with count 0. `start`: where the read was asked to begin. `rebalanced`: the partition was taken
+    or given while the operation ran. `uncommitted`: it may see records of operations that abort.
+    `at_end`: the answer says that the log ends there."""
+
+    order_by = ("process", "op", "seq", "idx")
+    idx, client, node, outcome = Number(0), Name(), Name(), Number(0)
+    offset, value, count, epoch = Number(), Number(), Number(0), Number()
+    hw, start = Number(), Number()
+    final, rebalanced, uncommitted, at_end = Flag(), Flag(), Flag(), Flag()
+
+    @property
+    def end(self) -> I64:
+        """The offset after the last record of each row."""
+        return self.offset + self.count
+
+
+class SkippedPolls(Facts):
+    """The first and the last operation of a process between which polls were left out that go on
+    where the one before ended, and how many rows of those there were."""
+
+    order_by = ("process", "first", "last")
+    process, first, last, count = Number(), Number(), Number(), Number(0)
+
+
+class SkippedAnswers(Facts):
+    """Answers that were left out, with the end of the log that each stated."""
+
+    order_by = ("invoke_us", "complete_us", "log_end")
+    invoke_us, complete_us, log_end = Number(), Number(), Number()
+
+
+class Resets(_OfProcess):
+    """What an assignment or a crash does to the position of a process in a partition: `named` ones
+    keep it. `subscribed`: the process subscribed, and may be moved by rebalances."""
+
+    order_by = ("op",)
+    subscribed, named = Flag(), Flag()
+
+
+class OfNode(Facts):
+    """What a node's log or trace says. `what` it is, in words, and the column of its offset, ""
+    for none."""
+
+    what: ClassVar[str]
+    place: ClassVar[str]
+    node = Name()
+
+
+# -- what replicas hold at the end -------------------------------------------------------------
+
+
+class LogFiles(Facts):
+    """The dumps of the logs of nodes, and whether they were finished."""
+
+    order_by = ("node",)
+    node, finished = Name(), Flag()
+
+
+class LogHeads(OfNode):
+    """The logs of a partition; `complete`: all of the dump could be read."""
+
+    order_by = ("node",)
+    what, place = "log", "start"
+    start, hw, leo, complete = Number(), Number(), Number(), Flag()
+
+
+class EpochEntries(Facts):
+    """The entries of the epoch cache of a log."""
+
+    order_by = ("node", "nth")
+    node, nth, epoch, start = Name(), Number(0), Number(), Number()
+
+
+class Batches(OfNode):
+    """The batches of a log, with their prefix hashes: recomputed, and as they were stored.
+    `listed`: how many of its records the dump has. `control`: a leader's own."""
+
+    order_by = ("node", "offset", "count", "hash")
+    what, place = "batch in the log", "offset"
+    offset, count, listed, epoch = Number(), Number(0), Number(), Number()
+    hash, stored_hash, control = Number(0), Number(0), Flag()
+
+    @property
+    def end(self) -> I64:
+        """The offset after the last record of each batch."""
+        return self.offset + self.count
+
+
+class LogRecords(Facts):
+    """Runs of records of a log."""
+
+    order_by = ("node", "offset", "count", "value")
+    node, offset, value, count, epoch = Name(), Number(), Number(), Number(0), Number()
+
+
+# -- what nodes traced -------------------------------------------------------------------------
+
+
+class TraceFiles(Facts):
+    """The traces of nodes: whether they are whole, and the last incarnation in them."""
+
+    order_by = ("node",)
+    node, whole, incarnation = Name(), Flag(), Number()
+
+
+class Events(OfNode):
+    """Events of one name in the traces, each on its line."""
+
+    order_by = ("t_us", "node", "line")
+    line, t_us = Number(), Number()
+
+
+class HighWatermarks(Events):
+    """A high watermark moved: `hash` is that of everything below `batch_end`."""
+
+    what, place = "high watermark", "batch_end"
+    incarnation, epoch, hw, leo = Number(), Number(), Number(), Number()
+    batch_end, hash, leads = Number(), Number(0), Flag()
+
+
+class Appends(Events):
+    """A batch was appended: `hash` is that of everything below `leo`."""
+
+    what, place = "append", "base_offset"
+    incarnation, epoch, leo = Number(), Number(), Number()
+    base_offset, hash, leads = Number(), Number(0), Flag()
+
+
+class Truncations(Events):
+    """A log was truncated to `leo`."""
+
+    what, place = "truncation", ""
+    hw, leo = Number(), Number()
+
+
+class Deletions(Events):
+    """The head of a log was deleted, up to `start`."""
+
+    what, place = "log start", "start"
+    start, epoch, leo = Number(), Number(), Number()
+
+
+class Roles(Events):
+    """A node became leader or follower of a partition."""
+
+    what, place = "role", ""
+    epoch, hw, leo, leads = Number(), Number(), Number(), Flag()
+
+
+class PartitionChanges(Events):
+    """A controller committed a change of a partition: `members` are `PartitionMembers` as JSON."""
+
+    what, place = "partition change", ""
+    epoch, partition_epoch = Number(), Number()
+    members = Text()
+
+
+class Controllers(Events):
+    """A voter became the active controller of a term, or ceased to be."""
+
+    what, place = "controller", ""
+    term, active = Number(), Flag()
+
+
+class PartitionMembers(msgspec.Struct, frozen=True):
+    """The brokers of a partition, as a change of it states them."""
+
+    leader: str
+    isr: tuple[str, ...]
+    elr: tuple[str, ...]
+    last_known_elr: tuple[str, ...]
+    replicas: tuple[str, ...]
+    removing: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+
+
+HAVE_LEO: Final = (HighWatermarks, Appends, Roles, Truncations)
+"""The events that state the end of a log."""
 
 
 @lru_cache(maxsize=1 << 12)
 def hash_number(text: str) -> int:
-    """A prefix hash of 16 hexadecimal digits as a signed number, 0 for "". Raises ValueError."""
+    """Return a prefix hash of 16 hexadecimal digits as a signed number, 0 for "". Raises
+    ValueError."""
     if not text:
         return 0
     number = int(text, 16)
@@ -221,5 +333,5 @@ def hash_number(text: str) -> int:
 
 
 def hash_text(number: int) -> str:
-    """The 16 hexadecimal digits of a hash, "" for none."""
+    """Return the 16 hexadecimal digits of a hash, "" for none."""
     return f"{int(number) & (1 << 64) - 1:016x}" if number else ""

@@ -15,10 +15,23 @@ from typing import Final
 
 import numpy as np
 
+from checker.evidence.columns import Mask
 from checker.evidence.contents import evidence
-from checker.evidence.facts import CONTROL, I64, Kind, Outcome, PartitionMembers
-from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.facts import (
+    Batches,
+    Exits,
+    HighWatermarks,
+    LogHeads,
+    Outcome,
+    PartitionChanges,
+    PartitionMembers,
+    Polls,
+    Sends,
+    TraceFiles,
+)
+from checker.evidence.group import Group
 from checker.evidence.positions import log_start_open
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import KINDS, Knows
 from node.formats.json_input import decode
 from node.formats.trace import METADATA_PARTITION
@@ -95,7 +108,7 @@ def _logs(group: Group) -> str:
     if lack := _replicas(group):
         return lack
     if group.partition not in group.meta.partitions:
-        if group.meta.source or not len(group.of(Kind.SEND)):
+        if group.meta.source or not len(group.of(Sends)):
             return ""
         return f"run.json does not say which brokers have {group.partition}"
     for node in group.logs_lacking:
@@ -114,10 +127,10 @@ def _logs(group: Group) -> str:
 
 def _replicas(group: Group) -> str:
     """A replica of which the traces tell and run.json does not."""
-    changes = group.of(Kind.PARTITION)
+    changes = group.of(PartitionChanges)
     if not len(changes) or group.partition not in group.meta.partitions:
         return ""
-    members = decode(str(changes.text[-1]), PartitionMembers)
+    members = decode(str(changes.members[-1]), PartitionMembers)
     for node in members.replicas:
         if node not in group.replicas and node not in members.removing:
             return (
@@ -129,12 +142,12 @@ def _replicas(group: Group) -> str:
 
 def _records(group: Group) -> str:
     """Batches that list fewer records than they have, or none where others know of some."""
-    return _unlisted(group, group.of(Kind.LOG))
+    return _unlisted(group, group.of(Batches))
 
 
 def _contents(group: Group) -> str:
     """Batches with neither prefix hash nor records; one log with hashes and another without."""
-    logs = group.of(Kind.LOG)
+    logs = group.of(Batches)
     bare = (logs.hash == 0) & ~_damaged(logs)
     if not bare.any():
         return ""
@@ -147,12 +160,12 @@ def _contents(group: Group) -> str:
     return _unlisted(group, logs)
 
 
-def _unlisted(group: Group, logs: Facts) -> str:
+def _unlisted(group: Group, logs: Batches) -> str:
     """The first of these batches that does not list all of its records; "" if all do."""
     # One that lists nothing may be a leader's own, also where the dump does not say so.
-    listed = (logs.value == logs.count) | ((logs.flags & CONTROL) != 0) | _damaged(logs)
-    wrong = ~listed & (logs.value != 0)
-    empty = np.flatnonzero(~listed & (logs.value == 0))
+    listed = (logs.listed == logs.count) | logs.control | _damaged(logs)
+    wrong = ~listed & (logs.listed != 0)
+    empty = np.flatnonzero(~listed & (logs.listed == 0))
     if len(empty):
         wrong[empty] = _known_inside(group, logs.offset[empty], logs.end[empty])
     rows = np.flatnonzero(wrong)
@@ -161,14 +174,15 @@ def _unlisted(group: Group, logs: Facts) -> str:
     row = int(rows[0])
     return (
         f"the batch of {group.partition} at offset {logs.offset[row]} on "
-        f"{logs.name(int(logs.node[row]))} lists {logs.value[row]} of its {logs.count[row]} records"
+        f"{logs.name(int(logs.node[row]))} lists {logs.listed[row]} of its {logs.count[row]} "
+        "records"
     )
 
 
-def _damaged(logs: Facts) -> Mask:
+def _damaged(logs: Batches) -> Mask:
     """Select the batches that the dump found damaged: a hash is kept and none could be
     recomputed, and no record could be read. Nothing of them was withheld: it is gone."""
-    found: Mask = (logs.hash == 0) & (logs.hash2 != 0) & (logs.value == 0)
+    found: Mask = (logs.hash == 0) & (logs.stored_hash != 0) & (logs.listed == 0)
     return found
 
 
@@ -203,7 +217,7 @@ def _watermarks(group: Group) -> str:
         return ""
     if lack := _traces(group):
         return lack
-    events, heads, reads = group.of(Kind.HW), group.of(Kind.LOG_HEAD), group.of(Kind.READ)
+    events, heads, reads = group.of(HighWatermarks), group.of(LogHeads), group.of(Polls)
     told = np.zeros(len(events.names), dtype=bool)
     told[events.node] = True
     answers = (reads.hw > 0) & (reads.outcome == Outcome.OK)
@@ -224,11 +238,10 @@ def _watermarks(group: Group) -> str:
 def _exits(group: Group) -> str:
     """Ends that something else tells of: of each incarnation before the last one of a trace, and of
     every process of a cluster that was stopped."""
-    exits, traces, meta = group.of(Kind.EXIT), group.of(Kind.TRACE_FILE), group.meta
-    ended = {
-        (exits.name(n), i) for n, i in zip(exits.node.tolist(), exits.seq.tolist(), strict=True)
-    }
-    for node, last in zip(traces.node.tolist(), traces.value.tolist(), strict=True):
+    exits, traces, meta = group.of(Exits), group.of(TraceFiles), group.meta
+    each = zip(exits.node.tolist(), exits.incarnation.tolist(), strict=True)
+    ended = {(exits.name(node), incarnation) for node, incarnation in each}
+    for node, last in zip(traces.node.tolist(), traces.incarnation.tolist(), strict=True):
         for incarnation in range(1, last):
             if (traces.name(node), incarnation) not in ended:
                 return (

@@ -12,14 +12,16 @@ from typing import Final
 
 import numpy as np
 
+from checker.evidence.columns import Mask
 from checker.evidence.contents import Columnar, Evidence
-from checker.evidence.facts import AT_END, FOLLOWS, I64, REBALANCED, Kind, Outcome
-from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.facts import Outcome, Polls, Resets
+from checker.evidence.group import Group
+from checker.evidence.sorting import I64
 
 UNKNOWN_POSITION: Final = -1
 
 
-def resets_before(resets: Facts, process: I64, order: I64) -> tuple[I64, Mask]:
+def resets_before(resets: Resets, process: I64, order: I64) -> tuple[I64, Mask]:
     """Return for each operation, by its process and its place in the order of that, how often the
     process had dropped its position before, and whether it was subscribed then.
 
@@ -30,10 +32,10 @@ def resets_before(resets: Facts, process: I64, order: I64) -> tuple[I64, Mask]:
     for each in np.unique(resets.process):
         mine = resets.take(resets.process == each)
         here = np.flatnonzero(process == each)
-        dropped = np.concatenate(([0], np.cumsum(mine.count == 0)))
+        dropped = np.concatenate(([0], np.cumsum(~mine.named)))
         before = np.searchsorted(mine.order, order[here])
         count[here] = dropped[before]
-        subscribed[here] = (before > 0) & (mine.value[np.maximum(before - 1, 0)] == 1)
+        subscribed[here] = (before > 0) & mine.subscribed[np.maximum(before - 1, 0)]
     return count, subscribed
 
 
@@ -61,33 +63,31 @@ class Positions(Columnar):
 
 def positions(known: Evidence) -> Positions:
     """Return where every ok read of a partition stood."""
-    reads = known.ordered_reads
-    reads = reads.take(reads.outcome == Outcome.OK)
-    some, stated = reads.count > 0, (reads.idx == 0) & (reads.leo >= 0)
+    ok = known.polls.outcome == Outcome.OK
+    reads = known.polls.take(ok)
+    some, stated = reads.count > 0, (reads.idx == 0) & (reads.start >= 0)
     # The end of what a process got before; a read without records says where it stood.
-    reached = np.where(some, reads.end, np.where(stated, reads.leo, UNKNOWN_POSITION))
-    went_on = _went_on(known, reads, reached)
-    low = np.where(stated, reads.leo, went_on)
+    reached = np.where(some, reads.end, np.where(stated, reads.start, UNKNOWN_POSITION))
+    went_on = _went_on(known, reads, known.follows[ok], reached)
+    low = np.where(stated, reads.start, went_on)
     begins = (went_on < 0) | (low != went_on)
     origin = low[np.maximum.accumulate(np.where(begins, np.arange(len(reads)), 0))]
     end = np.where(some, reads.end, low)
-    at_end = (reads.flags & AT_END) != 0
-    ended = np.where(reads.hw >= 0, reads.hw, np.where(at_end, end, UNKNOWN_POSITION))
+    ended = np.where(reads.hw >= 0, reads.hw, np.where(reads.at_end, end, UNKNOWN_POSITION))
     begin = np.where(some, reads.offset, low)
-    return Positions(low, begin, end, ended, origin, reads.t0, ~some, known.is_final(reads))
+    return Positions(low, begin, end, ended, origin, reads.invoke_us, ~some, reads.final)
 
 
-def _went_on(known: Evidence, reads: Facts, reached: I64) -> I64:
+def _went_on(known: Evidence, reads: Polls, follows: Mask, reached: I64) -> I64:
     """Return where each read stood if it went on from the one before of its process."""
     if not len(reads):
         return reached
-    resets, _ = resets_before(known.group.of(Kind.RESET), reads.process, reads.order)
+    resets, _ = resets_before(known.group.of(Resets), reads.process, reads.order)
     last = np.maximum.accumulate(np.where(reached >= 0, np.arange(len(reads)), -1))
     before = np.append(-1, last[:-1])
     same = (before >= 0) & (reads.process[before] == reads.process)
-    same &= (resets[before] == resets) & ((reads.flags & REBALANCED) == 0)
-    # Where polls in order before it were left out, it begins where the last of them ended.
-    follows = (reads.flags & FOLLOWS) != 0
+    same &= (resets[before] == resets) & ~reads.rebalanced
+    # If polls in order before it were left out, it begins where the last of them ended.
     found: I64 = np.where(follows, reads.offset, np.where(same, reached[before], UNKNOWN_POSITION))
     return found
 

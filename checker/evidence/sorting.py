@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from checker.evidence.facts import I64
-
+I64 = npt.NDArray[np.int64]
 _ROOM: Final = 1 << 62
 # Below this many rows looking at ranges costs more than it saves.
 _FEW: Final = 512

@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checker.evidence.facts import I64
-from checker.evidence.sorting import alike, any_order_of
+from checker.evidence.sorting import I64, alike, any_order_of
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.row_group import Table
@@ -87,7 +86,7 @@ def _answers(table: Table) -> tuple[Table, I64, I64]:
     return Table(rows), np.add.reduceat(records, starts), begins
 
 
-_Words = tuple[I64, list[str]]
+_Words = tuple[I64, Sequence[str]]
 
 
 class _Rows:

@@ -12,14 +12,14 @@ a poll before the final reads that returned records shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
-from checker.evidence.facts import I64, PROGRESS, Kind, Outcome, block
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import Operations, Outcome
 from checker.evidence.run_meta import RunMeta
+from checker.evidence.sorting import I64
 from harness.formats.run_info import Phases
 
 STRETCHES: Final = 256
@@ -35,13 +35,11 @@ def downsample_operations(
     polled: I64,
     outcome: I64,
     step: I64 | None = None,
-    make: Callable[..., Any] = block,
-) -> list[pa.RecordBatch]:
-    """Return the OP facts of these operations; few, whatever their number.
+) -> list[Rows]:
+    """Return the facts of these operations; few, whatever their number.
 
     `sent` and `polled` are how many records each sent and returned. `step` is the number of the
     schedule's own operation that each is, -1 for drawn ones: the schedule's own are all kept.
-    `make` is how facts are made.
     """
     if not len(invoke_us):
         return []
@@ -63,17 +61,17 @@ def downsample_operations(
         elif total:
             count[same[0]] += total - len(same)
     return [
-        make(
+        rows(
+            Operations,
             run,
-            Kind.OP,
             "",
             op=kept,
-            t0=invoke_us[kept],
-            t1=complete_us[kept],
-            value=np.where(progress[kept], PROGRESS, 0),
+            invoke_us=invoke_us[kept],
+            complete_us=complete_us[kept],
+            progress=progress[kept],
             outcome=outcome[kept],
             count=count,
-            idx=steps[kept],
+            step=steps[kept],
         )
     ]
 

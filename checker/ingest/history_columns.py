@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checker.evidence.facts import I64
-from checker.evidence.group import Mask
-from checker.evidence.sorting import order_of
+from checker.evidence.columns import Mask
+from checker.evidence.sorting import I64, order_of
 from checker.ingest import tables
 from checker.ingest.line_shapes import NotPlain, Scanned, scan, templates
 from checker.ingest.op_columns import KINDS, TYPES, OpColumns, Words

@@ -6,15 +6,14 @@ pipeline spreads them over Spark's tasks, the in-process checker reads them one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 
-from checker.evidence.facts import Kind, block
-from checker.evidence.rows import Rows, rows
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import RunFacts
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.check_seal import check_run, check_source
@@ -96,7 +95,6 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
         problems=problems if source.kind == "head" else Problems(),
         whole_tables=tables_folder is not None,
         counts=not in_memory,
-        make=rows if in_memory else block,
     )
     if not in_memory:
         check = check_run if source.kind == "head" else check_source
@@ -116,24 +114,16 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
 
 
 def tables_of(source: Source, known: RunMeta) -> Ingested:
-    """Read one source into tables that are not written, without facts and without its seal."""
-    into = Ingested(known, counts=False, make=lambda *_, **__: None)
+    """Read one source into tables that are not written, without its seal."""
+    into = Ingested(known, counts=False)
     _READERS[source.kind](source, into)
     return into
 
 
-def _meta_of_unnamed(run: int, known: RunMeta, into: Ingested) -> list[pa.RecordBatch]:
+def _meta_of_unnamed(run: int, known: RunMeta, into: Ingested) -> list[Rows]:
     """The run's metadata for partitions that run.json does not name."""
     named = {*known.partitions, METADATA_PARTITION, ""}
-    seen = set[str]().union(*map(_partitions, into.facts))
+    seen = set[str]().union(*(part.partitions for part in into.facts))
     if unnamed := sorted(seen - named):
-        return [into.make(run, Kind.META, unnamed, text=msgspec.json.encode(known).decode())]
+        return [rows(RunFacts, run, unnamed, text=msgspec.json.encode(known).decode())]
     return []
-
-
-def _partitions(facts: pa.RecordBatch | Rows) -> Collection[str]:
-    """The partitions that some facts are about."""
-    if isinstance(facts, Rows):
-        return facts.partitions
-    found: list[str] = facts.column("partition").unique().to_pylist()
-    return found

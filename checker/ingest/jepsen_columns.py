@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checker.evidence.facts import I64
-from checker.evidence.group import Mask
-from checker.evidence.sorting import order_of
+from checker.evidence.columns import Mask
+from checker.evidence.sorting import I64, order_of
 from checker.ingest.jepsen import (
     MOST_SHOWN,
     NS_PER_US,

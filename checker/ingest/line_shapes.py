@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checker.evidence.facts import I64
+from checker.evidence.sorting import I64
 from node.formats.json_input import Unreadable
 
 NOT_A_NUMBER: Final = -(2**63)

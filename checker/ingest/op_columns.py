@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checker.evidence.facts import I64
-from checker.evidence.group import Mask
+from checker.evidence.columns import Mask
+from checker.evidence.sorting import I64
 from checker.ingest.line_shapes import LineTemplate, NotPlain, Places, Scanned
 from harness.formats.history import Op, OpKind, OpType
 from node.formats.bounds import MOST_TIME_US

@@ -8,14 +8,14 @@ Also says which files a run should have left behind and did not.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-import pyarrow as pa
 
-from checker.evidence.facts import EXPECTED, FaultAction, Kind
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import Exits, FaultAction, FaultLines, RunFacts
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
@@ -145,7 +145,7 @@ def read_head(source: Source, into: Ingested) -> None:
     run, meta = source.run, into.meta
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
     text = msgspec.json.encode(meta).decode()
-    into.facts.append(into.make(run, Kind.META, partitions, text=text))
+    into.facts.append(rows(RunFacts, run, partitions, text=text))
     for problem in sorted(meta.problems, key=rank):
         kind = problem.sentence if problem.kind == "history-line" else "harness"
         into.problems.add(kind, problem.in_a_verdict)
@@ -175,7 +175,7 @@ def read_head(source: Source, into: Ingested) -> None:
         )
         into.tables["faults"] = tables.from_objects("faults", meta.run, lines)
         into.tables["exits"] = tables.from_objects("exits", meta.run, (e for _, e in exits))
-    into.facts.extend(_facts(run, faults, exits, into.make))
+    into.facts.extend(_facts(run, faults, exits))
 
 
 def _untold_exits(exits: Iterable[Exit], into: Ingested) -> None:
@@ -237,36 +237,33 @@ def _lines(
 
 
 def _facts(
-    run: int,
-    faults: list[tuple[int, FaultLine]],
-    exits: list[tuple[int, Exit]],
-    make: Callable[..., Any],
-) -> Iterator[pa.RecordBatch]:
-    """Facts of faults and exits."""
+    run: int, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, Exit]]
+) -> Iterator[Rows]:
+    """Yield facts of faults and exits."""
     if faults:
-        yield make(
+        yield rows(
+            FaultLines,
             run,
-            Kind.FAULT,
             "",
-            op=[f.fault for _, f in faults],
-            seq=[number for number, _ in faults],
-            t0=[f.t_us for _, f in faults],
-            t1=[f.done_us or f.t_us for _, f in faults],
-            outcome=[ACTIONS[f.action] for _, f in faults],
-            count=[f.affected for _, f in faults],
+            line=[number for number, _ in faults],
+            fault=[f.fault for _, f in faults],
+            t_us=[f.t_us for _, f in faults],
+            done_us=[f.done_us or f.t_us for _, f in faults],
+            action=[ACTIONS[f.action] for _, f in faults],
+            affected=[f.affected for _, f in faults],
             node=[",".join(f.nodes) for _, f in faults],
             text=[f"{f.what} {f.detail}".strip() for _, f in faults],
         )
     if exits:
-        yield make(
+        yield rows(
+            Exits,
             run,
-            Kind.EXIT,
             "",
-            op=[number for number, _ in exits],
-            t1=[e.t_us for _, e in exits],
-            seq=[e.incarnation for _, e in exits],
-            value=[-1 if e.code is None else e.code for _, e in exits],
+            line=[number for number, _ in exits],
+            t_us=[e.t_us for _, e in exits],
+            incarnation=[e.incarnation for _, e in exits],
+            code=[-1 if e.code is None else e.code for _, e in exits],
             node=[e.node for _, e in exits],
-            text=[e.by for _, e in exits],
-            flags=[EXPECTED if e.expected else 0 for _, e in exits],
+            by=[e.by for _, e in exits],
+            expected=[e.expected for _, e in exits],
         )

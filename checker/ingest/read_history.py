@@ -13,27 +13,15 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
-from checker.evidence.facts import (
-    AT_END,
-    CLOCK_BACK,
-    COMPLETE,
-    FINAL,
-    FINALS,
-    OVERLAP,
-    REBALANCED,
-    TRANSACTIONS,
-    UNCOMMITTED,
-    Kind,
-    Outcome,
-)
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import HistoryParts, Outcome, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.lines import Line, lines_of
-from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, whole
+from checker.ingest.row_group import whole
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from harness.formats.history import Op, Read, RecordRun, Send
 from node.formats.json_input import JsonReader, Unreadable
@@ -61,12 +49,6 @@ _strict_lines = strict.decode_lines
 _lenient = JsonReader(Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
-_READ_FLAGS: Final = {
-    "final": FINAL,
-    "rebalanced": REBALANCED,
-    "uncommitted": UNCOMMITTED,
-    "at_end": AT_END,
-}
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
 
 
@@ -87,8 +69,8 @@ class Reader(FileReader):
         self.used: dict[int, set[str]] = {}
         # operations of unknown outcome that sent to several partitions
         self.unknown: dict[int, list[Send]] = {}
-        # what the history is, as flags of its fact
-        self.flags = 0
+        # what the history is: flags of `HistoryParts`
+        self.marks: set[str] = set()
         # the time and number of every invocation, in order of line; by process the first and the
         # last operation; whether their numbers rise in that order
         self.invoked: list[tuple[int, int]] = []
@@ -147,7 +129,7 @@ class Reader(FileReader):
             self.damage(f"line {number}: {gap}.")
         last = self.last_us.get(op.process, op.t_us)
         if op.t_us < last:
-            self.flags |= CLOCK_BACK
+            self.marks.add("clock_back")
             self.problem(
                 "time",
                 f"line {number}: time goes back by {last - op.t_us} us within "
@@ -196,7 +178,7 @@ class Reader(FileReader):
 
     def note_overlap(self, number: int, op: Op) -> None:
         """Report an operation that ends after its process invoked another."""
-        self.flags |= OVERLAP
+        self.marks.add("overlap")
         self.problem(
             "overlap",
             f"line {number}: operation {op.op} ends after its process {op.process} invoked "
@@ -253,9 +235,9 @@ class Reader(FileReader):
         final = op.final or (done is not None and done.final)
         reads = (done or op).reads
         if len(sends) > 1 or (sends and reads):
-            self.flags |= TRANSACTIONS
+            self.marks.add("transactions")
         if final and op.f in ("poll", "txn"):
-            self.flags |= FINALS
+            self.marks.add("final_reads")
         if outcome == "info" and len({send.partition for send in sends}) > 1:
             self.unknown[op.op] = list(sends)
         used = self.used.setdefault(op.process, set())
@@ -373,8 +355,8 @@ def read_history(source: Source, into: Ingested) -> None:
     if into.whole_tables:
         wanted |= {"reads", "assigns"}
     made = rows_of(reader, certain, wanted)
-    for name, rows in made.items():
-        into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
+    for name, found in made.items():
+        into.tables[name] = tables.from_rows(name, ((run, *row) for row in found))
     if into.counts:
         counted = {name: whole(into.tables[name]) for name in made}
         into.tables |= tallied(run, counted, injected)
@@ -394,16 +376,14 @@ def rows_of(
     return {name: rows for name, rows in made.items() if name in wanted}
 
 
-def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
-    """The same rows as facts."""
+def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Rows]:
+    """Yield the same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     # Also a partition that was only ever assigned has a history.
     seen = seen.union(*(kept for _, _, _, kept in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    whole = 0 if reader.damaged or not reader.into.meta.history_whole else COMPLETE
-    make = reader.into.make
-    yield make(run, Kind.HISTORY, partitions, flags=whole | reader.flags)
-    turns = _turns(reader)
+    whole = not reader.damaged and reader.into.meta.history_whole
+    yield rows(HistoryParts, run, partitions, whole=whole, **dict.fromkeys(reader.marks, 1))
     if ops := _columns("ops", reader.ops):
         yield from downsample_operations(
             run,
@@ -414,38 +394,21 @@ def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[pa.
             polled=np.array(ops["polled"]),
             outcome=np.array(_codes(ops["outcome"])),
             step=np.array(ops["step"]),
-            make=make,
         )
-    if sends := _columns("sends", reader.sends):
-        yield make(
-            run,
-            Kind.SEND,
-            sends["partition"],
-            **{fact: sends[name] for fact, name in SEND_COLUMNS.items() if name in sends},
-            outcome=_codes(sends["outcome"]),
-            **({"leo": [certain.get(op, -1) for op in sends["op"]]} if certain else {}),
-            **_turns_of(turns, sends["op"]),
-        )
-    if reads := _columns("reads", reader.reads):
-        yield make(
-            run,
-            Kind.READ,
-            reads["partition"],
-            **{fact: reads[name] for fact, name in READ_COLUMNS.items()},
-            outcome=_codes(reads["outcome"]),
-            flags=_flags(reads),
-            **_turns_of(turns, reads["op"]),
-        )
-    if resets := _columns("assigns", list(reader.resets())):
-        yield make(
-            run,
-            Kind.RESET,
-            resets["partition"],
-            **{fact: resets[name] for fact, name in RESET_COLUMNS.items()},
-            value=resets["subscribed"],
-            count=resets["named"],
-            **_turns_of(turns, resets["op"]),
-        )
+    turns = _turns(reader)
+    proved = {"proved_us": lambda op: certain.get(op, -1)} if certain else {}
+    for kind, table, found, made in (
+        (Sends, "sends", reader.sends, proved),
+        (Polls, "reads", reader.reads, {}),
+        (Resets, "assigns", [*reader.resets()], {}),
+    ):
+        if columns := _columns(table, found):
+            if "outcome" in columns:
+                columns["outcome"] = _codes(columns["outcome"])
+            of_op = made | ({"turn": lambda op: turns.get(op, -1)} if turns else {})
+            columns |= {name: list(map(of, columns["op"])) for name, of in of_op.items()}
+            own = {name: columns[name] for name in kind.columns.keys() & columns.keys()}
+            yield rows(kind, run, columns["partition"], **own)
 
 
 def _turns(reader: Reader) -> dict[int, int]:
@@ -457,13 +420,8 @@ def _turns(reader: Reader) -> dict[int, int]:
     return {op: place for place, (_, op) in enumerate(in_order)}
 
 
-def _turns_of(turns: Mapping[int, int], ops: Sequence[int]) -> dict[str, list[int]]:
-    """The turns of these operations as a column, if there are turns."""
-    return {"turn": [turns.get(op, -1) for op in ops]} if turns else {}
-
-
-def _columns(table: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """Rows as the columns that a table begins with, after the name of the run."""
+def _columns(table: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return rows as the columns that a table begins with, after the name of the run."""
     return dict(zip(tables.SCHEMAS[table].names[1:], zip(*rows, strict=True), strict=False))
 
 
@@ -508,10 +466,3 @@ def _implied_commits(
             found[op] = min(t_us, found.get(op, t_us))
             at += 1
     return found
-
-
-def _flags(reads: Mapping[str, Sequence[Any]]) -> list[int]:
-    made = np.zeros(len(reads["final"]), np.int64)
-    for name, bit in _READ_FLAGS.items():
-        made |= np.array(reads[name], np.int64) * bit
-    return made.tolist()

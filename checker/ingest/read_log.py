@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from checker.evidence.facts import COMPLETE, CONTROL, Kind, hash_number
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import (
+    Batches,
+    EpochEntries,
+    LogFiles,
+    LogHeads,
+    LogRecords,
+    hash_number,
+)
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.source import FileReader, Ingested, Source, why
@@ -123,51 +129,50 @@ def _log_rows(run: str, node: str, reader: _LogReader) -> Iterator[tuple[Any, ..
             )
 
 
-def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[pa.RecordBatch]:
-    """Facts of heads, epoch caches, batches and runs of records."""
-    heads, batches, node, make = reader.heads, reader.batches, reader.node, reader.into.make
+def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[Rows]:
+    """Yield facts of heads, epoch caches, batches and runs of records."""
+    heads, batches, node = reader.heads, reader.batches, reader.node
     partitions = {*reader.into.meta.partitions, *(h.partition for h in heads)}
     if partitions:
-        flag = COMPLETE if complete else 0
-        yield make(run, Kind.LOG_FILE, sorted(partitions), node=node, flags=flag)
+        yield rows(LogFiles, run, sorted(partitions), node=node, finished=complete)
     if heads:
-        yield make(
+        yield rows(
+            LogHeads,
             run,
-            Kind.LOG_HEAD,
             [h.partition for h in heads],
             node=node,
-            offset=[h.offset for h in heads],
+            start=[h.offset for h in heads],
             hw=[h.hw for h in heads],
             leo=[h.leo for h in heads],
-            flags=COMPLETE if complete else 0,
+            complete=complete,
         )
         entries = [(h.partition, n, e, s) for h in heads for n, (e, s) in enumerate(h.epochs)]
         if entries:
             partition, nth, epoch, start = zip(*entries, strict=True)
-            yield make(run, Kind.EPOCH, partition, node=node, seq=nth, epoch=epoch, offset=start)
+            yield rows(EpochEntries, run, partition, node=node, nth=nth, epoch=epoch, start=start)
     if not batches:
         return
-    yield make(
+    yield rows(
+        Batches,
         run,
-        Kind.LOG,
         [b.partition for b in batches],
         node=node,
         offset=[b.offset for b in batches],
         count=[b.count for b in batches],
-        value=[sum(r.count for r in b.records) for b in batches],
+        listed=[sum(r.count for r in b.records) for b in batches],
         epoch=[b.epoch for b in batches],
         hash=[hash_number(b.hash) for b in batches],
-        hash2=[hash_number(b.stored_hash) for b in batches],
-        flags=[CONTROL if b.control else 0 for b in batches],
+        stored_hash=[hash_number(b.stored_hash) for b in batches],
+        control=[b.control for b in batches],
     )
     records = [
         (b.partition, r.offset, r.value, r.count, b.epoch) for b in batches for r in b.records
     ]
     if records:
         partition, offset, value, count, epoch = zip(*records, strict=True)
-        yield make(
+        yield rows(
+            LogRecords,
             run,
-            Kind.LOG_REC,
             partition,
             node=node,
             offset=offset,

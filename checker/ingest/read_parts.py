@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from checker.evidence.facts import I64
 from checker.evidence.run_meta import RunMeta
+from checker.evidence.sorting import I64
 from checker.ingest import tables
 from checker.ingest.check_seal import part_is_as_sealed
 from checker.ingest.history_columns import HistoryColumns, read_columns

@@ -8,28 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checker.evidence.facts import (
-    AT_END,
-    COMPLETE,
-    FINAL,
-    FINALS,
-    REBALANCED,
-    TRANSACTIONS,
-    UNCOMMITTED,
-    Kind,
-    block,
-    columns_block,
-)
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
-from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, Table, table_of
+from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
 from node.formats.trace import METADATA_PARTITION
 
@@ -79,7 +69,7 @@ def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
 def read_row_groups(source: Source, into: Ingested) -> None:
     """Read some row groups of one table into `into`: facts only, for the table is there already."""
     seen: set[str] = set()
-    flags = COMPLETE if into.meta.history_whole else 0
+    whole, marks = into.meta.history_whole, set[str]()
     counts: dict[str, list[pa.Table]] = {}
     injected = injected_faults_of(source.folder, into.meta)
     try:
@@ -87,16 +77,18 @@ def read_row_groups(source: Source, into: Ingested) -> None:
             found = tallied(into.meta.run, {source.kind: table}, injected)
             for name, counted in found.items():
                 counts.setdefault(name, []).append(counted)
-            facts, more = _MAKERS[source.kind](source.run, table, into)
-            flags |= more
-            into.facts.extend(facts)
-            seen.update(p for f in facts for p in f.column("partition").unique().to_pylist())
+            made, more = _MAKERS[source.kind](source.run, table, into)
+            marks |= more
+            into.facts.extend(made)
+            seen.update(partition for part in made for partition in part.partitions)
     except DAMAGED as error:
         reason = why(error).split("\n", 1)[0]
         into.problems.add(source.name, f"{source.name} cannot be read: {reason}.")
-        flags = 0
+        whole = False
     into.tables |= {name: joined(parts, name) for name, parts in counts.items()}
-    into.facts.append(_history(source.run, into, seen, flags))
+    partitions = sorted(seen | {*into.meta.partitions, METADATA_PARTITION, ""})
+    about = dict.fromkeys(marks, 1)
+    into.facts.append(rows(HistoryParts, source.run, partitions, whole=whole, **about))
 
 
 def _read(source: Source) -> Iterator[Table]:
@@ -128,32 +120,19 @@ def read_rows(
                 yield table_of(batch)
 
 
-def sends_in(source: Source) -> Iterator[pa.RecordBatch]:
-    """The facts of sends in some row groups of the table `sends`, which an earlier step has read
-    already. Raises one of `DAMAGED`."""
+def sends_in(source: Source) -> Iterator[Rows]:
+    """Yield the facts of sends in some row groups of the table `sends`, which an earlier step has
+    read already. Raises one of `DAMAGED`."""
     for table in _read(source):
-        names = table.given(SEND_COLUMNS)
-        names["partition"] = table.rows.column("partition")
-        yield pa.RecordBatch.from_arrays(list(names.values()), list(names))
+        yield _sends(source.run, table)
 
 
-def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordBatch:
-    """That this part of the history is whole, for all partitions that could care."""
-    partitions = sorted(seen | {*into.meta.partitions, METADATA_PARTITION, ""})
-    return block(run, Kind.HISTORY, partitions, flags=flags)
+_Made = tuple[list[Rows], set[str]]
+"""Facts, and what they show the history to be: flags of `HistoryParts`."""
 
 
-Made = tuple[list[pa.RecordBatch], int]
-_FLAGS: Final = {
-    "final": FINAL,
-    "rebalanced": REBALANCED,
-    "uncommitted": UNCOMMITTED,
-    "at_end": AT_END,
-}
-
-
-def _ops(run: int, table: Table, into: Ingested) -> Made:
-    """Of all operations only what checks of a whole run rest on."""
+def _ops(run: int, table: Table, into: Ingested) -> _Made:
+    """Return of all operations only what checks of a whole run rest on."""
     made = downsample_operations(
         run,
         into.meta,
@@ -165,36 +144,23 @@ def _ops(run: int, table: Table, into: Ingested) -> Made:
         step=table.numbers("step"),
     )
     both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
-    finals = bool(table.bits({"final": FINAL}))
-    return made, (TRANSACTIONS if both else 0) | (FINALS if finals else 0)
+    marks = {"transactions"} if both else set[str]()
+    return made, marks | ({"final_reads"} if table.column("final") is not None else set())
 
 
-def _sends(run: int, table: Table, into: Ingested) -> Made:
-    columns = table.given(SEND_COLUMNS)
-    columns["outcome"] = table.codes("outcome")
-    several = table.column("seq") is not None
-    return _facts(run, Kind.SEND, table, columns), TRANSACTIONS if several else 0
+def _sends(run: int, table: Table) -> Rows:
+    return table.facts(Sends, run, outcome=table.codes("outcome"))
 
 
-def _reads(run: int, table: Table, into: Ingested) -> Made:
-    columns = table.given(READ_COLUMNS)
-    columns |= {"outcome": table.codes("outcome"), **table.bits(_FLAGS)}
-    return _facts(run, Kind.READ, table, columns), 0
-
-
-def _assigns(run: int, table: Table, into: Ingested) -> Made:
-    columns = table.given(RESET_COLUMNS)
-    columns |= {"value": table.numbers("subscribed"), "count": table.numbers("named")}
-    return _facts(run, Kind.RESET, table, columns), 0
-
-
-def _facts(run: int, kind: Kind, table: Table, columns: dict[str, Any]) -> list[pa.RecordBatch]:
-    return [columns_block(run, kind, table.rows.column("partition"), columns)]
-
-
-_MAKERS: Final[dict[str, Callable[[int, Table, Ingested], Made]]] = {
+_MAKERS: Final[dict[str, Callable[[int, Table, Ingested], _Made]]] = {
     "ops": _ops,
-    "sends": _sends,
-    "reads": _reads,
-    "assigns": _assigns,
+    "sends": lambda run, table, _: (
+        [_sends(run, table)],
+        {"transactions"} if table.column("seq") is not None else set(),
+    ),
+    "reads": lambda run, table, _: (
+        [table.facts(Polls, run, outcome=table.codes("outcome"))],
+        set(),
+    ),
+    "assigns": lambda run, table, _: ([table.facts(Resets, run)], set()),
 }

@@ -13,9 +13,10 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 
-from checker.evidence.facts import COMPLETE, LEADER, Kind, PartitionMembers, hash_number
+from checker.evidence import facts
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import PartitionMembers, TraceFiles, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
@@ -219,8 +220,8 @@ def _table(into: Ingested, reader: _Reader) -> None:
     into.tables["trace"] = tables.from_rows("trace", rows)
 
 
-def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
-    """Facts of the events, one block a kind."""
+def _facts(run: int, reader: _Reader) -> Iterator[Rows]:
+    """Yield facts of the events, by name of event."""
     by_event: dict[str, list[Any]] = {}
     numbers: dict[str, list[int]] = {}
     for number, event, _ in reader.rows:
@@ -234,42 +235,39 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
         partitions.add(each["partition"])
         by_event.setdefault(each["event"], []).append(each)
         numbers.setdefault(each["event"], []).append(number)
-    flag, make = 0 if reader.damaged else COMPLETE, reader.into.make
-    yield make(
+    yield rows(
+        TraceFiles,
         run,
-        Kind.TRACE_FILE,
         sorted(partitions),
         node=reader.node,
-        flags=flag,
-        value=reader.incarnation,
+        whole=not reader.damaged,
+        incarnation=reader.incarnation,
     )
-    for name, (kind, columns) in _EVENTS.items():
+    for name, kind in _EVENTS.items():
         if events := by_event.get(name):
             field = itemgetter if name in plain else attrgetter
-            yield make(
-                run,
+            yield rows(
                 kind,
+                run,
                 [partition or "" for partition in map(field("partition"), events)],
                 node=reader.node,
-                op=numbers[name],
-                t1=list(map(field("t_us"), events)),
-                **{column: _column(events, of, field) for column, of in columns.items()},
+                line=numbers[name],
+                **{of: _column(events, of, field) for of in kind.columns if of not in _OF_FILE},
             )
 
 
 def _column(
-    events: list[Any],
-    of: str | Callable[[_Event], Any],
-    field: Callable[[str], Callable[[Any], Any]],
+    events: list[Any], name: str, field: Callable[[str], Callable[[Any], Any]]
 ) -> list[Any]:
-    """A column of facts: a field of each event, as a number, or what is made of each."""
-    if not isinstance(of, str):
-        return list(map(of, events))
+    """Return a column of facts: a field of each event, or what is made of it."""
+    if name == "members":
+        return list(map(_members, events))
+    of, made = _MADE.get(name, (name, None))
     values = map(field(of), events)
-    return list(map(_AS_NUMBER[of], values) if of in _AS_NUMBER else values)
+    return list(map(made, values) if made else values)
 
 
-def _membership(event: _Event) -> str:
+def _members(event: _Event) -> str:
     return msgspec.json.encode(
         PartitionMembers(
             event.leader or "",
@@ -283,42 +281,20 @@ def _membership(event: _Event) -> str:
     ).decode()
 
 
-_AS_NUMBER: Final[dict[str, Callable[[str], int]]] = {
-    "hash": hash_number,
-    "role": lambda role: LEADER if role == "leader" else 0,
-    "state": lambda state: LEADER if state == "active" else 0,
+_OF_FILE: Final = ("node", "line")
+_MADE: Final[dict[str, tuple[str, Callable[[Any], Any] | None]]] = {
+    "hash": ("hash", hash_number),
+    "epoch": ("leader_epoch", None),
+    "leads": ("role", lambda role: role == "leader"),
+    "active": ("state", lambda state: state == "active"),
 }
-"""Fields that are words, and how they are a number of a fact."""
-_EVENTS: Final[dict[str, tuple[Kind, dict[str, str | Callable[[_Event], Any]]]]] = {
-    trace.HW: (
-        Kind.HW,
-        {
-            "offset": "batch_end",
-            "value": "incarnation",
-            "epoch": "leader_epoch",
-            "hw": "hw",
-            "leo": "leo",
-            "hash": "hash",
-            "flags": "role",
-        },
-    ),
-    trace.APPEND: (
-        Kind.APPEND,
-        {
-            "offset": "base_offset",
-            "value": "incarnation",
-            "epoch": "leader_epoch",
-            "leo": "leo",
-            "hash": "hash",
-            "flags": "role",
-        },
-    ),
-    trace.TRUNCATED: (Kind.TRUNCATED, {"hw": "hw", "leo": "leo"}),
-    trace.DELETED: (Kind.DELETED, {"offset": "start", "epoch": "leader_epoch", "leo": "leo"}),
-    trace.ROLE: (Kind.ROLE, {"epoch": "leader_epoch", "hw": "hw", "leo": "leo", "flags": "role"}),
-    trace.PARTITION: (
-        Kind.PARTITION,
-        {"epoch": "leader_epoch", "value": "partition_epoch", "text": _membership},
-    ),
-    trace.CONTROLLER: (Kind.CONTROLLER, {"epoch": "term", "flags": "state"}),
+"""Columns that are not the field of the same name: their field, and what is made of it."""
+_EVENTS: Final[dict[str, type[facts.Events]]] = {
+    trace.HW: facts.HighWatermarks,
+    trace.APPEND: facts.Appends,
+    trace.TRUNCATED: facts.Truncations,
+    trace.DELETED: facts.Deletions,
+    trace.ROLE: facts.Roles,
+    trace.PARTITION: facts.PartitionChanges,
+    trace.CONTROLLER: facts.Controllers,
 }

@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checker.evidence.facts import I64, Outcome
+from checker.evidence.columns import Facts, Name, Rows, Words, rows
+from checker.evidence.facts import Outcome
+from checker.evidence.sorting import I64
 
 # A column that has this value in all rows says nothing.
 SILENT: Final[dict[str, Any]] = {
@@ -29,28 +31,6 @@ SILENT: Final[dict[str, Any]] = {
     "subscribed": False,
     "named": False,
 }
-# Columns of facts, and the columns of the tables that they are.
-SEND_COLUMNS: Final = {
-    "op": "op",
-    "seq": "seq",
-    "idx": "acks",
-    "process": "process",
-    "client": "client",
-    "t0": "invoke_us",
-    "t1": "complete_us",
-    "offset": "offset",
-    "value": "value",
-    "count": "count",
-    "leo": "proved_us",
-}
-READ_COLUMNS: Final = {
-    **{name: name for name in ("op", "seq", "idx", "process", "client", "node")},
-    **{name: name for name in ("offset", "value", "count", "epoch", "hw")},
-    "t0": "invoke_us",
-    "t1": "complete_us",
-    "leo": "start",
-}
-RESET_COLUMNS: Final = {"op": "op", "process": "process", "t0": "invoke_us", "t1": "complete_us"}
 _CODES: Final[dict[str, dict[str | None, int]]] = {
     "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 }
@@ -63,17 +43,26 @@ class Table:
         self.rows = rows
         self.num_rows: int = rows.num_rows
 
-    def given(self, columns: dict[str, str]) -> dict[str, pa.Array]:
-        """The columns that are there, by the name of the fact they are."""
-        there = set(self.rows.schema.names)
-        return {name: self.rows.column(of) for name, of in columns.items() if of in there}
+    def facts(self, kind: type[Facts], run: int, **made: Any) -> Rows:
+        """Return the rows as facts of a kind, whose columns have the names that they have here,
+        besides those that were `made`. Raises ValueError if a value is missing."""
+        given: dict[str, Any] = dict(made)
+        for name in kind.columns.keys() - made.keys() & set(self.rows.schema.names):
+            if isinstance(kind.columns[name], Name):
+                given[name] = self.words(name)
+                continue
+            column = self.rows.column(name)
+            if column.null_count:
+                raise ValueError(f"a row has no {name}")
+            given[name] = column.to_numpy(zero_copy_only=False)
+        return rows(kind, run, self.words("partition"), **given)
 
     def column(self, name: str) -> pa.Array | None:
-        """A column, None if it says nothing."""
+        """Return a column, None if it says nothing."""
         return self.rows.column(name) if name in self.rows.schema.names else None
 
     def numbers(self, name: str) -> I64:
-        """A column of numbers."""
+        """Return a column of numbers."""
         column = self.column(name)
         if column is None:
             return np.full(self.num_rows, SILENT[name], np.int64)
@@ -81,7 +70,7 @@ class Table:
         return numbers.astype(np.int64, copy=False)
 
     def codes(self, name: str) -> I64:
-        """A column of few different words as numbers."""
+        """Return a column of few different words as numbers."""
         column, known = self.rows.column(name), _CODES[name]
         words = column.dictionary.to_pylist()
         if name == "outcome" and (strange := sorted({*words} - {*known})):
@@ -90,25 +79,17 @@ class Table:
         made: I64 = codes[column.indices.to_numpy(zero_copy_only=False)]
         return made
 
-    def bits(self, bits: dict[str, int]) -> dict[str, Any]:
-        """Columns of booleans as the column of flags, nothing if no flag is set."""
-        made = np.zeros(self.num_rows, np.int8)
-        for name, bit in bits.items():
-            if (column := self.column(name)) is not None:
-                made |= column.to_numpy(zero_copy_only=False).astype(np.int8) * np.int8(bit)
-        return {"flags": made} if made.any() else {}
-
-    def words(self, name: str) -> tuple[I64, list[str]]:
-        """A column of text as codes and words."""
+    def words(self, name: str) -> Words:
+        """Return a column of text as codes and words."""
         column = self.rows.column(name)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         indices: I64 = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        return indices, column.dictionary.to_pylist()
+        return Words(indices, column.dictionary.to_pylist())
 
 
 def table_of(rows: pa.RecordBatch) -> Table:
-    """These rows, without the columns that say nothing in any of them."""
+    """Return these rows without the columns that say nothing in any of them."""
     return Table(rows.select([name for name in rows.schema.names if not _is_silent(rows, name)]))
 
 
@@ -121,6 +102,6 @@ def _is_silent(rows: pa.RecordBatch, name: str) -> bool:
 
 
 def whole(table: pa.Table) -> Table:
-    """All rows of a table."""
+    """Return all rows of a table."""
     batches = table.combine_chunks().to_batches()
     return Table(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from checker.evidence.facts import DAMAGE, Kind, block
+from checker.evidence import facts
+from checker.evidence.columns import Rows, rows
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
 
@@ -91,40 +92,32 @@ class Source:
 class Ingested:
     """What one source came to: rows of tables, facts, and sentences.
 
-    Where no tables are to be written, only those need be made that measures are taken of (ops);
-    and none at all where nobody `counts`. `make` gives facts their form: batches of Arrow, or
-    plain rows (`checker.evidence.rows`).
+    If no tables are to be written, only those need be made that measures are taken of (ops); and
+    none at all if nobody `counts`.
     """
 
     meta: RunMeta
-    facts: list[pa.RecordBatch] = field(default_factory=list)
+    facts: list[Rows] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
     whole_tables: bool = True
     counts: bool = True
-    make: Callable[..., Any] = block
 
-    def sentences(self, source: Source) -> list[pa.RecordBatch]:
-        """The sentences as facts of the run; `idx` and `node` keep those of a source together."""
+    def sentences(self, source: Source) -> list[Rows]:
+        """Return the sentences as facts of the run; those of a source stay together."""
+        about = {"source": KINDS.index(source.kind), "node": source.path.stem}
         made = []
-        damaged = len(self.problems.damages)
-        for kind, texts, damages in (
-            (Kind.PROBLEM, self.problems.sentences(), damaged),
-            (Kind.NOTE, self.problems.notes, 0),
-        ):
-            if texts:
-                made.append(
-                    self.make(
-                        source.run,
-                        kind,
-                        "",
-                        text=texts,
-                        seq=list(range(len(texts))),
-                        idx=KINDS.index(source.kind),
-                        flags=[DAMAGE] * damages + [0] * (len(texts) - damages),
-                        node=source.path.stem,
-                    )
-                )
+        if texts := self.problems.sentences():
+            damages = len(self.problems.damages)
+            damage = [nth < damages for nth in range(len(texts))]
+            seq = range(len(texts))
+            made.append(
+                rows(facts.Problems, source.run, "", text=texts, seq=seq, damage=damage, **about)
+            )
+        if texts := self.problems.notes:
+            made.append(
+                rows(facts.Notes, source.run, "", text=texts, seq=range(len(texts)), **about)
+            )
         return made
 
 

@@ -14,17 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from checker.evidence.contents import READ_OK, Evidence, evidence, expand, first_of
-from checker.evidence.facts import I64, LEADER, Kind, Outcome
+from checker.evidence.facts import HAVE_LEO, Outcome, Roles, SkippedAnswers
 from checker.evidence.group import Group
 from checker.evidence.run_meta import RunMeta
-from checker.evidence.sorting import any_order_of, order_of
+from checker.evidence.sorting import I64, any_order_of, order_of
 
 _FINEST_US: Final = 100_000
 _UNKNOWN_US: Final = 1_000_000
 _MOST_STEPS: Final = 1_000
 _MOST_COUNTERS: Final = 1 << 20
 _LONGEST_US: Final = 1 << 40  # so that sums of millions fit into 64 bits
-_HAS_LEO: Final = (Kind.HW, Kind.APPEND, Kind.ROLE, Kind.TRUNCATED)
 
 
 class Steps(NamedTuple):
@@ -81,9 +80,10 @@ def _rows(table: list[I64]) -> tuple[tuple[int, ...], ...]:
 def _unseen(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int], ...]:
     """Records acknowledged, and read for the first time, by step."""
     sends = known.sends
-    rows = np.flatnonzero((sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.count > 0))
+    acknowledged = (sends.outcome == Outcome.OK) & (sends.complete_us >= 0)
+    rows = np.flatnonzero(acknowledged & (sends.count > 0))
     run, place = expand(sends.count[rows])
-    acked_us, value = sends.t1[rows][run], sends.value[rows][run] + place
+    acked_us, value = sends.complete_us[rows][run], sends.value[rows][run] + place
     seen = known.read_records.take((known.read_records.flags & READ_OK) != 0)
     order = any_order_of((seen.value, seen.t_us)) if len(seen) else np.zeros(0, np.int64)
     order = order[first_of(seen.value[order])]
@@ -113,20 +113,15 @@ def _counted(*columns: I64) -> list[I64]:
 
 def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ...]:
     """Records that each follower was behind its leader, at the end of each step and at most."""
-    parts = [group.of(kind) for kind in _HAS_LEO]
-    t_us, node, leo, leads, epoch = (
-        np.concatenate([pick(p) for p in parts])
-        for pick in (
-            lambda p: p.t1,
-            lambda p: p.node,
-            lambda p: p.leo,
-            lambda p: np.zeros(len(p), bool),
-            lambda p: p.epoch,
-        )
+    parts = [group.of(kind) for kind in HAVE_LEO]
+    t_us, node, leo = (
+        np.concatenate([p.column(name) for p in parts]) for name in ("t_us", "node", "leo")
     )
-    roles = group.of(Kind.ROLE)
-    begin = sum(len(p) for p in parts[:2])
-    leads[begin : begin + len(roles)] = (roles.flags & LEADER) != 0
+    roles = group.of(Roles)
+    leads, epoch = np.zeros(len(t_us), bool), np.full(len(t_us), -1, np.int64)
+    begin = sum(len(p) for p in parts[: HAVE_LEO.index(Roles)])
+    own = slice(begin, begin + len(roles))
+    leads[own], epoch[own] = roles.leads, roles.epoch
     rows = np.flatnonzero(leo >= 0)
     rows = rows[order_of((t_us[rows], leo[rows]))] if len(rows) else rows
     t_us, node, leo, leads, epoch = (c[rows] for c in (t_us, node, leo, leads, epoch))
@@ -142,7 +137,7 @@ def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ..
     for n, held in by_node.items():
         of_leader[leader == n] = held[leader == n]
     found: list[tuple[str, str, int, int, int]] = []
-    names = group.of(Kind.ROLE).names
+    names = roles.names
     for n, held in by_node.items():
         lag = np.where((leader == n) | (leader < 0) | (held < 0), 0, of_leader - held)
         found += _changes(names[n], [names[i] for i in leader], steps.of(t_us), np.maximum(lag, 0))
@@ -175,25 +170,29 @@ def _changes(
 
 def _stale(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int, int, int], ...]:
     """How much was known, and for how long, that answers did not have."""
-    reads, more = known.ordered_reads, known.group.of(Kind.ANSWER)
+    reads, more = known.polls, known.group.of(SkippedAnswers)
     # One row an answer: all its runs state the same end.
-    reads = reads.take((reads.outcome == Outcome.OK) & (reads.idx == 0) & (reads.t0 >= 0))
-    end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
+    reads = reads.take((reads.outcome == Outcome.OK) & (reads.idx == 0) & (reads.invoke_us >= 0))
+    end = np.where((reads.hw < 0) & (reads.count == 0), reads.start, reads.hw)
     rows = np.flatnonzero(end >= 0)
-    end, t0, t1 = (
+    end, invoke_us, complete_us = (
         np.concatenate(columns)
-        for columns in ((end[rows], more.hw), (reads.t0[rows], more.t0), (reads.t1[rows], more.t1))
+        for columns in (
+            (end[rows], more.log_end),
+            (reads.invoke_us[rows], more.invoke_us),
+            (reads.complete_us[rows], more.complete_us),
+        )
     )
     if not len(end):
         return ()
-    moments = known.moments.take(known.moments.strong)
+    points = known.known_positions.take(known.known_positions.strong)
     late_us = np.zeros(len(end), np.int64)
-    if len(moments.t_us):
-        farthest = np.maximum.accumulate(moments.offset)
+    if len(points.t_us):
+        farthest = np.maximum.accumulate(points.offset)
         at = np.searchsorted(farthest, end)
-        known_us = moments.t_us[np.minimum(at, len(farthest) - 1)]
-        late_us = np.where(at < len(farthest), np.clip(t0 - known_us, 0, _LONGEST_US), 0)
-    step = steps.of(t1)
+        known_us = points.t_us[np.minimum(at, len(farthest) - 1)]
+        late_us = np.where(at < len(farthest), np.clip(invoke_us - known_us, 0, _LONGEST_US), 0)
+    step = steps.of(complete_us)
     order = np.argsort(step, kind="stable")
     step, late_us = step[order], late_us[order]
     starts = first_of(step)

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checker.evidence.contents import first_of
-from checker.evidence.facts import I64
 from checker.evidence.run_meta import RunMeta
-from checker.evidence.sorting import order_of
+from checker.evidence.sorting import I64, order_of
 from checker.ingest import tables
 from checker.ingest.counts import AFTER, CLIENT, PARTITION, RUN
 from checker.ingest.fault_windows import InjectedFault

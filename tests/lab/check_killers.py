@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -27,7 +26,8 @@ from checker.checks.findings import Findings
 from checker.checks.registry import Check, Scope, checks
 from checker.checks.unknown_values import joined_origins, origins
 from checker.engine import judge
-from checker.engine.local import sends_of
+from checker.evidence.columns import Rows
+from checker.evidence.facts import Sends
 from checker.evidence.group import Group, groups_of
 from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
@@ -96,7 +96,7 @@ class Known:
 
     name: str
     about: RunMeta
-    facts: list[pa.RecordBatch]
+    facts: list[Rows]
     due: Counter[str]
     groups: list[Group]
     excused: Counter[str] | None = None
@@ -135,7 +135,7 @@ def _whole(known: Known) -> None:
     for group in known.groups:
         collected.add(judge.judge_group(group))
     values = collected.unknown_values()
-    found = joined_origins(origins(values, sends) for sends in sends_of(known.facts))
+    found = joined_origins(origins(values, part) for part in known.facts if part.kind is Sends)
     result = assemble(collected, found, {})
     due = {name: n for name, n in known.due.items() if not name.endswith(UNKNOWN)}
     assert known.counted(result.anomalies) == due, known.name

@@ -11,7 +11,7 @@ import pytest
 from checker.checks.findings import Finding, anomaly
 from checker.checks.registry import Scope, checks, per_partition, remove
 from checker.engine.judge import judge_group
-from checker.evidence.facts import Kind
+from checker.evidence.facts import Sends
 from checker.evidence.group import Group, groups_of
 from checker.formats import anomalies
 from checker.formats.anomalies import CATALOGUE, KINDS, OFFSETS, RANK, AnomalyKind, Needs
@@ -30,7 +30,7 @@ def odd_offsets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     @per_partition(kind.name)
     def judge(group: Group) -> Finding:
-        sends = group.of(Kind.SEND)
+        sends = group.of(Sends)
         odd = sends.take(sends.offset % 2 == 1)
         message = f"{len(odd)} sends to odd offsets of {group.partition}."
         found = [anomaly(group, kind.name, message, count=len(odd))] if len(odd) else []

@@ -21,7 +21,8 @@ from checker.engine.local import check_run
 from checker.engine.read_downsampling import downsampled, splittable
 from checker.engine.spark_job import check
 from checker.engine.stages import StagedExecutor
-from checker.evidence.facts import Kind
+from checker.evidence.columns import Rows
+from checker.evidence.facts import Polls
 from checker.evidence.group import groups_of
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Made, Size, make_history
@@ -31,24 +32,24 @@ from tests.support.checker.story import Story, facts_of
 from tests.support.checker.story_text import steps_of, take
 
 
-def downsample(facts: list[pa.RecordBatch], rows: int, seed: int) -> list[pa.RecordBatch]:
+def downsample(facts: list[Rows], rows: int, seed: int) -> list[Rows]:
     """The same facts, reads cut into blocks of so many rows, in any order in a block, and each
     block downsampled. With an odd seed an operation may be in any block."""
     random = np.random.default_rng(seed)
     kept = []
-    for block in facts:
-        if block.column("kind")[0].as_py() != Kind.READ:
-            kept.append(block)
+    for part in facts:
+        if part.kind is not Polls:
+            kept.append(part)
             continue
-        op = block.column("op").to_numpy()
+        op = part.numbers("op")
         place = np.arange(len(op)) if seed % 2 == 0 else random.permutation(int(op.max()) + 1)[op]
         for number in np.unique(place // rows):
             own = random.permutation(np.flatnonzero(place // rows == number))
-            kept += [b for b in downsampled(block.take(pa.array(own))) if b.num_rows]
+            kept += [each for each in downsampled(part.take(own)) if each.count]
     return kept
 
 
-def assert_same(facts: list[pa.RecordBatch], rows: int, seed: int) -> Counter[bool]:
+def assert_same(facts: list[Rows], rows: int, seed: int) -> Counter[bool]:
     """Compare group by group; how many could be judged when downsampled, and how many not."""
     whole = {group.partition: group for group in groups_of(facts)}
     seen: Counter[bool] = Counter()
@@ -60,8 +61,8 @@ def assert_same(facts: list[pa.RecordBatch], rows: int, seed: int) -> Counter[bo
     return seen
 
 
-def reads_in(facts: list[pa.RecordBatch]) -> int:
-    return sum(b.num_rows for b in facts if b.column("kind")[0].as_py() == Kind.READ)
+def reads_in(facts: list[Rows]) -> int:
+    return sum(part.count for part in facts if part.kind is Polls)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,7 @@ class Steady(Story):
             self.poll((at, 100 + at), process=process, hw=hw, **how)
 
 
-def told(story: Story) -> list[pa.RecordBatch]:
+def told(story: Story) -> list[Rows]:
     """The facts of a story."""
     with tempfile.TemporaryDirectory() as name:
         return facts_of(story.write(Path(name)))
@@ -205,11 +206,11 @@ def test_a_poll_of_another_block_between_those_left_out_has_all_judged() -> None
     for at in (0, 1, 2, 9, 3, 4, 5, 6):
         s.poll((at, 100 + at))
     facts = told(s)
-    (reads,) = (b for b in facts if b.column("kind")[0].as_py() == Kind.READ)
-    strayed = np.array(reads.column("offset").to_pylist()) == 9
-    blocks = [reads.filter(pa.array(~strayed)), reads.filter(pa.array(strayed))]
-    others = [b for b in facts if b is not reads]
-    parts = [b for block in blocks for b in downsampled(block) if b.num_rows]
+    (polls,) = (part for part in facts if part.kind is Polls)
+    strayed = polls.numbers("offset") == 9
+    blocks = [polls.take(np.flatnonzero(own)) for own in (~strayed, strayed)]
+    others = [part for part in facts if part is not polls]
+    parts = [each for block in blocks for each in downsampled(block) if each.count]
     (group,) = (g for g in groups_of([*others, *parts]) if g.partition == "log-0")
     assert not splittable(group)
 

@@ -18,7 +18,7 @@ from checker.engine.local import check_run, check_runs
 from checker.engine.plan import MakeExecutor, RunToJudge
 from checker.engine.result_cache import own_name
 from checker.evidence import sorting
-from checker.evidence.facts import PROGRESS, Outcome
+from checker.evidence.facts import Outcome
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import Verdict
 from checker.ingest import tables
@@ -161,24 +161,23 @@ def test_few_operations_stand_for_all(ops: list[tuple[int, int, int]]) -> None:
     (block,) = downsample_operations(
         0, meta, invoke_us=invoke, complete_us=complete, sent=sent, polled=sent, outcome=outcome
     )
-    kept = {
-        name: block.column(name).to_numpy() for name in ("t0", "t1", "value", "outcome", "count")
-    }
+    names = ("invoke_us", "complete_us", "progress", "outcome", "count")
+    kept = {name: block.numbers(name) for name in names}
     acked = (sent > 0) & (outcome == Outcome.OK)
-    kept_acked = (kept["value"] == PROGRESS) & (kept["outcome"] == Outcome.OK)
+    kept_acked = kept["progress"] & (kept["outcome"] == Outcome.OK)
     assert kept["count"].sum() == len(ops)
     assert kept["count"][kept_acked].sum() == acked.sum()
     if acked.any():
-        assert kept["t1"][kept_acked].min() == complete[acked].min()
-        assert kept["t1"][kept_acked].max() == complete[acked].max()
+        assert kept["complete_us"][kept_acked].min() == complete[acked].min()
+        assert kept["complete_us"][kept_acked].max() == complete[acked].max()
 
     def silence(t0: np.ndarray) -> int:
         inside = np.sort(t0[(t0 >= 100) & (t0 <= 800)])
         return int(np.diff(np.concatenate(([100], inside, [800]))).max())
 
     # Stretches are 3 us wide here; a silence worth telling is a third of the storm.
-    if max(silence(invoke), silence(kept["t0"])) > 6:
-        assert silence(kept["t0"]) == silence(invoke)
+    if max(silence(invoke), silence(kept["invoke_us"])) > 6:
+        assert silence(kept["invoke_us"]) == silence(invoke)
 
 
 OPS = st.lists(

@@ -18,19 +18,21 @@ from checker.evidence.arrow_blob import (
     packed,
     unpacked,
 )
-from checker.evidence.facts import I64, UNKNOWN, Kind, block
+from checker.evidence.columns import Rows, rows
+from checker.evidence.facts import Polls, Sends
 from checker.evidence.group import group_of
+from checker.evidence.sorting import I64
 
 ROWS = 9_000
 
 
-def reads(seed: int, processes: int) -> pa.RecordBatch:
+def reads(seed: int, processes: int) -> Rows:
     """Reads of three partitions, operation by operation, each of some process."""
     random = np.random.default_rng(seed)
     process: I64 = random.integers(0, processes, ROWS)
-    return block(
+    return rows(
+        Polls,
         3,
-        Kind.READ,
         [f"p{number}" for number in process % 3],
         op=np.arange(ROWS) + seed * ROWS,
         process=process * 1_000_003,
@@ -47,23 +49,29 @@ def test_each_partition_gets_its_rows_in_order(
     monkeypatch.setattr(arrow_blob, "_FILED_FROM_ROWS", 1)
     blocks = [reads(seed, processes) for seed in (1, 0)]
     with BlobFile(tmp_path) as file:
-        rows = [r for b in blocks for r in packed(arrow_blobs([b]), file=file if filed else None)]
+        blobs = [*packed(arrow_blobs(blocks), file=file if filed else None)]
     assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"] * filed
-    whole = pa.Table.from_batches(blocks).to_pylist()
+    names = ("op", "process", "offset", "client")
+    whole = [
+        dict(zip(names, row, strict=True))
+        for block in blocks
+        for row in zip(*(block.columns[name] for name in names), strict=True)
+    ]
+    partitions = [partition for block in blocks for partition in block.partition]
     for partition in ("p0", "p1", "p2"):
-        own = [blob for blob in rows if blob.partition == partition]
+        own = [blob for blob in blobs if blob.partition == partition]
         if rowwise:
             own = [*of_rows(pa.Table.from_batches(as_rows(own), SCHEMA))]
-        found = group_of(partition, unpacked(own)).of(Kind.READ)
-        expected = [row for row in whole if row["partition"] == partition]
+        found = group_of(partition, unpacked(own)).of(Polls)
+        expected = [row for row, of in zip(whole, partitions, strict=True) if of == partition]
         expected.sort(key=lambda row: (row["process"], row["op"]))
         for name in ("op", "process", "offset"):
             assert getattr(found, name).tolist() == [row[name] for row in expected]
         assert [found.name(code) for code in found.client] == [row["client"] for row in expected]
-        assert set(found.hw.tolist()) == {UNKNOWN["hw"]}
+        assert set(found.hw.tolist()) == {-1}
 
 
 def test_small_blobs_make_no_file(tmp_path: Path) -> None:
     with BlobFile(tmp_path) as file:
-        list(packed(arrow_blobs([block(0, Kind.SEND, ["p"], op=1)]), file=file))
+        list(packed(arrow_blobs([rows(Sends, 0, ["p"], op=1)]), file=file))
     assert not list(tmp_path.iterdir())

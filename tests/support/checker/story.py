@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from checker.engine.local import check_run
+from checker.evidence.columns import Rows
 from checker.formats.verdict import Anomaly, RunResult, Verdict
 from checker.ingest.ingest import ingest, sources
 from harness.formats.history import LogRun, Op, OpKind, OpType, Read, RecordRun, Send, encode
@@ -401,7 +401,7 @@ class Story:
         return check_run(self.write(folder))
 
 
-def facts_of(folder: Path) -> list[pa.RecordBatch]:
+def facts_of(folder: Path) -> list[Rows]:
     """All facts of a run."""
     return [block for source in sources(0, folder) for block in ingest(source, None).facts]
 
