@@ -48,21 +48,19 @@ class Check(NamedTuple):
     judge: Callable[..., Any]
     anomalies: tuple[str, ...]
     needs: tuple[Need, ...] = ()
-    by_time: bool = False
-    """Whether it goes by when things happened rather than by what is where."""
 
 
 _registered: list[Check] = []
 
 
 def _register(
-    scope: Scope, anomalies: tuple[str, ...], needs: tuple[Need, ...], by_time: bool = False
+    scope: Scope, anomalies: tuple[str, ...], needs: tuple[Need, ...]
 ) -> Callable[[_Judge], _Judge]:
     """A decorator that registers a check. Raises KeyError for a name the catalogue lacks."""
 
     def add(judge: _Judge) -> _Judge:
         own = KINDS[anomalies[0]].property
-        _registered.append(Check(scope, own, judge, anomalies, needs, by_time))
+        _registered.append(Check(scope, own, judge, anomalies, needs))
         _ordered.cache_clear()
         return judge
 
@@ -70,11 +68,10 @@ def _register(
 
 
 def per_partition(
-    *anomalies: str, needs: tuple[Need, ...] = (), by_time: bool = False
+    *anomalies: str, needs: tuple[Need, ...] = ()
 ) -> Callable[[GroupJudge], GroupJudge]:
-    """Register a check that judges each partition by all of its facts. One that goes `by_time` has
-    another worker than the others where a partition is large (`checker.engine.judge`)."""
-    return _register(Scope.PARTITION, anomalies, needs, by_time)
+    """Register a check that judges each partition by all of its facts."""
+    return _register(Scope.PARTITION, anomalies, needs)
 
 
 def per_run(*anomalies: str, needs: tuple[Need, ...] = ()) -> Callable[[GroupJudge], GroupJudge]:

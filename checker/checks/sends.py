@@ -26,7 +26,6 @@ _WEAK = "acks 0 or 1 do not promise that a record keeps its place"
     "int-nonmonotonic-send",
     "int-send-skip",
     needs=(Need.HISTORY,),
-    by_time=True,
 )
 def judge(group: Group) -> Finding:
     """Judge one partition."""

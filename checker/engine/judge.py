@@ -6,8 +6,7 @@ The same functions judge a group in this process and inside a Spark task, which 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from enum import Enum
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -30,66 +29,37 @@ ROWS: Final = pa.schema([("run", pa.int32()), ("partition", pa.string()), ("body
 SPARK_ROWS: Final = "run int, partition string, body binary"
 
 
-class Share(Enum):
-    """Which checks of a group one worker makes: those of a large one are made by two."""
-
-    WHOLE = "all of them"
-    PLACES = "those of what is where"
-    TIMES = "those of when it happened, and the curves"
-
-    def has(self, check: Check) -> bool:
-        """Whether this check is of the share."""
-        return self is Share.WHOLE or check.by_time == (self is Share.TIMES)
-
-
-def judge_group(group: Group, *, measured: bool = False, share: Share = Share.WHOLE) -> Judged:
-    """Judge one group by all checks, in a fixed order, or by those of a share of them; `measured`
-    also draws its curves."""
+def judge_group(group: Group, *, measured: bool = False) -> Judged:
+    """Judge one group by all checks, in a fixed order; `measured` also draws its curves."""
     scope = Scope.PARTITION if group.partition else Scope.RUN
     problems = group.of(Problems)
     damage = problems.damage
     return Judged(
         group.partition,
-        tuple(_finding(check, group) for check in checks(scope) if share.has(check)),
+        tuple(_finding(check, group) for check in checks(scope)),
         tuple(map(str, [*problems.text[damage], *problems.text[~damage]])),
         tuple(map(str, group.of(Notes).text)),
         0 if group.partition else len(effective_faults(group.of(FaultLines))),
-        _curves(group) if measured and share is not Share.PLACES else None,
+        _curves(group) if measured else None,
         bool(damage.any()),
     )
 
 
-def shares_joined(places: Judged, times: Judged) -> Judged:
-    """What a partition comes to, of which two workers have judged a share each."""
-    rest, by_time = iter(places.findings), iter(times.findings)
-    own = checks(Scope.PARTITION)
-    findings = tuple(next(by_time if check.by_time else rest) for check in own)
-    return msgspec.structs.replace(places, findings=findings, curves=times.curves)
-
-
-def judged_or_none(
-    partition: str, blobs: Iterable[PackedBlob], share: Share = Share.WHOLE
-) -> bytes | None:
-    """One group, judged and encoded; None if its reads were downsampled and all are needed."""
+def judged_or_none(partition: str, blobs: Iterable[PackedBlob]) -> bytes | None:
+    """Judge one group and encode it; None if polls were left out and all are needed."""
     group = group_of(partition, unpacked(blobs))
     if not splittable(group):
         return None
-    return msgspec.msgpack.encode(judge_group(group, measured=True, share=share))
+    return msgspec.msgpack.encode(judge_group(group, measured=True))
 
 
-def decoded(bodies: Mapping[Share, bytes | None]) -> Judged | None:
-    """A group that was judged whole or in its two shares; None if all of its reads are needed."""
-    found = {}
-    for share, body in bodies.items():
-        if body is None:
-            return None
-        found[share] = msgspec.msgpack.decode(body, type=Judged)
-    whole = found.get(Share.WHOLE)
-    return whole or shares_joined(found[Share.PLACES], found[Share.TIMES])
+def decoded(body: bytes | None) -> Judged | None:
+    """Return a judged group; None if all of its polls are needed."""
+    return None if body is None else msgspec.msgpack.decode(body, type=Judged)
 
 
 def judge_rows(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-    """A task of Spark: one group as a row of `ROWS`."""
+    """Judge one group in a task of Spark: a row of `ROWS`."""
     run, partition = (word.as_py() for word in key)
     body = judged_or_none(partition, of_rows(facts))
     return pa.table([[run], [partition], [body]], schema=ROWS)

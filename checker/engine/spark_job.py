@@ -1,5 +1,4 @@
-"""Judges many run folders with Spark: on this machine in two stages (`checker.engine.stages`), on a
-cluster with one shuffle.
+"""Judges many run folders with Spark, on this machine or on a cluster, with one shuffle.
 
     files of all runs -> mapInArrow (tables, facts) -> groupBy(run, partition) -> applyInArrow
         -> findings -> verdicts; measures by run -> results.json
@@ -20,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checker.engine import stages
-from checker.engine.judge import SPARK_ROWS, Share, decoded, judge_rows
+from checker.engine.judge import SPARK_ROWS, decoded, judge_rows
 from checker.engine.local import check_runs
 from checker.engine.plan import RunToJudge
 from checker.engine.spark_session import error_summary
@@ -51,19 +50,13 @@ def check(
     try:
         if session is None:
             return check_runs(paths, out=out, again=again)
-        local = str(session.sparkContext.master).startswith("local")
-        make = partial(_in_files if local else SparkExecutor, session)
+        make = partial(SparkExecutor, session)
         workers = SparkWorkers(session)
         return stages.check(paths, workers, make, out=out, again=again, small_bytes=small_bytes)
     except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
         raise CheckerError(f"Spark failed: {error_summary(error)}.") from error
     except OSError as error:
         raise CheckerError(f"Results cannot be written: {error}") from error
-
-
-def _in_files(session: SparkSession, runs: Sequence[RunToJudge]) -> StagedExecutor:
-    """All tasks are on this machine: facts need not pass through Spark."""
-    return StagedExecutor(SparkWorkers(session), runs)
 
 
 class SparkWorkers:
@@ -78,13 +71,13 @@ class SparkWorkers:
         return self._context.defaultParallelism
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """What `work` gives for each item, a task each."""
+        """Yield what `work` gives for each item, a task each."""
         if items:
             yield from self._context.parallelize(items, len(items)).map(work).collect()
 
 
 class SparkExecutor(StagedExecutor):
-    """On a cluster the facts of a group come together by a shuffle."""
+    """Brings the facts of a group together by a shuffle."""
 
     def __init__(self, session: SparkSession, runs: Sequence[RunToJudge]) -> None:
         super().__init__(SparkWorkers(session), runs)
@@ -110,10 +103,10 @@ class SparkExecutor(StagedExecutor):
         facts = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, SPARK_SCHEMA)
         judged = facts.groupBy("run", "partition").applyInArrow(judge_rows, SPARK_ROWS)
         rows: list[dict[str, Any]] = judged.toArrow().to_pylist()
-        return {(row["run"], row["partition"]): decoded({Share.WHOLE: row["body"]}) for row in rows}
+        return {(row["run"], row["partition"]): decoded(row["body"]) for row in rows}
 
 
 def _partitions(cores: int, size: int) -> int:
-    """Into how many partitions to shuffle what was made of so many bytes: a task for each is dear
-    when there is little."""
+    """Return into how many partitions to shuffle what was made of so many bytes: a task for each is
+    dear if there is little."""
     return min(max(cores, size // _SHUFFLED_BYTES), _MOST_PARTITIONS)

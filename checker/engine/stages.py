@@ -5,8 +5,7 @@
 A worker of the first stage reads some sources and leaves the facts in a file of its own; nothing
 comes back but where they are. This process then knows what there is of each group and how large it
 is. A worker of the second stage maps the facts of one group into memory and judges it, the largest
-group first. A group so large that one worker would end long after the others is judged by two, a
-share of the checks each. Large histories of lines are made into tables by the same workers before
+group first. Large histories of lines are made into tables by the same workers before
 (`checker.engine.large_history`).
 """
 
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 from checker.checks.findings import Origin
 from checker.checks.unknown_values import joined_origins, origins
 from checker.engine import plan
-from checker.engine.judge import Share, decoded, judged_or_none
+from checker.engine.judge import decoded, judged_or_none
 from checker.engine.large_history import into_tables
 from checker.engine.local import check_runs
 from checker.engine.owned_folder import OwnedFolder
@@ -50,8 +49,6 @@ SMALL_BYTES: Final = 16 << 20
 """A run of so much evidence is judged whole by one worker."""
 TASK_BYTES: Final = 64 << 20
 TASKS_PER_WORKER: Final = 2
-LARGE_GROUP_ROWS: Final = 1 << 18
-"""To map a smaller group into memory twice costs more than a second worker saves."""
 _RUNS_A_TASK: Final = 16
 _FEW_BYTES: Final = 4 << 20
 _SHARED: Final = "floodmark-facts-"
@@ -158,21 +155,18 @@ class StagedExecutor:
             yield run, judged
 
     def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
-        """The judged groups of these sources; None for those that must be judged by all of their
-        reads, as those of `only` are."""
+        """Return the judged groups of these sources; None for each that must be judged by all of
+        its reads, as those of `only` are."""
         read = ReadSources(tuple(run.written for run in self._runs), self._shared, only)
         found: dict[Key, list[PackedBlob]] = defaultdict(list)
         for blobs in self._workers.map(read, bins(work, self._workers.number)):
             for blob in blobs:
                 found[blob.run, blob.partition].append(blob)
-        # In an order that does not depend on which worker was first.
+        # The largest first; in an order that does not depend on which worker was first.
         groups = [sorted(blobs, key=lambda blob: blob.order) for blobs in found.values()]
-        bodies: dict[Key, dict[Share, bytes | None]] = defaultdict(dict)
-        for key, share, body in self._workers.map(
-            judge_blobs, shares(groups, self._workers.number)
-        ):
-            bodies[key][share] = body
-        return {key: decoded(parts) for key, parts in bodies.items()}
+        groups.sort(key=lambda g: (-sum(blob.rows for blob in g), g[0].run, g[0].partition))
+        judged = self._workers.map(judge_blobs, groups)
+        return {key: decoded(body) for key, body in judged}
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
         """By run and value, the sends that wrote these values: one task for some row groups."""
@@ -238,27 +232,10 @@ class ReadSources:
                     yield blob
 
 
-def shares(
-    groups: Sequence[Sequence[PackedBlob]], workers: int
-) -> list[tuple[Share, Sequence[PackedBlob]]]:
-    """What there is to judge, the largest first. The checks of a partition are shared by two
-    workers where it is so large that one worker would end long after the others."""
-    rows = [(sum(blob.rows for blob in blobs), blobs) for blobs in groups]
-    fair = sum(size for size, _ in rows) // workers
-    work: list[tuple[Share, Sequence[PackedBlob]]] = []
-    for size, blobs in sorted(rows, key=lambda g: (-g[0], g[1][0].run, g[1][0].partition)):
-        alone = size <= max(fair, LARGE_GROUP_ROWS) or not blobs[0].partition
-        parts = (Share.WHOLE,) if alone else (Share.PLACES, Share.TIMES)
-        work += [(share, blobs) for share in parts]
-    return work
-
-
-def judge_blobs(work: tuple[Share, Sequence[PackedBlob]]) -> tuple[Key, Share, bytes | None]:
-    """One group, judged by a share of the checks; None if its reads were downsampled and all of
-    them are needed."""
-    share, blobs = work
+def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
+    """Judge one group; None if polls were left out and all of them are needed."""
     first = blobs[0]
-    return (first.run, first.partition), share, judged_or_none(first.partition, blobs, share)
+    return (first.run, first.partition), judged_or_none(first.partition, blobs)
 
 
 def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int, Origin]]]:

@@ -97,7 +97,7 @@ def start(
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
-        with _hidden_main():
+        with hidden_main():
             process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -144,7 +144,7 @@ def redirect_output(path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def _hidden_main() -> Iterator[None]:
+def hidden_main() -> Iterator[None]:
     """Hide the parent's main script, which a `spawn` child would import."""
     real = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

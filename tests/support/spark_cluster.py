@@ -12,12 +12,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from checker.engine.class_archive import spark_home
+import pyspark
+
 from checker.engine.java import find_java, java_home
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 HOST = "127.0.0.1"
+SPARK_HOME = Path(pyspark.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
         **os.environ,
         "JAVA_HOME": str(java_home(find_java(), folder / "java")),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_HOME": str(spark_home()),
+        "SPARK_HOME": str(SPARK_HOME),
         "SPARK_SCALA_VERSION": "2.13",  # as Spark's own start scripts find out
         "SPARK_LOCAL_IP": HOST,
         "PYTHONPATH": str(ROOT),
@@ -54,7 +56,7 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
             with log.open("wb") as output:
                 process = subprocess.Popen(
                     [
-                        spark_home() / "bin" / "spark-class",
+                        SPARK_HOME / "bin" / "spark-class",
                         f"org.apache.spark.deploy.{program}",
                         *arguments,
                     ],

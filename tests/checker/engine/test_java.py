@@ -131,7 +131,7 @@ def test_a_java_home_leaves_out_the_module_that_slim_runtimes_lack(tmp_path: Pat
     program = tmp_path / "real java"
     program.write_text('#!/bin/sh\nfor a; do echo "<$a>"; done\n')
     program.chmod(0o755)
-    home = java_home(Java(executable=program, major=25, build=""), tmp_path / "home")
+    home = java_home(Java(executable=program, major=25), tmp_path / "home")
     asked = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
     answer = subprocess.run(
         [home / "bin" / "java", *asked], capture_output=True, text=True, check=True

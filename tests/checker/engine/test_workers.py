@@ -55,7 +55,6 @@ def test_a_process_that_ends_is_one_sentence() -> None:
 
 def test_processes_judge_as_this_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 5_000)
-    monkeypatch.setattr(stages, "LARGE_GROUP_ROWS", 1_000)  # one is for two workers
     large, small = tmp_path / "large", tmp_path / "small"
     make_history(Size(ops=20_000, hot=0.7, anomalies=tuple(INJECTIONS)), large)
     story = Story()
