@@ -384,7 +384,7 @@ BUDGETS = {
     "documents": 4_178,
     "node": 11_394,
     "nemesis": 9_343,
-    "checker": 16_440,
+    "checker": 16_438,
     "reports": 6_069,
     "harness": 35_877,
     "tests": 40_697,

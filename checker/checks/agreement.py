@@ -26,7 +26,7 @@ from checker.checks.findings import (
 from checker.checks.registry import per_partition
 from checker.evidence.columns import Mask
 from checker.evidence.contents import NEVER, Records, by_node, evidence, find, first_of
-from checker.evidence.facts import Appends, Batches, HighWatermarks, LogHeads, Roles
+from checker.evidence.facts import Appends, Batches, HighWatermarks, LogHeads, RoleChanges
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64
@@ -356,7 +356,7 @@ def _truncated(group: Group) -> list[Anomaly]:
 
 def _incomplete_leaders(group: Group) -> list[Anomaly]:
     """Leaders that began with less than an earlier epoch had committed (leader completeness)."""
-    events, roles = group.of(HighWatermarks), group.of(Roles)
+    events, roles = group.of(HighWatermarks), group.of(RoleChanges)
     witnesses, messages = [], []
     for row in np.flatnonzero(roles.leads & (roles.leo >= 0)):
         earlier = np.searchsorted(events.t_us, roles.t_us[row], side="left")

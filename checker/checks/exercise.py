@@ -14,7 +14,7 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural
 from checker.checks.registry import per_run
-from checker.evidence.facts import FaultAction, FaultLines, Operations, Outcome
+from checker.evidence.facts import FaultAction, FaultLines, Outcome, SampledOps
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import EXERCISE
@@ -36,7 +36,7 @@ _MOST_SILENT: Final = 1 / 3
 )
 def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
-    ops = group.of(Operations)
+    ops = group.of(SampledOps)
     sent = ops.take(ops.progress & (ops.outcome == Outcome.OK))
     found = [*_faults(group, sent), *_operations(group, ops)]
     if not group.meta.scripted:
@@ -62,7 +62,7 @@ def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
     ]
 
 
-def _silence(group: Group, ops: Operations) -> list[Anomaly]:
+def _silence(group: Group, ops: SampledOps) -> list[Anomaly]:
     """Clients must keep invoking during the storm, whatever happens to the cluster."""
     begin, end = group.meta.phases.storm_us, group.meta.phases.heal_us
     if begin <= 0:
@@ -84,7 +84,7 @@ def _silence(group: Group, ops: Operations) -> list[Anomaly]:
     ]
 
 
-def _faults(group: Group, sent: Operations) -> list[Anomaly]:
+def _faults(group: Group, sent: SampledOps) -> list[Anomaly]:
     """All faults of a schedule file must take effect, and half of those drawn at random."""
     scheduled, lines = group.meta.faults, group.of(FaultLines)
     missed = [
@@ -120,7 +120,7 @@ def effective_faults(lines: FaultLines) -> list[int]:
     return [number for number, own in known.items() if took_effect(own)]
 
 
-def _operations(group: Group, ops: Operations) -> list[Anomaly]:
+def _operations(group: Group, ops: SampledOps) -> list[Anomaly]:
     """The schedule's own operations must all be begun, and end as it says."""
     missed = []
     for step, (what, must) in enumerate(group.meta.operations):
@@ -142,7 +142,7 @@ def _operations(group: Group, ops: Operations) -> list[Anomaly]:
     ]
 
 
-def _why_missed(group: Group, lines: FaultLines, sent: Operations) -> str:
+def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:
     """Return why one fault does not count, "" if it does."""
     injected = np.flatnonzero(lines.action == FaultAction.INJECT)
     if not len(injected):

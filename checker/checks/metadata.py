@@ -15,7 +15,7 @@ from checker.evidence.facts import (
     OfNode,
     PartitionChanges,
     PartitionMembers,
-    Roles,
+    RoleChanges,
 )
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
@@ -35,7 +35,7 @@ from node.formats.json_input import JsonReader
 @per_run("two-controllers", needs=(Need.TRACES,))
 def judge(group: Group) -> Finding:
     """Judge one partition; or, in the run-wide group, the controllers of the cluster."""
-    roles, appends = group.of(Roles), group.of(Appends)
+    roles, appends = group.of(RoleChanges), group.of(Appends)
     controllers = group.of(Controllers)
     leaders, writers = roles.take(roles.leads), appends.take(appends.leads)
     found = list(_two_leaders(group, leaders, writers))
@@ -60,9 +60,9 @@ def _one_each(facts: OfNode, epochs: I64) -> list[tuple[int, list[int]]]:
     return [(each, order[claims[claimed == each]].tolist()) for each in double.tolist()]
 
 
-def _two_leaders(group: Group, roles: Roles, appends: Appends) -> Iterator[Anomaly]:
+def _two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator[Anomaly]:
     """Two nodes led, or appended as leader, in the same leader epoch."""
-    claims: tuple[tuple[Roles | Appends, str], ...] = (
+    claims: tuple[tuple[RoleChanges | Appends, str], ...] = (
         (roles, "became leader"),
         (appends, "appended as leader"),
     )

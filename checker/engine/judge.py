@@ -17,7 +17,7 @@ from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.engine.read_downsampling import splittable
 from checker.evidence.arrow_blob import PackedBlob, of_rows, unpacked
-from checker.evidence.facts import FaultLines, Notes, Problems
+from checker.evidence.facts import FaultLines, NoteFacts, ProblemFacts
 from checker.evidence.group import Group, group_of
 from checker.evidence.needs import missing, withheld
 from checker.formats.anomalies import FROM_ABSENCE
@@ -32,13 +32,13 @@ SPARK_ROWS: Final = "run int, partition string, body binary"
 def judge_group(group: Group, *, measured: bool = False) -> Judged:
     """Judge one group by all checks, in a fixed order; `measured` also draws its curves."""
     scope = Scope.PARTITION if group.partition else Scope.RUN
-    problems = group.of(Problems)
+    problems = group.of(ProblemFacts)
     damage = problems.damage
     return Judged(
         group.partition,
         tuple(_finding(check, group) for check in checks(scope)),
         tuple(map(str, [*problems.text[damage], *problems.text[~damage]])),
-        tuple(map(str, group.of(Notes).text)),
+        tuple(map(str, group.of(NoteFacts).text)),
         0 if group.partition else len(effective_faults(group.of(FaultLines))),
         _curves(group) if measured else None,
         bool(damage.any()),

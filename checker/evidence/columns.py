@@ -31,7 +31,7 @@ class Words(NamedTuple):
     words: Sequence[str]
 
 
-class Column(Generic[_Values]):
+class FactColumn(Generic[_Values]):
     """A column of a kind of facts; `unknown` stands in it where a reader gives none. It is made
     when first used and then kept."""
 
@@ -47,22 +47,22 @@ class Column(Generic[_Values]):
         return values
 
 
-class Number(Column[I64]):
+class Numbers(FactColumn[I64]):
     """A column of numbers."""
 
 
-class Name(Column[I64]):
+class Name(FactColumn[I64]):
     """A column of nodes or clients, as codes into `Facts.names`."""
 
 
-class Flag(Column[Mask]):
+class Flag(FactColumn[Mask]):
     """A column that selects rows."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
-class Text(Column[Texts]):
+class Text(FactColumn[Texts]):
     """A column of texts."""
 
 
@@ -73,12 +73,12 @@ KINDS: Final[dict[str, type[Facts]]] = {}
 class Facts:
     """Facts of one kind as columns. Columns must not be changed: they are shared."""
 
-    columns: ClassVar[Mapping[str, Column[Any]]] = {}
+    columns: ClassVar[Mapping[str, FactColumn[Any]]] = {}
     order_by: ClassVar[tuple[str, ...]] = ()
     """The columns that the rows of a group are sorted by; no two rows share all of them."""
 
     def __init_subclass__(cls) -> None:
-        own = {name: c for name, c in vars(cls).items() if isinstance(c, Column)}
+        own = {name: c for name, c in vars(cls).items() if isinstance(c, FactColumn)}
         cls.columns = {**cls.columns, **own}
         KINDS[cls.__name__] = cls
 

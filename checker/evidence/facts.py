@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from checker.evidence.columns import Facts, Flag, Name, Number, Text
+from checker.evidence.columns import Facts, Flag, Name, Numbers, Text
 from checker.evidence.sorting import I64
 
 
@@ -45,15 +45,15 @@ class RunFacts(Facts):
     text = Text()
 
 
-class Notes(Facts):
+class NoteFacts(Facts):
     """Sentences about a file that are no reason to doubt the verdict; `source` is its kind."""
 
     order_by = ("source", "node", "seq")
-    source, seq, node = Number(), Number(0), Name()
+    source, seq, node = Numbers(), Numbers(0), Name()
     text = Text()
 
 
-class Problems(Notes):
+class ProblemFacts(NoteFacts):
     """Sentences that make the verdict unknown; after damage nothing in the evidence is believed."""
 
     damage = Flag()
@@ -63,8 +63,8 @@ class FaultLines(Facts):
     """Lines of faults.jsonl: the fault of the schedule, its action, how much was affected."""
 
     order_by = ("line",)
-    line, fault, t_us, done_us = Number(), Number(), Number(), Number()
-    action, affected = Number(0), Number(0)
+    line, fault, t_us, done_us = Numbers(), Numbers(), Numbers(), Numbers()
+    action, affected = Numbers(0), Numbers(0)
     node = Name()
     text = Text()
 
@@ -73,7 +73,7 @@ class Exits(Facts):
     """Lines of exits.jsonl."""
 
     order_by = ("line",)
-    line, t_us, incarnation, code, node = Number(), Number(), Number(0), Number(), Name()
+    line, t_us, incarnation, code, node = Numbers(), Numbers(), Numbers(0), Numbers(), Name()
     by = Text()
     expected = Flag()
 
@@ -89,13 +89,13 @@ class HistoryParts(Facts):
     whole, transactions, final_reads, clock_back, overlap = Flag(), Flag(), Flag(), Flag(), Flag()
 
 
-class Operations(Facts):
+class SampledOps(Facts):
     """Operations that stand for `count` of them (`checker.ingest.downsampling`). `progress`: they
     show it if they end ok. `step`: the number among the schedule's own operations, or -1."""
 
     order_by = ("op",)
-    op, step, invoke_us, complete_us = Number(), Number(0), Number(), Number()
-    outcome, count = Number(0), Number(0)
+    op, step, invoke_us, complete_us = Numbers(), Numbers(0), Numbers(), Numbers()
+    outcome, count = Numbers(0), Numbers(0)
     progress = Flag()
 
 
@@ -103,8 +103,8 @@ class _OfProcess(Facts):
     """What a process did. `turn` is the place of its operation among all, in order of time and of
     line; it is there only if the numbers of the operations of a process do not rise so."""
 
-    op, seq, process, turn = Number(), Number(0), Number(), Number()
-    invoke_us, complete_us = Number(), Number()
+    op, seq, process, turn = Numbers(), Numbers(0), Numbers(), Numbers()
+    invoke_us, complete_us = Numbers(), Numbers()
 
     @property
     def order(self) -> I64:
@@ -117,8 +117,8 @@ class Sends(_OfProcess):
     `proved_us`: when a read of another partition first proved the operation."""
 
     order_by = ("op", "seq")
-    client, outcome, acks = Name(), Number(0), Number(0)
-    offset, value, count, proved_us = Number(), Number(), Number(0), Number()
+    client, outcome, acks = Name(), Numbers(0), Numbers(0)
+    offset, value, count, proved_us = Numbers(), Numbers(), Numbers(0), Numbers()
 
 
 class Contents(Facts):
@@ -126,10 +126,10 @@ class Contents(Facts):
     out (`checker.engine.read_downsampling`). `read_as`: how all reads of it read it, as the flags
     of `checker.evidence.contents`."""
 
-    op, seq, idx, process = Number(), Number(0), Number(0), Number()
-    client, node, outcome, complete_us = Name(), Name(), Number(0), Number()
-    offset, value, count, epoch = Number(), Number(), Number(0), Number()
-    read_as = Number(0)
+    op, seq, idx, process = Numbers(), Numbers(0), Numbers(0), Numbers()
+    client, node, outcome, complete_us = Name(), Name(), Numbers(0), Numbers()
+    offset, value, count, epoch = Numbers(), Numbers(), Numbers(0), Numbers()
+    read_as = Numbers(0)
     final = Flag()
 
     @property
@@ -145,9 +145,9 @@ class Polls(_OfProcess):
     `at_end`: the answer says that the log ends there."""
 
     order_by = ("process", "op", "seq", "idx")
-    idx, client, node, outcome = Number(0), Name(), Name(), Number(0)
-    offset, value, count, epoch = Number(), Number(), Number(0), Number()
-    hw, start = Number(), Number()
+    idx, client, node, outcome = Numbers(0), Name(), Name(), Numbers(0)
+    offset, value, count, epoch = Numbers(), Numbers(), Numbers(0), Numbers()
+    hw, start = Numbers(), Numbers()
     final, rebalanced, uncommitted, at_end = Flag(), Flag(), Flag(), Flag()
 
     @property
@@ -161,14 +161,14 @@ class SkippedPolls(Facts):
     where the one before ended, and how many rows of those there were."""
 
     order_by = ("process", "first", "last")
-    process, first, last, count = Number(), Number(), Number(), Number(0)
+    process, first, last, count = Numbers(), Numbers(), Numbers(), Numbers(0)
 
 
 class SkippedAnswers(Facts):
     """Answers that were left out, with the end of the log that each stated."""
 
     order_by = ("invoke_us", "complete_us", "log_end")
-    invoke_us, complete_us, log_end = Number(), Number(), Number()
+    invoke_us, complete_us, log_end = Numbers(), Numbers(), Numbers()
 
 
 class Resets(_OfProcess):
@@ -203,14 +203,14 @@ class LogHeads(OfNode):
 
     order_by = ("node",)
     what, place = "log", "start"
-    start, hw, leo, complete = Number(), Number(), Number(), Flag()
+    start, hw, leo, complete = Numbers(), Numbers(), Numbers(), Flag()
 
 
 class EpochEntries(Facts):
     """The entries of the epoch cache of a log."""
 
     order_by = ("node", "nth")
-    node, nth, epoch, start = Name(), Number(0), Number(), Number()
+    node, nth, epoch, start = Name(), Numbers(0), Numbers(), Numbers()
 
 
 class Batches(OfNode):
@@ -219,8 +219,8 @@ class Batches(OfNode):
 
     order_by = ("node", "offset", "count", "hash")
     what, place = "batch in the log", "offset"
-    offset, count, listed, epoch = Number(), Number(0), Number(), Number()
-    hash, stored_hash, control = Number(0), Number(0), Flag()
+    offset, count, listed, epoch = Numbers(), Numbers(0), Numbers(), Numbers()
+    hash, stored_hash, control = Numbers(0), Numbers(0), Flag()
 
     @property
     def end(self) -> I64:
@@ -232,7 +232,7 @@ class LogRecords(Facts):
     """Runs of records of a log."""
 
     order_by = ("node", "offset", "count", "value")
-    node, offset, value, count, epoch = Name(), Number(), Number(), Number(0), Number()
+    node, offset, value, count, epoch = Name(), Numbers(), Numbers(), Numbers(0), Numbers()
 
 
 # -- what nodes traced -------------------------------------------------------------------------
@@ -242,58 +242,58 @@ class TraceFiles(Facts):
     """The traces of nodes: whether they are whole, and the last incarnation in them."""
 
     order_by = ("node",)
-    node, whole, incarnation = Name(), Flag(), Number()
+    node, whole, incarnation = Name(), Flag(), Numbers()
 
 
 class Events(OfNode):
     """Events of one name in the traces, each on its line."""
 
     order_by = ("t_us", "node", "line")
-    line, t_us = Number(), Number()
+    line, t_us = Numbers(), Numbers()
 
 
 class HighWatermarks(Events):
     """A high watermark moved: `hash` is that of everything below `batch_end`."""
 
     what, place = "high watermark", "batch_end"
-    incarnation, epoch, hw, leo = Number(), Number(), Number(), Number()
-    batch_end, hash, leads = Number(), Number(0), Flag()
+    incarnation, epoch, hw, leo = Numbers(), Numbers(), Numbers(), Numbers()
+    batch_end, hash, leads = Numbers(), Numbers(0), Flag()
 
 
 class Appends(Events):
     """A batch was appended: `hash` is that of everything below `leo`."""
 
     what, place = "append", "base_offset"
-    incarnation, epoch, leo = Number(), Number(), Number()
-    base_offset, hash, leads = Number(), Number(0), Flag()
+    incarnation, epoch, leo = Numbers(), Numbers(), Numbers()
+    base_offset, hash, leads = Numbers(), Numbers(0), Flag()
 
 
 class Truncations(Events):
     """A log was truncated to `leo`."""
 
     what, place = "truncation", ""
-    hw, leo = Number(), Number()
+    hw, leo = Numbers(), Numbers()
 
 
 class Deletions(Events):
     """The head of a log was deleted, up to `start`."""
 
     what, place = "log start", "start"
-    start, epoch, leo = Number(), Number(), Number()
+    start, epoch, leo = Numbers(), Numbers(), Numbers()
 
 
-class Roles(Events):
+class RoleChanges(Events):
     """A node became leader or follower of a partition."""
 
     what, place = "role", ""
-    epoch, hw, leo, leads = Number(), Number(), Number(), Flag()
+    epoch, hw, leo, leads = Numbers(), Numbers(), Numbers(), Flag()
 
 
 class PartitionChanges(Events):
     """A controller committed a change of a partition: `members` are `PartitionMembers` as JSON."""
 
     what, place = "partition change", ""
-    epoch, partition_epoch = Number(), Number()
+    epoch, partition_epoch = Numbers(), Numbers()
     members = Text()
 
 
@@ -301,7 +301,7 @@ class Controllers(Events):
     """A voter became the active controller of a term, or ceased to be."""
 
     what, place = "controller", ""
-    term, active = Number(), Flag()
+    term, active = Numbers(), Flag()
 
 
 class PartitionMembers(msgspec.Struct, frozen=True):
@@ -316,7 +316,7 @@ class PartitionMembers(msgspec.Struct, frozen=True):
     fenced: tuple[str, ...] = ()
 
 
-HAVE_LEO: Final = (HighWatermarks, Appends, Roles, Truncations)
+HAVE_LEO: Final = (HighWatermarks, Appends, RoleChanges, Truncations)
 """The events that state the end of a log."""
 
 

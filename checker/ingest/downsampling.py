@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from checker.evidence.columns import Rows, rows
-from checker.evidence.facts import Operations, Outcome
+from checker.evidence.facts import Outcome, SampledOps
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64
 from harness.formats.run_info import Phases
@@ -62,7 +62,7 @@ def downsample_operations(
             count[same[0]] += total - len(same)
     return [
         rows(
-            Operations,
+            SampledOps,
             run,
             "",
             op=kept,

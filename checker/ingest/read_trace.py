@@ -294,7 +294,7 @@ _EVENTS: Final[dict[str, type[facts.Events]]] = {
     trace.APPEND: facts.Appends,
     trace.TRUNCATED: facts.Truncations,
     trace.DELETED: facts.Deletions,
-    trace.ROLE: facts.Roles,
+    trace.ROLE: facts.RoleChanges,
     trace.PARTITION: facts.PartitionChanges,
     trace.CONTROLLER: facts.Controllers,
 }

@@ -108,15 +108,13 @@ class Ingested:
         about = {"source": KINDS.index(source.kind), "node": source.path.stem}
         made = []
         if texts := self.problems.sentences():
-            damages = len(self.problems.damages)
-            damage = [nth < damages for nth in range(len(texts))]
-            seq = range(len(texts))
-            made.append(
-                rows(facts.Problems, source.run, "", text=texts, seq=seq, damage=damage, **about)
-            )
+            damages, seq = len(self.problems.damages), range(len(texts))
+            damage = [nth < damages for nth in seq]
+            more = {"text": texts, "seq": seq, "damage": damage, **about}
+            made.append(rows(facts.ProblemFacts, source.run, "", **more))
         if texts := self.problems.notes:
             made.append(
-                rows(facts.Notes, source.run, "", text=texts, seq=range(len(texts)), **about)
+                rows(facts.NoteFacts, source.run, "", text=texts, seq=range(len(texts)), **about)
             )
         return made
 

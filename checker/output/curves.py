@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checker.evidence.contents import READ_OK, Evidence, evidence, expand, first_of
-from checker.evidence.facts import HAVE_LEO, Outcome, Roles, SkippedAnswers
+from checker.evidence.facts import HAVE_LEO, Outcome, RoleChanges, SkippedAnswers
 from checker.evidence.group import Group
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64, any_order_of, order_of
@@ -117,9 +117,9 @@ def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ..
     t_us, node, leo = (
         np.concatenate([p.column(name) for p in parts]) for name in ("t_us", "node", "leo")
     )
-    roles = group.of(Roles)
+    roles = group.of(RoleChanges)
     leads, epoch = np.zeros(len(t_us), bool), np.full(len(t_us), -1, np.int64)
-    begin = sum(len(p) for p in parts[: HAVE_LEO.index(Roles)])
+    begin = sum(len(p) for p in parts[: HAVE_LEO.index(RoleChanges)])
     own = slice(begin, begin + len(roles))
     leads[own], epoch[own] = roles.leads, roles.epoch
     rows = np.flatnonzero(leo >= 0)

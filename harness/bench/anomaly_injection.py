@@ -17,7 +17,7 @@ from harness.formats.history import VALUES_PER_PROCESS
 from node.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.bench.synthetic import Polls, Sends
+    from harness.bench.synthetic import PollRows, SendRows
 
 I64 = npt.NDArray[np.int64]
 OK, INFO, FAIL = 0, 1, 2
@@ -37,7 +37,7 @@ class InjectedAnomaly(msgspec.Struct, frozen=True, array_like=True, order=True):
 class Stretch:
     """The stretch of a history that one anomaly may change, around one record of one key."""
 
-    def __init__(self, sends: Sends, polls: dict[int, Polls], key: int) -> None:
+    def __init__(self, sends: SendRows, polls: dict[int, PollRows], key: int) -> None:
         self.sends = type(sends)(*(column.copy() for column in sends))
         self.polls = polls
         own = polls[key]
@@ -222,8 +222,8 @@ class AnomalyInjector:
         self._finally: dict[int, tuple[int, int]] = {}
 
     def apply(
-        self, sends: Sends, polls: dict[int, Polls], *, last: bool
-    ) -> tuple[Sends, dict[int, Polls]]:
+        self, sends: SendRows, polls: dict[int, PollRows], *, last: bool
+    ) -> tuple[SendRows, dict[int, PollRows]]:
         """The stretch with what is injected in it: half of all in the first, the rest in the
         last."""
         count = len(self._waiting) if last else (len(self._waiting) + 1) // 2

@@ -60,7 +60,7 @@ class Made(NamedTuple):
     injected: tuple[InjectedAnomaly, ...]
 
 
-class Sends(NamedTuple):
+class SendRows(NamedTuple):
     """Sends, one a row; `offset` is where the record landed (-1: nowhere), `stated` what the
     acknowledgement says of it."""
 
@@ -75,7 +75,7 @@ class Sends(NamedTuple):
     landed_us: I64
 
 
-class Polls(NamedTuple):
+class PollRows(NamedTuple):
     """Polls of one key by several consumers, one a row, and the records they got, one a row."""
 
     t0: I64
@@ -132,7 +132,7 @@ class Maker:
         self.sent += count
         self.writer.write(sends, polls, final=False)
 
-    def _sends(self, count: int) -> Sends:
+    def _sends(self, count: int) -> SendRows:
         """The next sends of all producers."""
         nth = np.arange(self.sent, self.sent + count)
         t0 = _ORIGIN_US + nth * _SEND_EVERY_US
@@ -149,7 +149,7 @@ class Maker:
         place = np.arange(len(order)) - np.repeat(starts, counts)
         offset[order] = place + np.repeat(self.ends[keys], counts)
         self.ends[keys] += counts
-        return Sends(
+        return SendRows(
             t0,
             t0 + latency,
             process,
@@ -167,7 +167,7 @@ class Maker:
             keys = np.where(self.random.random(count) < self.size.hot, 0, keys)
         return keys
 
-    def _polls(self, key: int, offset: I64, value: I64, landed_us: I64) -> Polls:
+    def _polls(self, key: int, offset: I64, value: I64, landed_us: I64) -> PollRows:
         """All consumers but the last read these records; each poll begins where the one before
         ended."""
         size = self.size.poll_records
@@ -239,12 +239,12 @@ class Maker:
         (self.folder / "run.json").write_bytes(msgspec.json.encode(about))
 
 
-def _with_records(columns: list[I64], length: I64, offset: I64, value: I64) -> Polls:
+def _with_records(columns: list[I64], length: I64, offset: I64, value: I64) -> PollRows:
     """Polls of successive records: `length` records each, the same records for each consumer."""
     poll = np.repeat(np.arange(len(length)), length)
     times = len(poll) // len(offset) if len(offset) else 0
     t0, t1, process, start, hw = columns
-    return Polls(t0, t1, process, start, hw, poll, np.tile(offset, times), np.tile(value, times))
+    return PollRows(t0, t1, process, start, hw, poll, np.tile(offset, times), np.tile(value, times))
 
 
 def make_history(size: Size, folder: Path) -> Made:

@@ -22,7 +22,7 @@ from harness.formats.history import Op, Read, RecordRun, Send, encode
 from node.formats.json_input import read_file
 
 if TYPE_CHECKING:
-    from harness.bench.synthetic import Polls, Sends
+    from harness.bench.synthetic import PollRows, SendRows
 
 I64 = npt.NDArray[np.int64]
 _OUTCOMES: Final = ("ok", "info", "fail")
@@ -50,7 +50,7 @@ class TableWriter:
             for name in ("ops", "sends", "reads")
         }
 
-    def write(self, sends: Sends | None, polls: Mapping[int, Polls], *, final: bool) -> None:
+    def write(self, sends: SendRows | None, polls: Mapping[int, PollRows], *, final: bool) -> None:
         """One stretch; operations are numbered in the order of their invocation."""
         send_t0 = sends.t0 if sends else np.zeros(0, np.int64)
         t0 = np.concatenate([send_t0, *(p.t0 for p in polls.values())])
@@ -93,7 +93,7 @@ class TableWriter:
         self._files[name].write_table(pa.Table.from_arrays(arrays, schema=schema), rows or 1)
         self._wrote[name] += rows
 
-    def _sends(self, sends: Sends, op: I64) -> None:
+    def _sends(self, sends: SendRows, op: I64) -> None:
         order = np.argsort(op)
         columns = {
             "run": self._run,
@@ -113,7 +113,7 @@ class TableWriter:
         }
         self._write("sends", len(op), columns, order)
 
-    def _reads(self, polls: Mapping[int, Polls], op: Mapping[int, I64], final: bool) -> None:
+    def _reads(self, polls: Mapping[int, PollRows], op: Mapping[int, I64], final: bool) -> None:
         per_record = {
             name: np.concatenate(
                 [
@@ -158,11 +158,11 @@ class TableWriter:
         self._write("reads", len(order), columns, order)
 
     def _ops(
-        self, sends: Sends | None, polls: Mapping[int, Polls], op: I64, order: I64, final: bool
+        self, sends: SendRows | None, polls: dict[int, PollRows], op: I64, order: I64, final: bool
     ) -> None:
         sent = len(sends.t0) if sends else 0
         polled = [np.bincount(p.record_poll, minlength=len(p.t0)) for p in polls.values()]
-        every: list[Sends | Polls] = [*([sends] if sends else []), *polls.values()]
+        every: list[SendRows | PollRows] = [*([sends] if sends else []), *polls.values()]
         zeros = np.zeros(sent, np.int64)
         process = np.concatenate([x.process for x in every])
         complete = np.concatenate([x.t1 for x in every])
