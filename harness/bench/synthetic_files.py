@@ -50,7 +50,7 @@ class TableWriter:
             for name in ("ops", "sends", "reads")
         }
 
-    def write(self, sends: SendRows | None, polls: Mapping[int, PollRows], *, final: bool) -> None:
+    def write(self, sends: SendRows | None, polls: dict[int, PollRows], *, final: bool) -> None:
         """One stretch; operations are numbered in the order of their invocation."""
         send_t0 = sends.t0 if sends else np.zeros(0, np.int64)
         t0 = np.concatenate([send_t0, *(p.t0 for p in polls.values())])
@@ -113,7 +113,7 @@ class TableWriter:
         }
         self._write("sends", len(op), columns, order)
 
-    def _reads(self, polls: Mapping[int, PollRows], op: Mapping[int, I64], final: bool) -> None:
+    def _reads(self, polls: dict[int, PollRows], op: Mapping[int, I64], final: bool) -> None:
         per_record = {
             name: np.concatenate(
                 [
