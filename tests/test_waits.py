@@ -42,8 +42,7 @@ RECEIVES = {"recv", "recv_bytes", "recv_multipart"}
 LIMITED = {"poll", "wait_for", "settimeout"}
 # Functions that may wait for ever, and why.
 MAY_WAIT = {
-    ("checker/engine/workers.py", "map"): "`_ready` has seen what it takes",
-    ("checker/engine/workers.py", "_main"): "a worker lives until its parent closes the pipe",
+    ("checker/engine/workers.py", "map"): "`as_completed` has seen it end",
     ("harness/bench/machine_limits.py", "_loopback_us"): "the client is connected",
     ("harness/systems/external/calls.py", "call"): "the task is done",
     ("harness/systems/external/several.py", "main"): "it lives as long as what it started",
