@@ -8,7 +8,7 @@ from typing import Final
 
 import psutil
 
-from harness.runs.repeated_look import RepeatedLook
+from harness.runs.clock import PeriodicThread
 
 _EVERY_S: Final = 0.2
 _FAMILY_EVERY: Final = 10
@@ -16,7 +16,7 @@ _FAMILY_EVERY: Final = 10
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryMonitor(RepeatedLook):
+class MemoryMonitor(PeriodicThread):
     """Watches the resident memory of a process and its descendants while it is entered.
 
     Pages that processes share count once for each, so the figure is an upper bound.

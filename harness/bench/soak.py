@@ -25,13 +25,13 @@ from msgspec.structs import replace
 from checker.formats.verdict import Verdict
 from harness.bench.requests import SoakRequest
 from harness.formats.run_info import Phases
+from harness.runs.clock import PeriodicThread
 from harness.runs.interrupts import Interrupts
+from harness.runs.judge import run_and_judge
 from harness.runs.options import to_schedule
 from harness.runs.progress import Progress
-from harness.runs.repeated_look import RepeatedLook
 from harness.runs.requests import RunRequest
 from harness.runs.run import Run, RunSettings
-from harness.runs.run_and_judge import run_and_judge
 from harness.systems import registry
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
@@ -231,7 +231,7 @@ class BrokerUse(NamedTuple):
     disk: int
 
 
-class PeakMonitor(RepeatedLook):
+class PeakMonitor(PeriodicThread):
     """Watches this process and all that it started while it is entered: the peaks by kind, and
     what the brokers hold from second to second; their folders are in `data`."""
 

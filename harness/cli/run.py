@@ -29,12 +29,11 @@ def run(request: RunRequest) -> int:
         processes.prepare()
     from checker.formats.verdict import EXIT_CODES
     from harness.runs.interrupts import Interrupts
-    from harness.runs.judge import SparkSoon, summarise
+    from harness.runs.judge import SparkSoon, run_and_judge, summarise
     from harness.runs.options import default_name, kinds_of, system_of, to_schedule
     from harness.runs.program import called
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
-    from harness.runs.run_and_judge import run_and_judge
     from harness.systems.external.links import KERNEL_LINKS
     from nemesis.links import namespaces
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_origin
 
+from harness.formats.host_errors import reason
 from node.formats.errors import UsageError
 from node.formats.files import why_not_writable
 
@@ -128,7 +129,7 @@ class _PathKind(ValueKind):
         try:
             self.examine(path, option)
         except OSError as error:
-            raise UsageError(f"{_shown(path)}: cannot be used: {error.strerror}") from None
+            raise UsageError(f"{_shown(path)}: cannot be used: {reason(error)}") from None
         return path
 
     def examine(self, path: Path, option: str) -> None:

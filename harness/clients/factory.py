@@ -63,7 +63,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(client for client, role in self.roles.items() if role in writing)
 
     def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
-        """The clients of the storm; `next_op` numbers the operations of the run."""
+        """Return the clients of the storm; `next_op` numbers the operations of the run."""
         made: dict[str, Producer | Consumer] = {}
         for number, (client, role) in enumerate(self.roles.items()):
             if role == PRODUCER:
@@ -167,7 +167,8 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
         return MetadataCache(self.cluster.broker_names(), number, self._retry_us)
 
     def _threads(self, number: int, width: int) -> list[Thread]:
-        """The threads of client `number`; no two threads of a run ever share a process number."""
+        """Return the threads of client `number`; no two threads of a run ever share a process
+        number."""
         stride = len(self.roles) * self.workload.in_flight
         first = 1 + number * self.workload.in_flight
         return [Thread(_numbers(first + lane, stride)) for lane in range(width)]

@@ -27,7 +27,7 @@ class ClientGroup:
         self._final: list[Consumer] = []
 
     def status(self, now_us: int) -> Status:
-        """The present state of all clients; later calls update the same object."""
+        """Return the present state of all clients; later calls update the same object."""
         status = self.statistics.status
         status.t_us = now_us
         status.writers_idle = all(session.idle for session in self._writers)

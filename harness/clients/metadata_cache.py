@@ -26,7 +26,7 @@ class MetadataCache:
         self.wanted = True
 
     def leader(self, partition: str) -> str:
-        """The believed leader, "" when unknown."""
+        """Return the believed leader, "" when unknown."""
         return self._known.get(partition, ("", -1))[0]
 
     def forget(self, partition: str, node: str) -> None:
@@ -37,7 +37,7 @@ class MetadataCache:
         self.wanted = True
 
     def hint(self, partition: str, leader: str, *, refused_by: str) -> None:
-        """A refusal named another leader."""
+        """Believe the leader that a refusal named."""
         epoch = self._known.get(partition, ("", -1))[1]
         if leader and leader != refused_by and leader in self._brokers:
             self._known[partition] = (leader, epoch)
@@ -57,7 +57,8 @@ class MetadataCache:
             self.wanted = False
 
     def whom_to_ask(self, now_us: int, corr: int) -> str:
-        """The broker to ask now under the number `corr`; "" when it is not time, or no need."""
+        """Return the broker to ask now under the number `corr`; "" when it is not time, or no
+        need."""
         if not self.wanted or now_us < self.next_ask_us():
             return ""
         broker = self._brokers[self._turn]

@@ -1,4 +1,4 @@
-"""The record of operations: how each begins and ends, by which process, with which values (pure).
+"""The record of operations: how each begins and ends, by which process, with which values.
 
 The clients of all systems keep it alike: an invocation is on record before its request leaves,
 every value of a run is written once, and a thread of operations that met `info` goes on as another
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from harness.clients.workload import first_value
-from harness.formats.history import Op, OpKind, OpType, Read, Send
+from harness.formats.history import Op, OpKind, OpType, Read, Send, encode_numbered
+from node.formats.files import AppendOnlyFile
 
 
 @dataclass(slots=True)
@@ -107,3 +109,22 @@ class OperationLog:
         """Record which partitions this process reads."""
         op = self.invoke(now_us, thread, "assign", partitions=tuple(partitions), final=final)
         self._record(msgspec.structs.replace(op, type="ok"))
+
+
+class HistoryFile:
+    """`history.jsonl` of a run: whole lines, each call with one write(). One writer at a time: the
+    numbers of the lines follow the order of the calls."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file. Raises StorageError when it cannot be opened."""
+        self._file = AppendOnlyFile(path)
+        self.lines = 0
+
+    def write(self, ops: Sequence[Op]) -> None:
+        """Append operations. Raises StorageError, now and ever after, when the disk refuses."""
+        self._file.write(encode_numbered(ops, self.lines))
+        self.lines += len(ops)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

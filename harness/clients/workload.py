@@ -14,7 +14,7 @@ import functools
 import random
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from harness.formats.history import VALUES_PER_PROCESS, RecordRun
@@ -37,18 +37,18 @@ MAX_POLL_PARTITIONS: Final = 8
 
 
 def first_value(process: int) -> int:
-    """The value that `process` writes first; the others follow it one by one."""
+    """Return the value that `process` writes first; the others follow it one by one."""
     return process * VALUES_PER_PROCESS
 
 
 def process_of(value: int) -> int:
-    """The process that wrote `value`."""
+    """Return the process that wrote `value`."""
     return value // VALUES_PER_PROCESS
 
 
 @functools.lru_cache(maxsize=20_000)
 def partition_tag(partition: str) -> int:
-    """The 4 bytes by which a record remembers its partition."""
+    """Return the 4 bytes by which a record remembers its partition."""
     return zlib.crc32(partition.encode())
 
 
@@ -59,7 +59,8 @@ def encode_batch(
     record_bytes: int,
     produced: batch.Produced | None = None,
 ) -> bytes:
-    """A producer's batch: records value .. value+count-1, each of `record_bytes` (at least 16)."""
+    """Return a producer's batch: records value .. value+count-1, each of `record_bytes` (at least
+    16)."""
     assert record_bytes >= MIN_RECORD_BYTES
     payload = _payload(partition_tag(partition), value, count, record_bytes)
     return batch.build(count, payload, produced=produced)
@@ -80,18 +81,37 @@ def _payload(tag: int, value: int, count: int, record_bytes: int) -> bytes:
 
 
 def encode_record(partition: str, value: int, record_bytes: int) -> bytes:
-    """One record by itself, for systems whose unit is the record."""
+    """Return one record by itself, for systems whose unit is the record."""
     assert record_bytes >= MIN_RECORD_BYTES
     return _payload(partition_tag(partition), value, 1, record_bytes)[_SIZE.size :]
 
 
 def decode_record(data: bytes, record_bytes: int) -> int:
-    """The value of such a record, UNREADABLE unless it is whole and sound."""
+    """Return the value of such a record, UNREADABLE unless it is whole and sound."""
     return _values(_SIZE.pack(record_bytes) + data, 1)[0]
 
 
+def record_runs(records: Iterable[tuple[int, bytes]], record_bytes: int) -> Iterator[RecordRun]:
+    """Yield single records in their order, consecutive offsets and values as one run."""
+    run: RecordRun | None = None
+    for offset, payload in records:
+        value = decode_record(bytes(payload), record_bytes)
+        if (
+            run is not None
+            and value != UNREADABLE
+            and (offset, value) == (run.offset + run.count, run.value + run.count)
+        ):
+            run = RecordRun(run.offset, run.value, run.count + 1)
+            continue
+        if run is not None:
+            yield run
+        run = RecordRun(offset, value)
+    if run is not None:
+        yield run
+
+
 def decode_batch(data: batch.BatchView) -> tuple[RecordRun, ...]:
-    """The records of a batch as runs of consecutive values, offsets from its base offset.
+    """Return the records of a batch as runs of consecutive values, offsets from its base offset.
 
     A control batch holds no record of ours. Never raises: a record that is not one of ours is a
     run of one with the value UNREADABLE.
@@ -102,7 +122,7 @@ def decode_batch(data: batch.BatchView) -> tuple[RecordRun, ...]:
 
 
 def decode_payload(payload: bytes, count: int, base: int, epoch: int) -> tuple[RecordRun, ...]:
-    """The same of the payload alone of a batch of `count` records that begins at `base`."""
+    """Return the same of the payload alone of a batch of `count` records that begins at `base`."""
     if len(payload) <= _LONGEST_REMEMBERED:
         found = _remembered(payload, count)
     else:
@@ -147,7 +167,7 @@ _remembered = functools.lru_cache(maxsize=2048)(_decode_payload)
 
 
 def misrouted(payload: bytes, partition: str) -> int:
-    """How many sound records of a batch payload were meant for another partition."""
+    """Return how many sound records of a batch payload were meant for another partition."""
     size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0
     if size < MIN_RECORD_BYTES:
         return 0
@@ -162,7 +182,7 @@ def misrouted(payload: bytes, partition: str) -> int:
 
 
 def _values(payload: bytes, count: int) -> list[int]:
-    """The value of each record, UNREADABLE where a record is not whole and sound."""
+    """Return the value of each record, UNREADABLE where a record is not whole and sound."""
     size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0
     if size < MIN_RECORD_BYTES or len(payload) != _SIZE.size + count * size:
         return [UNREADABLE] * count
@@ -201,15 +221,15 @@ class SendPlan:
         self._round: list[str] = []
 
     def records(self, batch: int) -> int:
-        """How many records the next batch has: `batch`, or more where sizes differ. Each size has
-        the same share of all records, so that most batches are small."""
+        """Return how many records the next batch has: `batch`, or more where sizes differ. Each
+        size has the same share of all records, so that most batches are small."""
         if self._batch_most <= batch:
             return batch
         size: float = batch * (self._batch_most / batch) ** self._rng.random()
         return min(self._batch_most, round(size))
 
     def partition(self) -> str:
-        """The partition of the next send."""
+        """Return the partition of the next send."""
         if self._weights is not None:
             return self._rng.choices(self._partitions, self._weights)[0]
         if not self._round:
@@ -242,7 +262,8 @@ def send_interval_us(workload: Workload) -> int:
 
 
 def polled_partitions(partitions: Sequence[str], index: int, consumers: int) -> tuple[str, ...]:
-    """The partitions that consumer `index` of `consumers` reads, in the order it reads them.
+    """Return the partitions that consumer `index` of `consumers` reads, in the order it reads
+    them.
 
     Each partition is read by several consumers where there are enough of them, so that two
     witnesses can disagree.

@@ -43,7 +43,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     format: Number = 1
 
     def says(self, verdict: str) -> str:
-        """What the pair proves, in a sentence; `verdict` is that of the run on the page."""
+        """Say in a sentence what the pair proves; `verdict` is that of the run on the page."""
         if self.as_it_is is None or self.baseline is None:
             return f"It could not be made: {self.problem or 'no reason is given'}."
         fails, holds = self.as_it_is, self.baseline

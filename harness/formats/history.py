@@ -125,7 +125,8 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def show_value(value: int) -> str:
-    """A value for a person: "6:215" is record 215 of process 6; foreign values as they are."""
+    """Return a value for a person: "6:215" is record 215 of process 6; foreign values as they
+    are."""
     process, count = divmod(value, VALUES_PER_PROCESS)
     return f"{process}:{count}" if process > 0 else str(value)
 
@@ -135,7 +136,7 @@ _decoder = JsonReader(Op)
 
 
 def encode(op: Op) -> bytes:
-    """One history line, newline included."""
+    """Return one history line, newline included."""
     return _encoder.encode(op) + b"\n"
 
 

@@ -13,6 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
+from harness.formats.host_errors import reason
 from harness.formats.nightly_run import FOLDER, Bucket
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.bounds import LargeCount, Number, Seconds
@@ -174,12 +175,12 @@ def journal_of(store: Path, number: int) -> Path:
 
 
 def numbers(store: Path) -> list[int]:
-    """The nightly runs that have a journal, in order."""
+    """Return the nightly runs that have a journal, in order."""
     return sorted(int(f.stem) for f in (store / FOLDER).glob("*.jsonl") if f.stem.isdigit())
 
 
 def read(path: Path) -> list[AnyRow]:
-    """The lines of a journal; none if there is none. A half line at the end is left out.
+    """Return the lines of a journal; none if there is none. A half line at the end is left out.
 
     Raises StorageError for a line in between that is damaged.
     """
@@ -188,7 +189,7 @@ def read(path: Path) -> list[AnyRow]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise StorageError(f"{path}: cannot be read: {reason(error)}") from None
     found: list[AnyRow] = []
     # What follows the last newline was cut off by the end of the process that wrote it.
     for number, line in enumerate(lines[:-1], 1):
@@ -214,7 +215,7 @@ class NightlyJournal:
                 whole = path.read_bytes().rpartition(b"\n")
                 path.write_bytes(whole[0] + whole[1])
         except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
+            raise StorageError(f"{path}: cannot be written: {reason(error)}") from None
         self._file = AppendOnlyFile(path)
 
     def add(self, row: AnyRow) -> None:
@@ -223,11 +224,11 @@ class NightlyJournal:
         self.rows.append(row)
 
     def done(self) -> set[str]:
-        """The keys of the jobs that are done, or lost for good."""
+        """Return the keys of the jobs that are done, or lost for good."""
         return {row.key for row in self.rows if row.key and not isinstance(row, Judged)}
 
     def worked_s(self) -> float:
-        """How long the nightly run has worked so far, over all its sessions."""
+        """Return how long the nightly run has worked so far, over all its sessions."""
         return max((row.worked_s for row in self.rows), default=0.0)
 
     def unjudged(self) -> list[Ran]:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from harness.formats.host_errors import reason
 from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.json_input import Unreadable, read_file
 
@@ -186,24 +187,24 @@ class NightlyRun(msgspec.Struct, kw_only=True):
 
 
 def system_label(system: str, version: str, given: str) -> str:
-    """A version of a system, in a configuration: `nats 2.15.1 sync=always`."""
+    """Return a version of a system, in a configuration: `nats 2.15.1 sync=always`."""
     return " ".join(filter(None, (system, version, given)))
 
 
 def bucket_key(protocol: str, world: str, name: str) -> str:
-    """The key of a class of failures, the same in every nightly run."""
+    """Return the key of a class of failures, the same in every nightly run."""
     text = "\0".join((protocol, world, name)).encode()
     return hashlib.sha256(text).hexdigest()[:_DIGITS]
 
 
 def nightly_runs(store: Path) -> tuple[list[NightlyRun], list[str]]:
-    """The nightly runs of a store in order, and a sentence for each that cannot be read."""
+    """Return the nightly runs of a store in order, and a sentence for each that cannot be read."""
     found, unread = [], []
     for file in sorted((store / FOLDER).glob("*.json")):
         try:
             nightly = read_file(file, NightlyRun)
         except (OSError, Unreadable) as error:
-            unread.append(f"{FOLDER}/{file.name} cannot be read: {error}")
+            unread.append(f"{FOLDER}/{file.name} cannot be read: {reason(error)}")
             continue
         if nightly.format == FORMAT_VERSION:
             found.append(nightly)

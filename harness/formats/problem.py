@@ -99,7 +99,7 @@ def rank(problem: Problem) -> int:
 
 
 def node_ended(node: str, code: int | None) -> Problem:
-    """A process of the system was ended from outside."""
+    """Return the problem that a process of the system was ended from outside."""
     return Problem(
         kind="node-ended",
         sentence=f"{node} was ended from outside ({how_ended(0 if code is None else code)}), "
@@ -108,7 +108,7 @@ def node_ended(node: str, code: int | None) -> Problem:
 
 
 def suspended(who: str) -> Problem:
-    """A process of the run was suspended from outside; `who` is a node, or "The link hub"."""
+    """Return the problem that `who` (a node, or "The link hub") was suspended from outside."""
     return Problem(
         kind="suspended",
         sentence=f"{who} was suspended from outside (SIGSTOP), "
@@ -126,8 +126,8 @@ def how_ended(code: int) -> str:
 
 
 def ended_from_outside(code: int) -> bool:
-    """Whether a process with this exit code, to which the harness sent no signal, was ended by
-    somebody else: by a signal that no process raises by its own fault. A shell or a JVM that was
+    """Return whether a process with this exit code, to which the harness sent no signal, was ended
+    by somebody else: by a signal that no process raises by its own fault. A shell or a JVM that was
     asked to end by a signal has 128 + its number as its code."""
     if code < 0:
         return -code not in _OWN_SIGNALS

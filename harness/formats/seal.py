@@ -103,8 +103,8 @@ def digest_of(content: bytes) -> str:
 
 
 def digest_of_run(about: Mapping[str, Any]) -> str:
-    """A digest of everything that run.json says, but for its `seal`; white space and the order of
-    fields do not matter."""
+    """Return a digest of everything that run.json says, but for its `seal`; white space and the
+    order of fields do not matter."""
     said = {name: value for name, value in about.items() if name != "seal"}
     return digest_of(_encoder.encode(said))
 
@@ -139,8 +139,8 @@ def difference(path: Path, sealed: FileSeal) -> Difference | None:
 
 
 def is_as_sealed(path: Path, sealed: FileSeal, begin: int, end: int) -> bool:
-    """Whether these bytes of a file are as they were sealed, in a file of the same size, with the
-    rest of the chunks that they begin and end in. Raises OSError."""
+    """Return whether these bytes of a file are as they were sealed, in a file of the same size,
+    with the rest of the chunks that they begin and end in. Raises OSError."""
     size = max(sealed.chunk_bytes, _LEAST_CHUNK_BYTES)
     first, after = begin // size, -(-end // size)
     if path.stat().st_size != sealed.bytes:
@@ -157,7 +157,7 @@ class _Chunk(NamedTuple):
 
 
 def _chunks(path: Path, chunk_bytes: int, begin: int = 0, end: int = -1) -> Iterator[_Chunk]:
-    """The chunks of a file from `begin` to `end` (-1: to its end)."""
+    """Yield the chunks of a file from `begin` to `end` (-1: to its end)."""
     chunk_bytes = max(chunk_bytes, _LEAST_CHUNK_BYTES)
     with path.open("rb", buffering=_READ_BYTES) as file:
         file.seek(begin)
@@ -175,7 +175,7 @@ def _chunks(path: Path, chunk_bytes: int, begin: int = 0, end: int = -1) -> Iter
 
 
 def sealed_names(folder: Path) -> list[str]:
-    """The evidence files that are in a run folder now, by name."""
+    """Return the evidence files that are in a run folder now, by name."""
     return list(_names(folder, _SEALED))
 
 

@@ -82,6 +82,6 @@ class SystemFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_undelivered(about: str, anomaly: str) -> bool:
-    """Whether acknowledged writes are missing from what was read, and still in some log: then a
-    cluster does not serve them, and nothing says that they are gone."""
+    """Return whether acknowledged writes are missing from what was read, and still in some log:
+    then a cluster does not serve them, and nothing says that they are gone."""
     return about == LOST_WRITES and anomaly == UNSEEN

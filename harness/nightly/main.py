@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from harness.formats.host_errors import reason
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import summary_text
 from harness.nightly.environment import NightlyEnvironment
@@ -51,7 +52,7 @@ def _locked(store: Path) -> Iterator[None]:
         (store / FOLDER).mkdir(parents=True, exist_ok=True)
         descriptor = os.open(store / FOLDER / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StorageError(f"{store}: cannot be written: {error.strerror}") from None
+        raise StorageError(f"{store}: cannot be written: {reason(error)}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -1,15 +1,19 @@
-"""The one clock of a run, and how time passes in a real run."""
+"""The one clock of a run, how time passes in a real run, and looks that come again and again."""
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, Self
 
 LOOK_US: Final = 4_000
+ENDS_S: Final = 60.0
+"""How long the last look may take until nobody waits for it any more."""
 
 
 def now_us() -> int:
-    """The host's monotonic clock in microseconds: one clock for all processes of a run."""
+    """Return the host's monotonic clock in microseconds: one clock for all processes of a run."""
     return time.monotonic_ns() // 1000
 
 
@@ -17,7 +21,7 @@ class Pace(Protocol):
     """A clock, and a way to let time pass: real time, or a simulator's."""
 
     def now_us(self) -> int:
-        """The clock of the run, in microseconds."""
+        """Return the clock of the run, in microseconds."""
         ...
 
     def wait(self, until_us: int) -> None:
@@ -29,9 +33,42 @@ class RealPace:
     """Real time: sleeps a little, for news arrive at any moment."""
 
     def now_us(self) -> int:
-        """The host's monotonic clock, in microseconds."""
+        """Return the host's monotonic clock, in microseconds."""
         return now_us()
 
     def wait(self, until_us: int) -> None:
         """Sleep until the next look."""
         time.sleep(max(0, min(LOOK_US, until_us - now_us())) / 1e6)
+
+
+class PeriodicThread:
+    """A thread that calls a function at once and then every so often, while it is entered. When it
+    is left, it has ended, or hangs in a call. An error of the function ends the calls and is raised
+    when the thread is left: nobody takes what was seen until then for all there was.
+    """
+
+    def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:
+        """`name` is that of the thread."""
+        self._look = look
+        self._every_s = every_s
+        self._done = threading.Event()
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._done.set()
+        self._thread.join(ENDS_S)
+        if self._failed is not None and kind is None:
+            raise self._failed
+
+    def _watch(self) -> None:
+        try:
+            self._look()
+            while not self._done.wait(self._every_s):
+                self._look()
+        except BaseException as error:
+            self._failed = error

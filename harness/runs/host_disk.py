@@ -15,14 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from harness.formats.host_errors import reason
 from harness.formats.problem import Problem, ProblemKind
 
 LEAST_FREE_BYTES: Final = 16 << 10
 """With less than this a disk is full: no file gets another extent."""
 _SAID: Final[Mapping[ProblemKind, tuple[str, ...]]] = {
     "disk-full": ("no space left", "disk is full", os.strerror(errno.EDQUOT)),
-    "disk-failed": tuple(os.strerror(n) for n in (errno.EROFS, errno.EIO, errno.ESTALE)),
-    "no-memory": ("MemoryError", os.strerror(errno.ENOMEM)),
+    "disk-failed": (
+        "is read-only",
+        *(os.strerror(number) for number in (errno.EROFS, errno.EIO, errno.ESTALE)),
+    ),
+    "no-memory": ("MemoryError", "no more memory", os.strerror(errno.ENOMEM)),
 }
 
 
@@ -66,7 +70,7 @@ class HostDisk:
         try:
             found = os.statvfs(self._folder)
         except OSError as error:
-            return "disk-failed", f"cannot be reached: {error.strerror}"
+            return "disk-failed", f"cannot be reached: {reason(error)}"
         if found.f_flag & os.ST_RDONLY:
             return "disk-failed", "is read-only"
         # Root may use what is kept back from others.

@@ -3,6 +3,7 @@ a third one does not even wait for that."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
+
+from harness.runs.suspension import kill_helpers
 
 EXIT_STOPPED: Final = 2
 """The exit code of a command that was stopped: it says nothing about any run."""
@@ -22,18 +25,22 @@ class StopNow(BaseException):
 
 @contextmanager
 def ended_by_signals(*, for_good: bool) -> Iterator[None]:
-    """A whole command: SIGTERM raises StopNow in it, and a further signal ends the process with
-    EXIT_STOPPED at once, so that none ends it with a code of its own. SIGINT is a
+    """Guard a whole command: SIGTERM raises StopNow in it, and a further signal ends the process
+    with EXIT_STOPPED at once, so that none ends it with a code of its own. SIGINT is a
     KeyboardInterrupt, as ever, which may end less than the whole command.
 
-    `for_good`: the process ends after the command, and signals that come then change nothing.
-    Otherwise the handlers are as before afterwards. Outside the main thread it does nothing.
+    `for_good`: the process ends after the command, signals that come then change nothing, and no
+    helper outlives it. Otherwise the handlers are as before afterwards. Outside the main thread
+    nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     signal.signal(signal.SIGTERM, _stop_now)
+    if for_good:
+        # Libraries that are imported from here on tidy up before.
+        atexit.register(kill_helpers)
     try:
         yield
     finally:
@@ -48,7 +55,8 @@ def _stop_now(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """What the harness started ends with it, by order of the kernel."""
+    """End at once. The kernel ends what the harness started with it, but for the helpers."""
+    kill_helpers()
     os._exit(EXIT_STOPPED)
 
 

@@ -70,7 +70,7 @@ class JobProcesses:
         return self._begun
 
     def ended(self, within_s: float) -> list[EndedJob]:
-        """The jobs that have ended, once one has or the time is over."""
+        """Return the jobs that have ended, once one has or the time is over."""
         now_s = time.monotonic()
         hanging = [pipe for pipe, job in self._running.items() if job.until_s < now_s]
         if hanging:
@@ -92,7 +92,7 @@ class JobProcesses:
         return [self._reaped(pipe) for pipe in pipes]
 
     def _reaped(self, pipe: Any) -> EndedJob:
-        """What a process has said that has spoken, or has ended, or is ended now."""
+        """End a process, and return what it has said."""
         number, child, began_s, _ = self._running.pop(pipe)
         try:
             said = pipe.recv_bytes() if pipe.poll() else b""

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from checker.formats.errors import CheckerError, SparkMissing
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.host_errors import reason, refused
+from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.program import command_line, program
 from harness.runs.suspension import KeptGoing
 from node.formats.errors import FloodmarkError, UsageError
@@ -28,6 +30,8 @@ from node.formats.run_folder_entries import foreign_entry, hole_in
 
 if TYPE_CHECKING:
     from checker.engine.spark_session import SessionInBackground
+    from harness.runs.progress import Progress
+    from harness.runs.run import Run
     from nemesis.formats.schedule import Schedule
 
 APP_NAME: Final = "floodmark"
@@ -141,7 +145,7 @@ class ManyProcesses:
 
 
 def is_much(folders: Sequence[Path]) -> bool:
-    """Whether these run folders are more work than this process should do alone."""
+    """Return whether these run folders are more work than this process should do alone."""
     from checker.ingest.ingest import work_bytes
 
     return len(folders) > MANY_RUNS or work_bytes(folders) > IN_PROCESS_BYTES
@@ -189,7 +193,7 @@ def judge(
         try:
             write_story(folder, result)
         except (OSError, LookupError, TypeError) as error:
-            tell(f"The story of {folder} could not be written: {error}")
+            tell(f"The story of {folder} could not be written: {reason(error)}")
     return results
 
 
@@ -215,7 +219,7 @@ def _judged(
     try:
         return check_runs(folders, out=keep.out, again=keep.again)
     except OSError as error:
-        raise FloodmarkError(f"the results could not be written: {error}") from None
+        raise FloodmarkError(f"the results could not be written: {refused(error)}") from None
 
 
 def get_ready(spark: SparkSoon | None, schedule: Schedule) -> None:
@@ -244,6 +248,36 @@ def _load() -> None:
         pa.scalar(0)  # upon which pyarrow imports pandas
 
 
+def run_and_judge(
+    run: Run,
+    progress: Progress,
+    interrupts: Interrupts,
+    *,
+    spark: SparkSoon | None = None,
+    source: Path | None = None,
+) -> RunResult:
+    """Execute a run and judge it; a large one on `spark` if given, which starts while the storm
+    goes on.
+
+    `source` is what the run was asked to replay; a finding's explanation is copied from there.
+    Raises what `Run.execute` raises.
+    """
+    folder = run.folder.path
+    try:
+        run.execute(on_storm=lambda: get_ready(spark, run.schedule))
+    except StopNow:
+        progress.note(f"Stopped at once; to judge it: {command_line('check', folder)}")
+        raise
+    interrupts.at_once = True
+    progress.phase("judging")
+    result = judge([folder], spark, progress.note)[0]
+    from harness.runs.page_builder import bring_finding
+
+    bring_finding(source, folder, progress.note)
+    tidy(folder, result)
+    return result
+
+
 def build_page(folder: Path, tell: Tell) -> Path | None:
     """Write `report.html`; a failure is reported and changes no verdict."""
     from reports import build
@@ -256,7 +290,7 @@ def build_page(folder: Path, tell: Tell) -> Path | None:
 
 
 def summarise(folder: Path, result: RunResult) -> str:
-    """A run in a few lines, even if the report cannot sum it up."""
+    """Return a run in a few lines, even if the report cannot sum it up."""
     from reports.run_page.head import summary
 
     try:
@@ -268,13 +302,13 @@ def summarise(folder: Path, result: RunResult) -> str:
 
 
 def tidy(folder: Path, result: RunResult) -> None:
-    """The nodes' own data is evidence only where something was found."""
+    """Remove the nodes' own data, which is evidence only if something was found."""
     if result.verdict is Verdict.VALID:
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 
 def wrong_lines(path: Path) -> list[str]:
-    """What is wrong with a history, by line. Raises UsageError where there is none."""
+    """Say what is wrong with a history, by line. Raises UsageError if there is none."""
     from checker.ingest.external_history import external_history_in, validate
 
     file = path / "history.jsonl" if path.is_dir() else path
@@ -285,4 +319,4 @@ def wrong_lines(path: Path) -> list[str]:
             return [f"{file.name} {why}."]
         return validate(file)
     except OSError as error:
-        raise UsageError(f"{path}: no history to read: {error.strerror}") from None
+        raise UsageError(f"{path}: no history to read: {reason(error)}") from None

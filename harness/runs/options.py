@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.formats.finding import SCHEDULE
+from harness.formats.host_errors import reason
 from harness.formats.run_info import SystemVersion
 from harness.runs.requests import RunRequest
 from harness.systems import registry
@@ -36,7 +37,7 @@ _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 
 def to_schedule(request: RunRequest) -> Schedule:
-    """The checked schedule that is asked for. Raises UsageError with the one thing wrong."""
+    """Return the checked schedule that is asked for. Raises UsageError with the one thing wrong."""
     if request.schedule is not None:
         if request.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
@@ -72,12 +73,13 @@ def to_schedule(request: RunRequest) -> Schedule:
 
 
 def kinds_of(schedule: Schedule) -> tuple[str, ...]:
-    """The kinds of faults that a schedule has."""
+    """Return the kinds of faults that a schedule has."""
     return tuple(dict.fromkeys(fault.what for fault in schedule.faults))
 
 
 def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) -> tuple[str, ...]:
-    """The kinds of faults to draw from: of an alias, those that system and links can take."""
+    """Return the kinds of faults to draw from: of an alias, those that system and links can
+    take."""
     given = fault_kinds(request.faults or DEFAULT_FAULTS)
     system.check_kinds(expand([kind for kind in given if kind not in aliases()], cluster))
     named = {kind for kind in given if kind not in aliases()}
@@ -94,7 +96,7 @@ def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) ->
 
 
 def load_schedule(path: Path) -> Schedule:
-    """A schedule by its file or run folder, or else by the name of a ready-made one."""
+    """Return a schedule by its file or run folder, or else by the name of a ready-made one."""
     if path.exists() or len(path.parts) != 1 or path.suffix:
         return schedules.load(path)
     return ready_made.load(path.name)
@@ -103,7 +105,7 @@ def load_schedule(path: Path) -> Schedule:
 def system_of(
     path: Path | None, given: str | None = None, settings: Mapping[str, str] | None = None
 ) -> System:
-    """The system that is asked for: the one `given`, else that of the run folder `path`, else ours.
+    """Return the system that is `given`, else that of the run folder `path`, else ours.
 
     A run of another system is never repeated on our brokers, and its settings are those of the run
     unless others are given. Raises UsageError for an unknown system or setting, and where run.json
@@ -121,7 +123,7 @@ def system_of(
         system = read_file(record, _Record).system
     except (OSError, Unreadable) as error:
         raise UsageError(
-            f"{record}: cannot be read, so that the system of this run is not known: {error}"
+            f"{record}: cannot be read, so the system of this run is not known: {reason(error)}"
         ) from None
     return registry.find(system.name, {**system.settings, **settings})
 
@@ -139,7 +141,7 @@ def fault_kinds(text: str) -> tuple[str, ...]:
 
 
 def default_name(schedule: Schedule) -> str:
-    """The name of a run without `--name`: its protocol and its bugs."""
+    """Return the name of a run without `--name`: its protocol and its bugs."""
     return schedule.name or "-".join((schedule.cluster.protocol, *schedule.cluster.bugs))
 
 

@@ -18,6 +18,7 @@ from checker.story.story import write_story
 from harness.formats import baseline
 from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE
 from harness.formats.finding import FOLDER as FINDING
+from harness.formats.host_errors import reason
 from harness.runs.baseline import make_baseline
 from harness.runs.options import load_schedule
 from harness.runs.program import command_line, program
@@ -47,7 +48,7 @@ def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
             if (source / name).is_file():
                 shutil.copyfile(source / name, target / name)
     except OSError as error:
-        tell(f"What the search said of {source} could not be copied: {error.strerror}")
+        tell(f"What the search said of {source} could not be copied: {reason(error)}")
 
 
 def page_of(run: Path, tell: Tell) -> Path:
@@ -61,7 +62,7 @@ def page_of(run: Path, tell: Tell) -> Path:
 
 
 def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | None:
-    """The page of a run that was just judged: of a failure as `page_of` makes it, if its baseline
+    """Build the page of a run just judged: of a failure as `page_of` makes it, if its baseline
     run takes at most `BASELINE_LIMIT_S`; of others without still plots. Nothing is raised, and
     Ctrl-C only leaves the baseline run out: the verdict has been printed. Main thread only."""
     failed = is_invalid(run)
@@ -94,7 +95,7 @@ class TooLong(BaseException):
 
 @contextlib.contextmanager
 def _at_most(limit_s: float) -> Iterator[None]:
-    """Raises TooLong in the block when its time is up."""
+    """Raise TooLong in the block when its time is up."""
 
     def up(number: int, frame: FrameType | None) -> None:
         raise TooLong
@@ -123,12 +124,12 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
 
 
 def is_finding(path: Path) -> bool:
-    """Whether a folder is what a search kept of a failure."""
+    """Return whether a folder is what a search kept of a failure."""
     return (path / EXPLANATION).is_file()
 
 
 def is_invalid(run: Path) -> bool:
-    """Whether a run was judged invalid."""
+    """Return whether a run was judged invalid."""
     if foreign_entry(run):
         return False
     try:

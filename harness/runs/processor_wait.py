@@ -44,9 +44,9 @@ def _of_threads(pid: int) -> Iterator[tuple[int, float]]:
 def too_busy(
     what: str, before: Mapping[int, float], after: Mapping[int, float], over_s: float
 ) -> str:
-    """A sentence that `what` cannot be judged, if some thread waited for more than MOST_SHARE of
-    `over_s`, which passed between the two looks; "" if none did. A thread that was not there before
-    waited since it began."""
+    """Return a sentence that `what` cannot be judged, if some thread waited for more than
+    MOST_SHARE of `over_s`, which passed between the two looks; "" if none did. A thread that was
+    not there before waited since it began."""
     most_s = max((s - before.get(thread, 0.0) for thread, s in after.items()), default=0.0)
     # The kernel counts a wait when it ends: one that began before the first look is longer.
     most_s = min(most_s, over_s)

@@ -13,9 +13,9 @@ _MODULE: Final = "harness.cli"
 
 
 def called() -> tuple[str, ...]:
-    """The words before the subcommand: `floodmark` where a shell finds that, else as it was called:
-    `.venv/bin/floodmark`, or `python -m harness.cli`. Where another program uses this package it
-    is `floodmark`."""
+    """Return the words before the subcommand: `floodmark` where a shell finds that, else as it was
+    called: `.venv/bin/floodmark`, or `python -m harness.cli`. Where another program uses this
+    package it is `floodmark`."""
     if sys.orig_argv[1:3] == ["-m", _MODULE]:
         return (sys.orig_argv[0], "-m", _MODULE)
     path = sys.argv[0] if sys.argv else ""
@@ -27,10 +27,11 @@ def called() -> tuple[str, ...]:
 
 
 def program() -> str:
-    """The same, quoted for the shell."""
+    """Return the same, quoted for the shell."""
     return shlex.join(called())
 
 
 def command_line(*words: object) -> str:
-    """A command line of this program to copy: its name and the words, quoted for the shell."""
+    """Return a command line of this program to copy: its name and the words, quoted for the
+    shell."""
     return shlex.join((*called(), *map(str, words)))

@@ -55,7 +55,7 @@ class Progress:
             self._live.stop()
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """A new part of the run begins; it should take `limit_s` (0: no idea)."""
+        """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
         self._phase, self._limit_s = name, limit_s
         self._began_s = self._printed_s = time.monotonic()
         if self._live is not None:

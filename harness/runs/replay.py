@@ -11,14 +11,13 @@ from checker.formats.verdict import RunResult, Verdict
 from checker.story.story import write_story
 from harness.formats.finding import REAL
 from harness.runs.interrupts import Interrupts
-from harness.runs.judge import build_page, summarise
+from harness.runs.judge import build_page, run_and_judge, summarise
 from harness.runs.options import default_name, load_schedule, system_of
 from harness.runs.page_builder import bring_finding
 from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
 from harness.runs.run import Run, RunSettings
-from harness.runs.run_and_judge import run_and_judge
 from harness.sim.run import SimResult, simulate
 from harness.sim.run_text import run_text
 from nemesis.formats import schedule as schedules
@@ -53,8 +52,8 @@ def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterato
 
 
 def world_of(request: ReplayRequest) -> str:
-    """The world of the replay, "simulated" or "real". Raises UsageError for one that is none, and
-    for a simulated world that the system of the run has not."""
+    """Return the world of the replay, "simulated" or "real". Raises UsageError for one that is
+    none, and for a simulated world that the system of the run has not."""
     if request.world not in ("", "simulated", "real"):
         raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
     system = system_of(request.file)
@@ -66,8 +65,8 @@ def world_of(request: ReplayRequest) -> str:
 
 
 def requested_schedule(request: ReplayRequest) -> Schedule:
-    """The schedule of the file. Under another protocol than the file's its expectation is dropped:
-    it says nothing about that one. Raises UsageError."""
+    """Return the schedule of the file. Under another protocol than the file's its expectation is
+    dropped: it says nothing about that one. Raises UsageError."""
     # The folder of a finding has one file for each world.
     real, system = request.file / REAL, system_of(request.file)
     is_real = world_of(request) == "real" and real.is_file()
@@ -98,7 +97,7 @@ def _expectation(text: str) -> Expectation:
 def _simulated(
     schedule: Schedule, request: ReplayRequest, seed: int, output: Print
 ) -> ReplayOutcome:
-    """One run in the simulator, to its end: the verdict must be comparable with a real run's."""
+    """Run it in the simulator, to its end: the verdict must be comparable with a real run's."""
     keep = None if request.keep is None else request.keep / f"simulated-{seed}"
     result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
     if keep is not None:
@@ -119,7 +118,7 @@ def _simulated(
 
 
 def _kept(result: SimResult, protocol: str | None) -> str:
-    """What a schedule of a failure shows under another protocol that breaks nothing by it."""
+    """Say that another protocol breaks nothing by a schedule of a failure."""
     held = result.verdict is Verdict.NOT_EXERCISED and not result.broken
     return f"{protocol} keeps the record: nothing is broken. " if protocol and held else ""
 
@@ -132,7 +131,7 @@ def _sentence(result: SimResult) -> str:
 
 
 def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> ReplayOutcome:
-    """One run of real processes, judged in this process."""
+    """Run real processes, and judge them in this process."""
     settings = RunSettings(
         name=default_name(schedule),
         seed=seed,
@@ -158,7 +157,7 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
 
 
 def broken_properties(result: RunResult) -> tuple[str, ...]:
-    """The properties that a run broke."""
+    """Return the properties that a run broke."""
     return tuple(p.property for p in result.properties if p.verdict is Verdict.INVALID)
 
 
@@ -172,7 +171,8 @@ def broken_classes(result: RunResult) -> dict[str, str]:
 
 
 def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:
-    """Whether a run fails: it is invalid, and in the property the schedule is about, if it is."""
+    """Return whether a run fails: it is invalid, and in the property the schedule is about, if it
+    is."""
     if verdict is not Verdict.INVALID:
         return False
     return expected.property is None or expected.property in broken

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from harness.clients.factory import ClientFactory
+from harness.formats.host_errors import refused
 from harness.formats.problem import Problem, ProblemKind, rank
 from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
@@ -103,7 +104,7 @@ class Run:
             self._problem("not-started", str(error))
             raise
         except OSError as error:
-            why = f"the host refused what the run needs: {error}; look after the disk of --store"
+            why = f"the host refused what the run needs: {refused(error)}"
             self._problem("not-started", why)
             raise FloodmarkError(why) from None
         finally:
@@ -128,7 +129,7 @@ class Run:
         self._save()
 
     def _go_through(self, cluster: ClusterUnderTest) -> None:
-        """The storm and what follows it; whatever happens, the next part is tried."""
+        """Go through the storm and what follows it; whatever happens, the next part is tried."""
         factory = ClientFactory(cluster=self.schedule.cluster, workload=self.schedule.workload)
         injector = Injector(
             self.schedule,
@@ -171,7 +172,7 @@ class Run:
         self._note_interruption(storm)
 
     def _note_a_busy_machine(self, what: str, before: Mapping[int, float], began_us: int) -> None:
-        """What took all its time proves nothing where processes could not run."""
+        """Note that a phase that took all its time proves nothing, if processes could not run."""
         if now_us() - began_us < self.info.recovery_limit_ms * 1000:
             return
         # The looks take their time too, on such a machine.
@@ -206,7 +207,9 @@ class Run:
             of_host = kind_of(str(error)) if kind == "phase-failed" else None
             self._problem(of_host or kind, str(error))
         except OSError as error:
-            self._problem(kind_of(str(error)) or "disk-failed", f"the host refused: {error}")
+            self._problem(
+                kind_of(str(error)) or "disk-failed", f"the host refused: {refused(error)}"
+            )
         except MemoryError:
             self._problem("no-memory", "the command got no more memory from the host")
 
@@ -248,7 +251,7 @@ def first_info(
     links: str = "",
     disk: str = "",
 ) -> RunInfo:
-    """What can be said about a run before it begins; `now_us` is the clock of its world."""
+    """Return what can be said about a run before it begins; `now_us` is the clock of its world."""
     cluster = schedule.cluster
     factory = ClientFactory(cluster=cluster, workload=schedule.workload)
     return RunInfo(
@@ -281,7 +284,7 @@ def first_info(
 def _info_of_a_process(
     schedule: Schedule, settings: RunSettings, system: System, folder: RunDir
 ) -> RunInfo:
-    """The same of a run of real processes, which has a host and a moment in history."""
+    """Return the same of a run of real processes, which has a host and a moment in history."""
     usual_disk = system.disk_form(None, [fault.what for fault in schedule.faults])
     info = first_info(
         schedule,

@@ -67,11 +67,11 @@ class RunDir:
         write_whole(self.path / "schedule.json", schedule.to_pretty_json())
 
     def append_only(self, name: str) -> AppendOnlyFile:
-        """An append-only file of this folder, such as `faults.jsonl`."""
+        """Return an append-only file of this folder, such as `faults.jsonl`."""
         return AppendOnlyFile(self.path / name)
 
     def folder(self, name: str) -> Path:
-        """A folder of this folder, made when it is missing."""
+        """Return a folder of this folder, made when it is missing."""
         folder = self.path / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def create(store: Path, name: str) -> RunDir:
 
 
 def remove(folder: Path) -> None:
-    """A run folder, and that of its name when it was the last."""
+    """Remove a run folder, and that of its name when it was the last."""
     shutil.rmtree(folder, ignore_errors=True)
     parent = folder.parent
     left = [path for path in parent.iterdir() if not path.is_symlink()]
@@ -114,7 +114,7 @@ def remove(folder: Path) -> None:
 
 
 def _make_fresh(parent: Path, moment: str) -> Path:
-    """The first of moment, moment-2, moment-3.. that nobody has."""
+    """Return the first of moment, moment-2, moment-3.. that nobody has."""
     number = 1
     while True:
         path = parent / (moment if number == 1 else f"{moment}-{number}")

@@ -33,8 +33,8 @@ def promise_in(file: Path) -> dict[str, Any]:
 
 
 def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None) -> list[Path]:
-    """The runs meant by `paths`: run folders, histories of other tools, or whole stores of runs.
-    A `promise` is that of the system whose clients recorded the histories.
+    """Return the runs meant by `paths`: run folders, histories of other tools, or whole stores of
+    runs. A `promise` is that of the system whose clients recorded the histories.
 
     Raises UsageError when a path is none of these, CheckerError when a folder cannot be written.
     """
@@ -51,8 +51,8 @@ def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None)
 
 
 def folders_with_pages(paths: Iterable[Path]) -> list[Path]:
-    """The runs and findings meant by `paths`, which may be whole stores. The run of a finding has
-    the page of the finding. Raises as `run_folders` does."""
+    """Return the runs and findings meant by `paths`, which may be whole stores. The run of a
+    finding has the page of the finding. Raises as `run_folders` does."""
     found: list[Path] = []
     for path in paths:
         if is_finding(path):
@@ -89,6 +89,6 @@ def run_folder(path: Path, promise: Mapping[str, Any] | None = None) -> Path:
 
 
 def _store_in(path: Path) -> str:
-    """The question whether the store beside was meant; "" where there is none."""
+    """Ask whether the store beside was meant; "" if there is none."""
     store = path / STORE
     return f"; did you mean {'./' if path == Path() else ''}{store}?" if store.is_dir() else ""

@@ -30,7 +30,7 @@ class ProgressDisplay(Protocol):
     """What the phases show a person: `harness.runs.progress.Progress`, or nothing."""
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """A new part of the run begins; it should take `limit_s` (0: no idea)."""
+        """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
         ...
 
     def show(self, moment: ProgressState) -> None:
@@ -78,7 +78,7 @@ class Storm:
         self.is_complete = False
 
     def phases(self) -> tuple[Callable[[], None], ...]:
-        """All phases in their order."""
+        """Return all phases in their order."""
         return (self.run_storm, self.heal, self.recover, self.stop_writing, self.read_everything)
 
     def run_storm(self) -> None:
@@ -95,7 +95,8 @@ class Storm:
         self.is_complete = not self._interrupts.asked
 
     def _played(self) -> bool:
-        """Whether a scripted storm is over: nothing waits for its time, no client is at work."""
+        """Return whether a scripted storm is over: nothing waits for its time, no client is at
+        work."""
         if not self._schedule.workload.scripted:
             return False
         status = self._clients.status
@@ -114,7 +115,7 @@ class Storm:
         self._clients.healed(self._info.phases.heal_us)
 
     def recover(self) -> None:
-        """Writing goes on until every partition acknowledged something (where clients write) and
+        """Go on writing until every partition acknowledged something (where clients write) and
         has all its replicas in sync again, at least for a minimum time."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
@@ -145,9 +146,9 @@ class Storm:
         return self._interrupts.asked and not is_over()
 
     def _all_in_sync(self, healed: Mapping[str, int]) -> bool:
-        """Whether each partition's ISR is known to hold all its replicas, or the system never says.
-        Where there is no ISR: whether all replicas are past `healed`, the high watermark as it was
-        after the heal."""
+        """Return whether each partition's ISR is known to hold all its replicas, or the system
+        never says. Where there is no ISR: whether all replicas are past `healed`, the high
+        watermark as it was after the heal."""
         view = self._cluster.view
         return not self._cluster.tells_in_sync or all(
             len(view.isr(name)) >= max(1, len(view.replicas(name)))
@@ -156,7 +157,7 @@ class Storm:
         )
 
     def stop_writing(self) -> None:
-        """Producers finish what they have begun."""
+        """Let producers finish what they have begun."""
         self._progress.phase("letting writers finish")
         asked_us = self._pace.now_us()
         self._clients.stop_writing()
@@ -189,8 +190,8 @@ class Storm:
         self._until(over, PATIENCE_S)
 
     def _are_alike(self) -> bool:
-        """Whether all replicas are known to have equal logs. It is not asked in a simulated world:
-        nobody waits there, and runs of recorded schedules stay what they were."""
+        """Return whether all replicas are known to have equal logs. It is not asked in a simulated
+        world: nobody waits there, and runs of recorded schedules stay what they were."""
         view = self._cluster.view
         names = self._schedule.cluster.partition_names()
         replicas = {name: view.replicas(name) for name in names}
@@ -202,7 +203,7 @@ class Storm:
         return True
 
     def _patient_s(self, at_most_s: float) -> float:
-        """How long to wait and see: two sessions, where those are short."""
+        """Return how long to wait and see: two sessions, where those are short."""
         return min(at_most_s, 2 * self._session_s)
 
     def _until(self, is_over: Callable[[], bool], limit_s: float, *, faults: bool = False) -> bool:
@@ -226,9 +227,9 @@ class Storm:
         return True
 
     def _is_broken(self, *, in_storm: bool) -> bool:
-        """Whether there is no point in waiting any longer, for the cluster or the clients are not
-        what they should be. Of a process that was ended from outside the heal starts another, and
-        one that was suspended goes on."""
+        """Return whether there is no point in waiting any longer, for the cluster or the clients
+        are not what they should be. Of a process that was ended from outside the heal starts
+        another, and one that was suspended goes on."""
         problems = self._cluster.problems
         if problems and any(in_storm or problem.kind not in _PASSING for problem in problems):
             return True

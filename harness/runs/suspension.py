@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from harness.formats.problem import Problem, suspended
-from harness.runs.repeated_look import RepeatedLook
+from harness.runs.clock import PeriodicThread
 
 LOOK_S: Final = 0.2
 _STOPPED: Final = b"T"
@@ -26,7 +26,7 @@ _SPARK: Final = "spark"
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal keeps the process from running; a debugger does not count."""
+    """Return whether a signal keeps the process from running; a debugger does not count."""
     try:
         # The name of the program, in parentheses, may have any character.
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -44,7 +44,7 @@ def resume_if_stopped(pid: int) -> bool:
     return True
 
 
-class KeptGoing(RepeatedLook):
+class KeptGoing(PeriodicThread):
     """Lets all processes below this one go on whenever somebody stops them, while it is entered.
 
     For processes that have nothing to do with the system under test, such as the JVM of Spark: that
@@ -69,6 +69,15 @@ def descendants(pid: int) -> list[int]:
                 for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
                     found += [int(child), *descendants(int(child))]
     return found
+
+
+def kill_helpers() -> None:
+    """Kill the processes below this one that are left as it ends, stopped ones too: one that ends
+    when a pipe is closed does not do so while it is stopped. A browser has a session of its own."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == os.getsid(0) or is_stopped(pid):
+                os.kill(pid, signal.SIGKILL)
 
 
 class StoppableNodes(Protocol):
@@ -98,7 +107,7 @@ class SuspensionWatch:
 
     def begin(self) -> None:
         """Look every so often from now on."""
-        self._looking.enter_context(RepeatedLook(self.look, LOOK_S, "suspensions"))
+        self._looking.enter_context(PeriodicThread(self.look, LOOK_S, "suspensions"))
 
     def end(self) -> None:
         """Look no more. May be called before `begin`, and twice."""

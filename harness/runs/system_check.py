@@ -10,10 +10,10 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.runs.interrupts import Interrupts
+from harness.runs.judge import run_and_judge
 from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
-from harness.runs.run_and_judge import run_and_judge
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
@@ -51,7 +51,7 @@ class CheckStep(NamedTuple):
 
 
 def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[CheckStep]:
-    """Each step as it is done; after the first that fails there are no more.
+    """Yield each step as it is done; after the first that fails there are no more.
 
     Raises UsageError for a system that has no adapter.
     """
@@ -69,7 +69,7 @@ def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[CheckS
 
 
 def _plans(system: System) -> Iterator[tuple[str, tuple[Fault, ...]]]:
-    """The runs: what each is called, and its faults."""
+    """Yield the runs: what each is called, and its faults."""
     yield "no fault", ()
     if "kill" in system.faults:
         yield "kill", (Kill(on="n1", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
@@ -102,6 +102,6 @@ def _run(
 
 
 def _hints(result: RunResult) -> tuple[str, ...]:
-    """What the author should look at, for each class of anomaly once."""
+    """Return what the author should look at, for each class of anomaly once."""
     names = dict.fromkeys(anomaly.name for anomaly in result.anomalies)
     return tuple(HINTS[name] for name in names if name in HINTS)

@@ -27,7 +27,7 @@ _SHOWN: Final = {code: f"\\u{code:04x}" for code in _CONTROLS if chr(code) not i
 
 
 def plain(text: str) -> str:
-    """A text that a terminal shows and does not obey."""
+    """Return a text that a terminal shows and does not obey."""
     return text.translate(_SHOWN)
 
 
@@ -63,6 +63,7 @@ def plain_output() -> Iterator[None]:
 
 
 def stream_for_display() -> TextIO:
-    """Standard error for what draws with escape sequences of its own; its texts must be `plain`."""
+    """Return standard error for what draws with escape sequences of its own; its texts must be
+    `plain`."""
     stream = sys.stderr
     return stream.beneath if isinstance(stream, PlainStream) else stream

@@ -37,11 +37,11 @@ class _AnyName(Convertor[str]):
     regex = "(?s:.*)"
 
     def convert(self, value: str) -> str:
-        """The name as the request has it."""
+        """Return the name as the request has it."""
         return value
 
     def to_string(self, value: str) -> str:
-        """The same, for links."""
+        """Return the same, for links."""
         return value
 
 
@@ -49,7 +49,8 @@ register_url_convertor("any", _AnyName())
 
 
 def content_policy() -> str:
-    """What a page of a store may do: show itself and run the script of our run page, by its hash.
+    """Return what a page of a store may do: show itself and run the script of our run page, by its
+    hash.
 
     It loads nothing but pictures of the store, and asks nobody for anything. A page that brings a
     script of its own, as somebody else's run folder may, is shown without it.
@@ -62,7 +63,7 @@ def content_policy() -> str:
 
 
 def store_app(store: Path, hosts: Iterable[str]) -> Starlette:
-    """The application that shows `store`, to requests that name one of `hosts` as theirs.
+    """Return the application that shows `store`, to requests that name one of `hosts` as theirs.
 
     A web site elsewhere may have its own name lead to this machine; then a browser names that
     site, and the request is refused.
@@ -113,7 +114,7 @@ class _Pages:
         self._root = store.resolve()
 
     def list(self, request: Request) -> Response:
-        """The runs that the query wants, as a page or as JSON."""
+        """Answer with the runs that the query wants, as a page or as JSON."""
         query = request.query_params
         wanted = Wanted(**{name: query.get(name, "") for name in _FILTERS})
         if request.url.path.endswith(".json"):
@@ -124,7 +125,7 @@ class _Pages:
         return Response(page, media_type="text/html")
 
     def file(self, request: Request) -> Response:
-        """One file of the store, as long as it is now, even if it goes on growing."""
+        """Return one file of the store, as long as it is now, even if it goes on growing."""
         file = self._inside(request.path_params["name"])
         if file is None or not file.is_file():
             raise HTTPException(404)
@@ -137,7 +138,7 @@ class _Pages:
         )
 
     def download(self, request: Request) -> Response:
-        """A run folder as an archive; its length is not known before its end."""
+        """Return a run folder as an archive; its length is not known before its end."""
         name: str = request.path_params["name"]
         suffix = next((s for s in ARCHIVES if name.endswith(s)), "")
         folder = self._inside(name.removesuffix(suffix)) if suffix else None
@@ -152,7 +153,8 @@ class _Pages:
         )
 
     def _inside(self, name: str) -> Path | None:
-        """A path of the store, links followed; None for what lies outside or is not there."""
+        """Return a path of the store, links followed; None for what lies outside or is not
+        there."""
         if "\0" in name:
             return None
         try:

@@ -22,7 +22,7 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def file_name(inside: Path, suffix: str) -> str:
-    """The name under which a browser saves the archive of the folder `inside` a store.
+    """Return the name under which a browser saves the archive of the folder `inside` a store.
 
     Letters, digits, `.`, `_` and `-` only: it stands in a header of the answer.
     """
@@ -47,7 +47,7 @@ def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
 
 
 async def packed(folder: Path, name: str, suffix: str) -> AsyncIterator[bytes]:
-    """The same in blocks, made by a thread that waits for whoever reads them.
+    """Yield the same in blocks, made by a thread that waits for whoever reads them.
 
     Raises OSError where the archive cannot be finished, so that nobody takes it for a whole one.
     When the reader goes away the thread ends at its next block.

@@ -15,6 +15,7 @@ import psutil
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from harness.formats.host_errors import reason
 from harness.serve.app import store_app
 from node.formats.errors import UsageError
 
@@ -87,7 +88,7 @@ class _Server(uvicorn.Server):
     """Ends in order on SIGINT and SIGTERM, and does not raise them again afterwards."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first asks it to end, the second ends what is under way too."""
+        """Let the first signal ask it to end, and the second end what is under way too."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -116,13 +117,13 @@ class _Connection(H11Protocol):
             self._look_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other end, or we, closed it."""
+        """Forget a connection that either end has closed."""
         if self._look is not None:
             self._look.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of a request."""
+        """Take some bytes of a request."""
         self._received += len(data)
         super().data_received(data)
 
@@ -144,7 +145,7 @@ class _Connection(H11Protocol):
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises UsageError."""
+    """Return a socket that listens there. Raises UsageError."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family)
@@ -157,12 +158,11 @@ def _listen(host: str, port: int) -> socket.socket:
             raise
         return listening
     except (OSError, UnicodeError) as error:
-        what = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot listen on {host} port {port}: {what}") from None
+        raise UsageError(f"cannot listen on {host} port {port}: {reason(error)}") from None
 
 
 def _hosts(host: str) -> Iterator[str]:
-    """The names under which a request may ask for a server that listens on `host`."""
+    """Yield the names under which a request may ask for a server that listens on `host`."""
     yield from _ALWAYS
     yield f"[{host}]" if ":" in host else host
     try:

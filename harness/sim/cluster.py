@@ -298,7 +298,7 @@ class SimCluster(ClusterUnderTest):
             self._world.stop_all(group)
 
     def logs(self) -> dict[str, list[LogRun]]:
-        """The lines of each broker's `logs/<node>.jsonl`, from its disk."""
+        """Return the lines of each broker's `logs/<node>.jsonl`, from its disk."""
         unread: list[str] = []
         found = {
             name: list(log_lines(name, self.nodes[name].disk.dump(), self.partitions, unread))
@@ -334,7 +334,8 @@ def _awaited(schedule: Schedule) -> set[str]:
 
 
 def stall_report(cluster: SimCluster) -> tuple[str, ...]:
-    """A sentence for each partition and replica: its role, its log, and what it waits for."""
+    """Return a sentence for each partition and replica: its role, its log, and what it waits
+    for."""
     found = [f"{name} is down" for name, node in cluster.nodes.items() if not node.up]
     controllers = [
         name

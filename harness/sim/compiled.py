@@ -77,12 +77,12 @@ derived from built-in types other than exceptions."""
 
 
 def home(root: Path = ROOT) -> Path:
-    """The folder of compiled code, with one folder per key."""
+    """Return the folder of compiled code, with one folder per key."""
     return root / "build" / "compiled"
 
 
 def key(root: Path = ROOT) -> str:
-    """A hash of the present sources and the interpreter."""
+    """Return a hash of the present sources and the interpreter."""
     import hashlib
 
     digest = hashlib.blake2b(SUFFIX.encode(), digest_size=10)
@@ -101,13 +101,13 @@ class Finder:
         self._modules = modules
 
     def running(self) -> list[str]:
-        """Which of the modules have been imported."""
+        """Return which of the modules have been imported."""
         return sorted(sys.modules.keys() & self._modules.keys())
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The compiled module of that name, None where there is none."""
+        """Return the compiled module of that name, None where there is none."""
         file = self._modules.get(fullname)
         if file is None:
             return None
@@ -119,7 +119,7 @@ class Finder:
 
 
 def modules_in(folder: Path) -> dict[str, Path]:
-    """The compiled modules of a folder, by their names."""
+    """Return the compiled modules of a folder, by their names."""
     return {
         ".".join(file.relative_to(folder).parts).removesuffix(SUFFIX): file
         for file in sorted(folder.rglob(f"*{SUFFIX}"))
@@ -149,12 +149,12 @@ def leave() -> None:
 
 
 def in_use() -> bool:
-    """Whether compiled modules run in this process."""
+    """Return whether compiled modules run in this process."""
     return any(isinstance(finder, Finder) for finder in sys.meta_path)
 
 
 def hot_files(root: Path = ROOT) -> list[str]:
-    """The files to compile, as paths below the root."""
+    """Return the files to compile, as paths below the root."""
     found = {str(file.relative_to(root)) for pattern in HOT for file in sorted(root.glob(pattern))}
     return sorted(found - set(COLD))
 

@@ -194,7 +194,7 @@ class SimDisk:
         return self.writes.pop(number)
 
     def state(self) -> DiskState:
-        """What is on a disk without faults, between two turns."""
+        """Return what is on a disk without faults, between two turns."""
         assert not self.faults
         assert not self._durable_ops
         assert not self._deferred_ops
@@ -214,7 +214,7 @@ class SimDisk:
 
     @classmethod
     def of(cls, state: DiskState) -> SimDisk:
-        """A disk with that on it."""
+        """Return a disk with that on it."""
         disk = cls()
         disk._synced = _Image({name: dict(log) for name, log in state.logs}, dict(state.values))
         turns = [list(turn) for turn in state.turns]
@@ -226,8 +226,8 @@ class SimDisk:
         return disk
 
     def contents(self) -> tuple[object, ...]:
-        """What a process finds on the disk, and what it would find after a power cut that leaves
-        nothing unsynced; sorted, as a value."""
+        """Return what a process finds on the disk, and what it would find after a power cut that
+        leaves nothing unsynced; sorted, as a value."""
         after, now = self._synced, self._now
         return (
             (self.clean, self._dirty, self._unsettled, self._journal.whole, self._journal.header),
@@ -302,7 +302,7 @@ class SimDisk:
         return f"a bit of the value '{key}' is flipped"
 
     def _stored(self) -> set[tuple[str, int, bytes]]:
-        """Every committed batch: partition, base offset, prefix hash."""
+        """Return every committed batch: partition, base offset, prefix hash."""
         image = self._synced.copy()
         for turn in self._journal.turns:
             for op in turn:
@@ -353,7 +353,8 @@ class SimDisk:
         self._turn.clear()
 
     def dump(self) -> Iterator[LogDump]:
-        """All logs of the stopped node, as `node.runtime.read_logs` reads them from a real disk."""
+        """Yield all logs of the stopped node, as `node.runtime.read_logs` reads them from a real
+        disk."""
         image = self._synced.copy()
         for turn in self._journal.turns:
             for op in turn:
@@ -388,7 +389,7 @@ class SimDisk:
             self._synced.apply(op)
 
     def _has(self, kind: str) -> bool:
-        """Whether the disk has a fault of this kind, which is counted."""
+        """Return whether the disk has a fault of this kind, which is counted."""
         for number, fault in self.faults.items():
             if fault.what == kind:
                 self.writes[number] += 1
@@ -432,7 +433,8 @@ class SimDisk:
         self._write(("log", partition), DeleteHead(partition, below), durable)
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """The bytes of the batch that starts exactly there. Raises StorageError if none does."""
+        """Return the bytes of the batch that starts exactly there. Raises StorageError if none
+        does."""
         found = self._now.logs.get(partition, {}).get(base_offset)
         if found is None:
             raise StorageError(f"{partition}: no batch starts at {base_offset}")
@@ -447,7 +449,8 @@ class SimDisk:
         self._write(("key", key), Put(key, value), durable)
 
     def get(self, key: str) -> bytes | None:
-        """A small value, None if never put. Raises DamagedStore if it is not what was put."""
+        """Return a small value, None if never put. Raises DamagedStore if it is not what was
+        put."""
         return _sound(self._now.values, key)
 
     def _write(self, place: tuple[str, str], op: Op, durable: bool) -> None:
@@ -469,7 +472,7 @@ class SimDisk:
 
 
 def _sound(values: dict[str, bytes], key: str) -> bytes | None:
-    """A value with a right checksum, None if there is none. Raises DamagedStore."""
+    """Return a value with a right checksum, None if there is none. Raises DamagedStore."""
     found = values.get(key)
     if isinstance(found, DamagedValue):
         raise DamagedStore("its checksum does not match", key=key)

@@ -38,7 +38,7 @@ class EventQueue:
         heappush(self._heap, (time_us, self._number, action, what))
 
     def has_more_now(self, action: Action) -> bool:
-        """Whether `take_all_now` would return anything. It seldom would."""
+        """Return whether `take_all_now` would return anything. It seldom would."""
         heap = self._heap
         return bool(heap) and heap[0][0] == self.now_us and heap[0][2] is action
 

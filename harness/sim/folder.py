@@ -51,8 +51,8 @@ def check(run: RunFiles, keep: Path | None) -> RunResult:
 
 
 def files(run: RunFiles) -> dict[str, bytes]:
-    """The files of the run folder that are judged, by name (docs/file-formats.md); their lines have
-    no numbers: nobody can have lost one."""
+    """Return the files of the run folder that are judged, by name (docs/file-formats.md); their
+    lines have no numbers: nobody can have lost one."""
     lines = _encoder.encode_lines
     return {
         name: found if isinstance(found, bytes) else lines(found)
@@ -61,8 +61,8 @@ def files(run: RunFiles) -> dict[str, bytes]:
 
 
 def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
-    """The same, but what lines say in place of the lines: to write them and read them again takes
-    longer than most checks."""
+    """Return the same, but what lines say in place of the lines: to write them and read them again
+    takes longer than most checks."""
     by_node: dict[str, list[TraceEvent]] = {
         node: [] for node in (*run.info.brokers, *run.info.voters)
     }
@@ -80,7 +80,7 @@ def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
 
 
 def _numbered(events: Iterable[TraceEvent]) -> Iterator[TraceEvent]:
-    """The events of a node with their numbers in its process, as a real node writes them."""
+    """Yield the events of a node with their numbers in its process, as a real node writes them."""
     numbers: Counter[int] = Counter()
     for event in events:
         stamp = {name: event[name] for name in ("t_us", "node", "incarnation")}

@@ -185,8 +185,8 @@ class InvariantChecker:
         )
 
     def committed(self, partition: str) -> tuple[int, str]:
-        """The highest high watermark that any leader set, and the prefix hash there; 0 and "" where
-        committed records may be lost."""
+        """Return the highest high watermark that any leader set, and the prefix hash there; 0 and
+        "" where committed records may be lost."""
         p = self._of(partition)
         return (p.hw, p.prefix[p.hw]) if p.hw else (0, "")
 
@@ -248,7 +248,8 @@ class InvariantChecker:
             self._candidate(event["partition"], p, node)
 
     def _on_deleted(self, node: str, event: TraceEvent) -> None:
-        """A head that is deleted is committed, and as much as retention keeps is behind it."""
+        """Check that a head that is deleted is committed, and as much as retention keeps is behind
+        it."""
         p, start = self._of(event["partition"]), event["start"]
         if event["leo"] == start:
             p.ends[node] = (start, event["hash"])
@@ -297,7 +298,8 @@ class InvariantChecker:
     def _absent_candidate(
         self, partition: str, p: _WatchedPartition, name: str, state: TraceEvent
     ) -> None:
-        """A broker that is down has no more than it last had, and may lead when it is back."""
+        """Note that a broker that is down has no more than it last had, and may lead when it is
+        back."""
         leo, chain = p.ends.get(name, (0, ""))
         if leo > p.hw or (leo, chain) == (p.hw, p.prefix[p.hw]):
             return
@@ -312,7 +314,7 @@ class InvariantChecker:
     def _incomplete(
         self, partition: str, name: str, state: TraceEvent, lacks: str, witness: Witness
     ) -> None:
-        """A replica that may be elected lacks what is committed."""
+        """Record that a replica that may be elected lacks what is committed."""
         self.violated(
             "candidate-completeness",
             partition,
@@ -348,7 +350,8 @@ class InvariantChecker:
                 self._superset(partition, p)
 
     def _complete(self, partition: str, p: _WatchedPartition, node: str, log: Log) -> None:
-        """A leader of the newest epoch has every acknowledged and every committed record."""
+        """Check that a leader of the newest epoch has every acknowledged and every committed
+        record."""
         witness = Witness(what="log end", node=node, offset=log.leo, epoch=log.last_epoch)
         for end, chain in p.acked.items():
             if end >= log.start and log.hash_at(end) != (end, chain):
@@ -449,7 +452,7 @@ class InvariantChecker:
         self._superset(event["partition"], self._of(event["partition"]))
 
     def _superset(self, partition: str, p: _WatchedPartition) -> None:
-        """The leader commits with every replica that the controller may elect."""
+        """Check that the leader commits with every replica that the controller may elect."""
         state = p.state
         if state is None or not self._by_controller:
             return

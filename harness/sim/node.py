@@ -195,7 +195,7 @@ class SimNode:
         self._turn([], first=True)
 
     def _arrive(self, envelope: Envelope) -> None:
-        """A message arrives, and all others of the same moment with it."""
+        """Take in a message, and all others of the same moment with it."""
         queue = self._queue
         more = queue.take_all_now(self.arrive) if queue.has_more_now(self.arrive) else None
         if self.core is None:
@@ -210,7 +210,7 @@ class SimNode:
             self._turn([Deliver(source, message, body)])
 
     def _wake(self, _: object) -> None:
-        """The disk is ready, a pause is over, or a deadline has come."""
+        """Go on when the disk is ready, a pause is over, or a deadline has come."""
         if not self.up or self.paused or self._stopped_at:
             return
         if self.core is None:
@@ -253,7 +253,7 @@ class SimNode:
             self._finish(turn, reached)
 
     def _step(self, events: list[Event], first: bool) -> Effects:
-        """The effects of all events of one turn, joined."""
+        """Return the effects of all events of one turn, joined."""
         core, now_us = self.core, self._queue.now_us
         assert core is not None
         if self._clock is not HOST_CLOCK:
@@ -327,7 +327,7 @@ class SimNode:
             self._arm()
 
     def _slow_us(self) -> int:
-        """How long this turn takes."""
+        """Return how long this turn takes."""
         slow_us = 0
         if self._is_slow:
             # Most turns are quick; a few wait for the processor or the disk.
@@ -351,7 +351,7 @@ class SimNode:
                 self._wake(None)
 
     def _synced(self, what: tuple[int, list[Outgoing]]) -> None:
-        """A slow turn is done: its messages leave, and the next turn may begin."""
+        """Finish a slow turn: its messages leave, and the next turn may begin."""
         incarnation, later = what
         if self.up and incarnation == self.incarnation:
             self._send_all(later)
@@ -365,7 +365,7 @@ class SimNode:
     # -- ends
 
     def _broken(self, error: Exception) -> None:
-        """The core raised: its process ends, and nothing of the turn is kept."""
+        """End the process of a core that raised; nothing of the turn is kept."""
         if isinstance(error, DamagedStore):
             self._seen(self, [self._stamped(damaged_event(error))])
         sentence = str(error) if isinstance(error, FloodmarkError) else ""
@@ -394,7 +394,7 @@ class SimNode:
 
 
 def _deliveries(envelopes: Sequence[Envelope]) -> list[Event]:
-    """The messages of one turn, in order."""
+    """Return the messages of one turn, in order."""
     last = len(envelopes) - 1
     return [
         Deliver(source, message, body, number < last)
@@ -403,7 +403,7 @@ def _deliveries(envelopes: Sequence[Envelope]) -> list[Event]:
 
 
 def _joined(turn: Effects, more: Effects) -> Effects:
-    """The effects of a turn and of one more step."""
+    """Return the effects of a turn and of one more step."""
     turn.messages += more.messages
     turn.trace += more.trace
     turn.deadline_us = more.deadline_us

@@ -39,7 +39,7 @@ class _Expected:
     last: dict[int, tuple[_Batch, ...]] = field(default_factory=dict)
 
     def note(self, produced: Produced, base: int, end: int) -> None:
-        """The log has one more batch."""
+        """Note that the log has one more batch."""
         known = self.last.get(produced.producer, ())
         if known and known[-1][0] != produced.epoch:
             known = ()

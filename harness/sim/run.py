@@ -94,7 +94,7 @@ class SimResult:
         return whole.hexdigest()
 
     def meets(self) -> bool:
-        """Whether the run is as the schedule expects."""
+        """Return whether the run is as the schedule expects."""
         expected = self.schedule.expectation
         if expected.verdict == "any":
             return True
@@ -175,10 +175,10 @@ class _Silence:
     """A `Progress` that shows nothing."""
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """Called when a phase begins."""
+        """Do nothing when a phase begins."""
 
     def show(self, moment: ProgressState) -> None:
-        """Called with the state of the run."""
+        """Do nothing with the state of the run."""
 
 
 class SimRun:
@@ -221,7 +221,7 @@ class SimRun:
     def _observing(
         self, checker: InvariantChecker
     ) -> list[Callable[[str, list[TraceEvent]], None]]:
-        """What looks at each turn's trace, one after another."""
+        """Return what looks at each turn's trace, one after another."""
         found: list[Callable[[str, list[TraceEvent]], None]] = [checker.turn]
         if checker.disks_kept:
             found.append(MajorityInvariant(self._core, checker).turn)
@@ -260,7 +260,7 @@ class SimRun:
         info.problems += [Problem(kind="not-healed", sentence=each) for each in injector.problems]
 
     def injector(self) -> Injector:
-        """What carries the faults out."""
+        """Return what carries the faults out."""
         cluster = self.cluster
         return Injector(
             self.schedule,
@@ -344,7 +344,7 @@ def _invalid(checked: RunResult) -> list[str]:
 
 
 def _sentence(violations: tuple[Violation, ...], checked: RunResult) -> str:
-    """What a reader is told first: what clients, traces or logs show, before what only the
+    """Return what a reader is told first: what clients, traces or logs show, before what only the
     inside of the cluster shows."""
     visible = [violation for violation in violations if violation.visible]
     if visible or (violations and checked.verdict is not Verdict.INVALID):
@@ -355,7 +355,7 @@ def _sentence(violations: tuple[Violation, ...], checked: RunResult) -> str:
 def _only_seen_by(
     violations: tuple[Violation, ...], checked: RunResult
 ) -> Literal["", "invariants", "checker"]:
-    """Which checker alone found a violation. Only the offline checker judges liveness."""
+    """Return which checker alone found a violation. Only the offline checker judges liveness."""
     by_checker = [p for p in _invalid(checked) if p != "liveness"]
     if bool(violations) == bool(by_checker):
         return ""

@@ -17,7 +17,7 @@ from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 
 def run_text(result: SimResult) -> Iterator[str]:
-    """The lines, in the order of their time."""
+    """Yield the lines, in the order of their time."""
     origin_us = result.info.phases.storm_us or result.info.phases.start_us
     lines: list[tuple[int, str, str]] = []
     for event in result.trace:

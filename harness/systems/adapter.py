@@ -179,7 +179,7 @@ class Adapter:
     """Exit codes of a node that was asked to end (SIGTERM)."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """`settings` has a value for each of the class's settings."""
+        """Take `settings`, which has a value for each of the class's settings."""
         self.setting = dict(settings)
         self.resources = ExitStack()
         """What `create` and `probe` keep open: entered here, it is closed with the cluster."""
@@ -187,10 +187,10 @@ class Adapter:
     # -- a node
 
     def command(self, me: Node, others: Sequence[Node]) -> Sequence[str] | Sequence[Sequence[str]]:
-        """The command line that starts a node in the foreground; may write files into its folder.
-        Several command lines: a node of several processes, which ends when one of them does.
-        Called before each start, for brokers and voters; `others` has both. Raises UsageError for
-        a binary that is missing."""
+        """Return the command line that starts a node in the foreground; may write files into its
+        folder. Several command lines: a node of several processes, which ends when one of them
+        does. Called before each start, for brokers and voters; `others` has both. Raises UsageError
+        for a binary that is missing."""
         raise NotImplementedError
 
     @property
@@ -235,8 +235,8 @@ class Adapter:
         return str(find_java().executable)
 
     def version(self) -> str:
-        """Which version of the server would run: the first number that `server --version` prints;
-        "" without a binary. Raises UsageError for one that cannot be used."""
+        """Return which version of the server would run: the first number that `server --version`
+        prints; "" without a binary. Raises UsageError for one that cannot be used."""
         if not self.binary:
             return ""
         told = subprocess.run(
@@ -253,8 +253,9 @@ class Adapter:
         raise NotImplementedError
 
     def connect(self, client: str, nodes: Sequence[Node]) -> Any:
-        """A connection for one client at a time, to any of `nodes`, the first for preference. Its
-        library must not send anything again by itself: that shows as the anomaly `duplicate`.
+        """Connect: return a connection for one client at a time, to any of `nodes`, the first for
+        preference. Its library must not send anything again by itself: that shows as the anomaly
+        `duplicate`.
 
         A client connects again after each operation that failed in any other way than `Refused`.
         """
@@ -271,7 +272,8 @@ class Adapter:
     def read(
         self, connection: Any, partition: str, offset: int, timeout_s: float
     ) -> Awaitable[LogSlice] | LogSlice:
-        """The records from `offset` on, a bounded number of them; at the end of the log none."""
+        """Return the records from `offset` on, a bounded number of them; at the end of the log
+        none."""
         raise NotImplementedError
 
     async def close(self, connection: Any) -> None:
@@ -283,22 +285,22 @@ class Adapter:
     # -- optional: what floodmark can see of the inside
 
     def probe(self, me: Node) -> Mapping[str, Roles]:
-        """What this node leads at the moment: partition -> roles. "" stands for the cluster as a
-        whole, "*" for it and all partitions, where they have one leader. Only for aiming faults and
-        for the page: no verdict depends on it."""
+        """Return what this node leads at the moment: partition -> roles. "" stands for the cluster
+        as a whole, "*" for it and all partitions, where they have one leader. Only for aiming
+        faults and for the page: no verdict depends on it."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:
-        """The log that a stopped node has on its disk and takes as committed, as (offset, payload)
-        in its order; None: the node has no replica. Raises for files that it cannot understand.
-        A partition that no node has makes a run unknown."""
+        """Return the log that a stopped node has on its disk and takes as committed, as (offset,
+        payload) in its order; None: the node has no replica. Raises for files that it cannot
+        understand. A partition that no node has makes a run unknown."""
         return None
 
     # -- what it promises
 
     def promise(self) -> Promise:
-        """What the system promises in this configuration, with the vendor's words and where they
-        stand. The default is the strictest: what is acknowledged is never lost."""
+        """Return what the system promises in this configuration, with the vendor's words and where
+        they stand. The default is the strictest: what is acknowledged is never lost."""
         return Promise(contiguous_offsets=self.contiguous)
 
     @property
@@ -309,17 +311,17 @@ class Adapter:
 
     @classmethod
     def probes(cls) -> bool:
-        """Whether the adapter has a `probe`."""
+        """Return whether the adapter has a `probe`."""
         return cls.probe is not Adapter.probe
 
     @classmethod
     def dumps(cls) -> bool:
-        """Whether the adapter has a `dump`."""
+        """Return whether the adapter has a `dump`."""
         return cls.dump is not Adapter.dump
 
 
 def http_json(address: str, path: str, timeout_s: float = 1.0) -> dict[str, Any]:
-    """The JSON object that a node's monitoring port answers, for `probe`. Raises OSError where it
-    does not answer in time, and an error for what is no JSON, or too large."""
+    """Return the JSON object that a node's monitoring port answers, for `probe`. Raises OSError
+    where it does not answer in time, and an error for what is no JSON, or too large."""
     with urllib.request.urlopen(f"http://{address}{path}", timeout=timeout_s) as answer:
         return decode(answer.read(MOST_OPEN_BYTES), dict[str, Any])

@@ -186,12 +186,13 @@ class System:
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str, disk: str
     ) -> ClusterUnderTest:
-        """A cluster as the schedule describes it, in a run folder; no process starts yet. `links`
-        is one of `link_forms`, `disk` one of `disk_forms`."""
+        """Return a cluster as the schedule describes it, in a run folder; no process starts yet.
+        `links` is one of `link_forms`, `disk` one of `disk_forms`."""
         raise NotImplementedError
 
     def with_settings(self, given: Mapping[str, str]) -> System:
-        """The same system with settings of its own. Raises UsageError for one that it has not."""
+        """Return the same system with settings of its own. Raises UsageError for one that it has
+        not."""
         for name in given:
             raise UsageError(f"system '{self.name}' has no setting '{name}'")
         return self
@@ -207,11 +208,11 @@ class System:
         return None
 
     def setting_help(self) -> tuple[str, ...]:
-        """A line for each setting: its name, its default, what it is for."""
+        """Return a line for each setting: its name, its default, what it is for."""
         return ()
 
     def link_form(self, asked: str | None) -> str:
-        """The form of the links that is asked for, or the usual one. Raises UsageError."""
+        """Return the form of the links that is asked for, or the usual one. Raises UsageError."""
         if asked is None:
             return self.link_forms[0]
         if asked not in self.link_forms:
@@ -222,20 +223,20 @@ class System:
         return asked
 
     def disk_form(self, asked: str | None, kinds: Collection[str] = ()) -> str:
-        """The form of the disks that is asked for, or the one for faults of these kinds. Raises
-        UsageError."""
+        """Return the form of the disks that is asked for, or the one for faults of these kinds.
+        Raises UsageError."""
         return choose(asked, self.disk_forms, kinds)
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
-        """What links of this form can do; None: the nodes are connected directly."""
+        """Return what links of this form can do; None: the nodes are connected directly."""
         return None
 
     def workload(self, workload: Workload) -> Workload:
-        """The usual workload as this system can take it."""
+        """Return the usual workload as this system can take it."""
         return workload
 
     def version(self) -> str:
-        """Which version would run, "" when that cannot be known."""
+        """Return which version would run, "" when that cannot be known."""
         return ""
 
     @property
@@ -244,8 +245,8 @@ class System:
         return self.name.rpartition(":")[2]
 
     def complete(self, cluster: Cluster) -> Cluster:
-        """The cluster with its protocol (for one that has a single one: the system's name) and its
-        bugs spelled out. Raises UsageError for what this system does not know."""
+        """Return the cluster with its protocol (for one that has a single one: the system's name)
+        and its bugs spelled out. Raises UsageError for what this system does not know."""
         if cluster.bugs:
             raise UsageError(f"system '{self.name}' has no bug '{cluster.bugs[0]}'")
         own = self.short_name
@@ -273,20 +274,20 @@ class System:
                 raise UsageError(self._refusal(kind))
 
     def voters(self, cluster: Cluster) -> tuple[str, ...]:
-        """The nodes beside the brokers that keep the metadata."""
+        """Return the nodes beside the brokers that keep the metadata."""
         return ()
 
     def limits(self, cluster: Cluster) -> Limits:
-        """How long to wait for it."""
+        """Return how long to wait for it."""
         return Limits(session_ms=5_000, recovery_ms=30_000)
 
     def baseline(self, schedule: Schedule) -> Schedule | None:
-        """The same schedule where it should hold, to compare a failing run with in simulated
+        """Return the same schedule where it should hold, to compare a failing run with in simulated
         worlds; None when there is no such thing."""
         return None
 
     def run_options(self) -> tuple[str, ...]:
-        """The options of `floodmark run` that name this system as it was asked for."""
+        """Return the options of `floodmark run` that name this system as it was asked for."""
         return ("--system", self.name)
 
     def _refusal(self, kind: str) -> str:

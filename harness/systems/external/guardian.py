@@ -19,7 +19,8 @@ MARK = "FLOODMARK_RUN"
 
 
 def marked(mark: str) -> list[int]:
-    """The processes of this user with `mark` (NAME=value) in their environment, but not this one.
+    """Return the processes of this user with `mark` (NAME=value) in their environment, but not this
+    one.
 
     A zombie has no environment any more.
     """
@@ -38,7 +39,7 @@ def marked(mark: str) -> list[int]:
 
 
 def in_sessions(sessions: Collection[int]) -> list[int]:
-    """The processes that are in one of these sessions; a zombie is not counted."""
+    """Return the processes that are in one of these sessions; a zombie is not counted."""
     found = []
     for name in os.listdir("/proc") if sessions else ():
         if not name.isdigit():

@@ -46,8 +46,9 @@ class KafkaProtocol(Adapter):
     """Brokers run on a JVM."""
 
     def connect(self, client: str, nodes: Sequence[Node]) -> SimpleNamespace:
-        """A producer that sends nothing twice, and a consumer that belongs to no group. A client
-        keeps them: librdkafka connects by itself, and knows which answer belongs to which send."""
+        """Return a producer that sends nothing twice, and a consumer that belongs to no group. A
+        client keeps them: librdkafka connects by itself, and knows which answer belongs to which
+        send."""
         kept: dict[str, SimpleNamespace] = self.__dict__.setdefault("clients", {})
         if client not in kept:
             both = self.options(nodes)
@@ -61,7 +62,8 @@ class KafkaProtocol(Adapter):
         return kept[client]
 
     def knows(self, node: Node) -> int:
-        """How many brokers this one knows. Raises KafkaException for one that does not answer."""
+        """Return how many brokers this one knows. Raises KafkaException for one that does not
+        answer."""
         return len(Producer(self.options([node])).list_topics(timeout=2).brokers)
 
     def options(self, nodes: Sequence[Node]) -> dict[str, Any]:
@@ -113,7 +115,7 @@ class KafkaProtocol(Adapter):
 
 
 def release_in(folder: Path) -> str:
-    """The version of the release in a folder. Raises UsageError where there is none."""
+    """Return the version of the release in a folder. Raises UsageError where there is none."""
     for jar in sorted(folder.glob("libs/kafka_*.jar")):
         if found := _JAR.fullmatch(jar.name):
             return found[1]
@@ -121,9 +123,10 @@ def release_in(folder: Path) -> str:
 
 
 def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None:
-    """The records of a partition below the high watermark that a stopped broker wrote down; None
-    where it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files, and
-    where the broker has records and no high watermark: nothing says which of them are committed."""
+    """Return the records of a partition below the high watermark that a stopped broker wrote down;
+    None where it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files,
+    and where the broker has records and no high watermark: nothing says which of them are
+    committed."""
     log = folder / f"{partition}-0"
     if not log.is_dir():
         return None
@@ -138,7 +141,7 @@ def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None
 
 
 def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
-    """All records of a file, in formats 0, 1 and 2."""
+    """Yield all records of a file, in formats 0, 1 and 2."""
     data, at = file.read_bytes(), 0
     while at < len(data):
         try:
@@ -160,7 +163,7 @@ def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_batch(entry: bytes) -> Iterator[tuple[int, bytes]]:
-    """The records of a batch of format 2; none of one that only controls."""
+    """Yield the records of a batch of format 2; none of one that only controls."""
     base, *_, attributes, _, _, _, _, _, _, count = _BATCH.unpack_from(entry)
     if attributes & _COMPRESSED:
         raise ValueError
@@ -177,7 +180,7 @@ def _read_batch(entry: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number and the place behind it."""
+    """Return a zigzag number and the place behind it."""
     number = shift = 0
     while True:
         number |= (data[at] & 127) << shift

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from harness.systems.adapter import Node
 from nemesis.links.abilities import KERNEL, TCP_PROXY, LinkAbilities
-from nemesis.links.rule import Counts, LinkRule
+from nemesis.links.kernel_links import KernelLinks
 from nemesis.links.tcp_control import Door, ProxyConfig, TcpLinks
 from nemesis.links.tcp_rules import CLIENTS as CLIENTS
 
@@ -19,41 +19,10 @@ ABILITIES: Final[Mapping[str, LinkAbilities]] = {PROXY_LINKS: TCP_PROXY, KERNEL_
 """The forms of links that can fail, and what each can do."""
 
 
-class Links(Protocol):
-    """Links under control, as `nemesis.links.hub_control.HubControl` has them for our brokers."""
-
-    @property
-    def problems(self) -> Sequence[str]:
-        """Sentences that make a verdict unknown, such as that they have ended by themselves."""
-        ...
-
-    @property
-    def pid(self) -> int:
-        """Their process; 0 if they have none."""
-        ...
-
-    def wait_ready(self) -> None:
-        """Return once everything can be dialed. Raises FloodmarkError."""
-        ...
-
-    def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """Say which processes a node has, or the clients (`CLIENTS`)."""
-        ...
-
-    def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; returns its number. Raises FloodmarkError."""
-        ...
-
-    def remove(self, number: int) -> Counts:
-        """End a rule; returns what it did."""
-        ...
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        ...
+Links = TcpLinks | KernelLinks
 
 
-def make_links(nodes: Sequence[Node], clients: Sequence[str], seed: int, output: Path) -> Links:
+def make_links(nodes: Sequence[Node], clients: Sequence[str], seed: int, output: Path) -> TcpLinks:
     """Start a TCP proxy in front of every role of every node that others dial. Main thread only.
 
     `clients` are the names of those of the storm, which have one process in common.

@@ -23,7 +23,8 @@ class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
     settings: Mapping[str, str] = {}
 
     def load(self) -> Adapter:
-        """An adapter of its own. Raises UsageError where there is none or it cannot be made."""
+        """Return an adapter of its own. Raises UsageError where there is none or it cannot be
+        made."""
         made = load_object(self.place)
         assert isinstance(made, type)
         try:
@@ -37,8 +38,8 @@ class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_object(place: str) -> Any:
-    """What `module:Name` or `file.py:Name` names; without a name the only adapter that is defined
-    there. Raises UsageError in one sentence."""
+    """Load what `module:Name` or `file.py:Name` names; without a name the only adapter that is
+    defined there. Raises UsageError in one sentence."""
     module, _, name = place.rpartition(":")
     if not module:
         raise UsageError(f"system '{place}' must be written package.module:Name or file.py:Name")
@@ -61,7 +62,8 @@ def load_object(place: str) -> Any:
 
 
 def _only_adapter(place: str, module: Any) -> Any:
-    """The adapter that a module defines itself. Raises UsageError unless there is exactly one."""
+    """Return the adapter that a module defines itself. Raises UsageError unless there is exactly
+    one."""
     found = [
         each
         for each in vars(module).values()
@@ -76,7 +78,7 @@ def _only_adapter(place: str, module: Any) -> Any:
 
 
 def _is_ours(module: str) -> bool:
-    """Whether it comes with floodmark, whose extras are called like the modules."""
+    """Return whether it comes with floodmark, whose extras are called like the modules."""
     return module.startswith("harness.systems.")
 
 
@@ -85,7 +87,7 @@ def _module(name: str) -> Any:
 
 
 def _from_file(path: Path) -> Any:
-    """A file as a module; others in its folder can be imported by it."""
+    """Return a file as a module; others in its folder can be imported by it."""
     path = path.absolute()
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file")
@@ -116,8 +118,8 @@ def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
 def complete_settings(
     owner: str, known: tuple[Setting, ...], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """A value for every setting; of the executable only where it is given. Raises UsageError for
-    one that is unknown or has no such value."""
+    """Return a value for every setting; of the executable only where it is given. Raises UsageError
+    for one that is unknown or has no such value."""
     names = {setting.name: setting for setting in known}
     for name, value in given.items():
         if name not in names:
@@ -131,6 +133,6 @@ def complete_settings(
 
 
 def in_words(error: BaseException) -> str:
-    """An exception in one line."""
+    """Return an exception in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 import multiprocess
 
-from harness.clients.workload import UNREADABLE, decode_record
-from harness.formats.history import LogRun, RecordRun
+from harness.clients.workload import record_runs
+from harness.formats.history import LogRun
 from harness.systems.adapter import Adapter, Node
 from harness.systems.external.calls import HIGHEST_OFFSET
 from harness.systems.external.load import AdapterChoice, in_words
@@ -92,7 +92,7 @@ def dump_logs(config: DumpConfig) -> tuple[list[NodeDump], list[str]]:
 
 
 def _main(config: DumpConfig, pipe: Connection) -> None:
-    """What the process does: a `NodeDump` for each node."""
+    """Send a `NodeDump` for each node: the work of the process."""
     settle_in(config.parent_pid, config.output)
     adapter = config.choice.load()
     for node in config.nodes:
@@ -124,8 +124,8 @@ def log_lines(
     had: list[str],
     problems: list[str],
 ) -> Iterator[LogRun]:
-    """Every line of a node's dump, the last one included. Adds sentences to `problems`, and to
-    `had` each partition of which the node has a log or one that cannot be read."""
+    """Yield every line of a node's dump, the last one included. Adds sentences to `problems`, and
+    to `had` each partition of which the node has a log or one that cannot be read."""
     for partition in partitions:
         try:
             found = _records(adapter.dump(node, partition))
@@ -141,7 +141,7 @@ def log_lines(
         start = found[0][0] if found else 0
         end = found[-1][0] + 1 if found else 0
         yield LogRun(node=node.name, partition=partition, offset=start, count=0, hw=end, leo=end)
-        for run in _runs(found, record_bytes):
+        for run in record_runs(found, record_bytes):
             yield LogRun(
                 node=node.name,
                 partition=partition,
@@ -153,7 +153,7 @@ def log_lines(
 
 
 def _records(found: Any) -> list[tuple[int, bytes]] | None:
-    """What `dump` gave, looked through. Raises ValueError for what makes no sense."""
+    """Return what `dump` gave, looked through. Raises ValueError for what makes no sense."""
     if found is None:
         return None
     kept: list[tuple[int, bytes]] = []
@@ -168,22 +168,3 @@ def _records(found: Any) -> list[tuple[int, bytes]] | None:
             raise ValueError(f"dump returned more than {MAX_RECORDS} records")
         kept.append((offset, bytes(payload)))
     return kept
-
-
-def _runs(found: Sequence[tuple[int, bytes]], record_bytes: int) -> Iterator[RecordRun]:
-    """Records as runs of consecutive offsets and values."""
-    run: RecordRun | None = None
-    for offset, payload in found:
-        value = decode_record(payload, record_bytes)
-        if (
-            run is not None
-            and value != UNREADABLE
-            and (offset, value) == (run.offset + run.count, run.value + run.count)
-        ):
-            run = RecordRun(run.offset, run.value, run.count + 1)
-        else:
-            if run is not None:
-                yield run
-            run = RecordRun(offset, value)
-    if run is not None:
-        yield run

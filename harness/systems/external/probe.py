@@ -66,7 +66,7 @@ class Probe:
         self._closed.set()
 
     def events(self) -> list[TraceEvent]:
-        """What is new since the last call, as trace events."""
+        """Return what is new since the last call, as trace events."""
         found: list[TraceEvent] = []
         for _ in range(MAX_WAITING):
             try:
@@ -91,7 +91,7 @@ class Probe:
                     self._told.put_nowait((node.name, incarnation, told))
 
     def understood(self, told: Any) -> dict[str, Roles]:
-        """The part of an answer that makes sense."""
+        """Return the part of an answer that makes sense."""
         if not isinstance(told, Mapping):
             self._errors.note("probe", TypeError(f"returned {type(told).__name__}, no mapping"))
             return {}
@@ -128,7 +128,7 @@ class _Memory:
         self._in_sync: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def take(self, node: str, incarnation: int, told: Mapping[str, Roles]) -> Iterator[TraceEvent]:
-        """The events that follow from what a node says it leads."""
+        """Yield the events that follow from what a node says it leads."""
         for partition, roles in told.items():
             claim = (node, incarnation, roles.term)
             before = self._claims.get(partition)

@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 
+from harness.formats.host_errors import reason
 from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
 from harness.systems.external import guardian, launcher
-from harness.systems.external.expected_exits import ExpectedExits
 from harness.systems.node_processes import Done, NodeProcesses, ended_by, last_lines
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
@@ -52,6 +52,48 @@ class _NodeProcess:
     process: subprocess.Popen[bytes]
     incarnation: int
     paused: bool = False
+
+
+class ExpectedExits:
+    """The processes that may end by themselves, by node and incarnation: their disk is damaged, or
+    a fault is on them.
+
+    What a disk has lost stays lost: after that, exits are expected to the end of the run. A fault
+    that ends concerns only the processes that ran while it was in force.
+    """
+
+    def __init__(self) -> None:
+        self._from: dict[str, int] = {}
+        self._faults: dict[str, int] = {}
+        self._processes: set[tuple[str, int]] = set()
+
+    def from_now_on(self, node: str, incarnation: int) -> None:
+        """Expect the end of this process of the node and of all later ones."""
+        self._from[node] = min(incarnation, self._from.get(node, incarnation))
+
+    def process(self, node: str, incarnation: int) -> None:
+        """Expect the end of this one process."""
+        self._processes.add((node, incarnation))
+
+    def begin(self, node: str, incarnation: int) -> None:
+        """Expect the ends of this process and of those that start before the fault `end`s."""
+        self._faults[node] = self._faults.get(node, 0) + 1
+        self.process(node, incarnation)
+
+    def end(self, node: str) -> None:
+        """Note that a fault of the node is over."""
+        self._faults[node] = max(0, self._faults.get(node, 0) - 1)
+
+    def started(self, node: str, incarnation: int) -> None:
+        """Note that the node has another process."""
+        if self._faults.get(node):
+            self.process(node, incarnation)
+
+    def covers(self, node: str, incarnation: int) -> bool:
+        """Return whether this process may end by itself."""
+        return (node, incarnation) in self._processes or incarnation >= self._from.get(
+            node, incarnation + 1
+        )
 
 
 class ExternalProcesses(NodeProcesses[_NodeProcess]):
@@ -121,7 +163,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
                     start_new_session=True,
                 )
         except OSError as error:
-            raise FloodmarkError(f"{node} cannot be started: {error}") from None
+            raise FloodmarkError(f"{node} cannot be started: {reason(error)}") from None
         self._running[node] = _NodeProcess(process, self._incarnations[node])
         self.expected.started(node, self._incarnations[node])
         self._tell_guardian(f"+{process.pid}\n")
@@ -134,6 +176,8 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
             # A guardian that somebody has ended does not read what is left to be written.
             with contextlib.suppress(OSError):
                 self._guardian.stdin.close()
+            # One that somebody has stopped would not see that its pipe is closed.
+            self._guardian.send_signal(signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._guardian.wait(REAP_TIMEOUT_S)
             self._guardian = None

@@ -37,7 +37,7 @@ class Lists(pysyncobj.SyncObjConsumer):  # type: ignore[misc]
 
     @pysyncobj.replicated  # type: ignore[untyped-decorator]
     def append(self, partition: str, payload: str) -> int:
-        """The place of the new record."""
+        """Return the place of the new record."""
         self.lists.setdefault(partition, []).append(payload)
         return len(self.lists[partition]) - 1
 
@@ -54,7 +54,8 @@ class NodeServer(socketserver.ThreadingTCPServer):
         self.lists = lists
 
     def answer(self, what: str, partition: str = "", *given: Any) -> Any:
-        """The result of a request. Raises SyncObjException for one that may not be carried out."""
+        """Return the result of a request. Raises SyncObjException for one that may not be carried
+        out."""
         if what == "append":
             payload, timeout_s = given
             return self.lists.append(partition, payload, sync=True, timeout=timeout_s)

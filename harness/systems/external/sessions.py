@@ -17,12 +17,11 @@ import msgspec
 
 from harness.clients import workload as workloads
 from harness.clients.factory import CONSUMER, FINAL_READER, PRODUCER, ClientFactory
-from harness.clients.history_file import HistoryFile
-from harness.clients.operation_log import OperationLog, ProcessThread
+from harness.clients.operation_log import HistoryFile, OperationLog, ProcessThread
 from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Status
 from harness.clients.workload import SendPlan, polled_partitions, send_plan
-from harness.formats.history import Op, OpType, Read, RecordRun, Send
+from harness.formats.history import Op, OpType, Read, Send
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
 from harness.systems.external.calls import CallErrors, ClientConnection
@@ -99,7 +98,7 @@ class ThreadOfCalls:
         except Exception as problem:
             self._log.not_polled(now_us(), op, self._errors.note("read", problem))
             return None
-        runs = to_runs(got, self._workload.payload_bytes)
+        runs = tuple(workloads.record_runs(got.records, self._workload.payload_bytes))
         read = msgspec.structs.replace(read, records=runs, node=str(got.node))
         self._log.polled(now_us(), op, read)
         if runs:
@@ -331,23 +330,6 @@ class Sessions:
                 f"none of {self._failed_reads} reads succeeded: read of the adapter last raised "
                 f"{last.get('read', 'nothing')}"
             )
-
-
-def to_runs(got: LogSlice, record_bytes: int) -> tuple[RecordRun, ...]:
-    """Return the records of a slice in their order, consecutive offsets and values as one run."""
-    runs: list[RecordRun] = []
-    for offset, payload in got.records:
-        value = workloads.decode_record(bytes(payload), record_bytes)
-        last = runs[-1] if runs else None
-        if (
-            last is not None
-            and value != workloads.UNREADABLE
-            and (offset, value) == (last.offset + last.count, last.value + last.count)
-        ):
-            runs[-1] = RecordRun(last.offset, last.value, last.count + 1)
-        else:
-            runs.append(RecordRun(offset, value))
-    return tuple(runs)
 
 
 def _is_at_end(got: LogSlice, at: int, target: int, *, is_quiet: bool) -> bool:

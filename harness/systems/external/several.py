@@ -17,7 +17,7 @@ SEPARATOR = "\x1e"
 
 
 def command_line(commands: Sequence[Sequence[str]]) -> list[str]:
-    """The command line that starts them all."""
+    """Return the command line that starts them all."""
     words = [word for command in commands for word in (SEPARATOR, *command)]
     return [sys.executable, "-I", "-S", __file__, *words]
 

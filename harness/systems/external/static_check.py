@@ -15,7 +15,7 @@ _PLAIN: Final = ("command", "probe", "dump", "promise", "version")
 
 
 def mistakes(adapter: type[Adapter]) -> Iterator[str]:
-    """One sentence each."""
+    """Yield one sentence each."""
     for name in REQUIRED:
         if getattr(adapter, name) is getattr(Adapter, name):
             yield f"{name} is not written"
@@ -42,7 +42,7 @@ _LIKELY_MISTAKES: Final = {"ports": "listens", "options": "settings", "doors": "
 
 
 def _wrong_method(adapter: type[Adapter], name: str) -> Iterator[str]:
-    """A method that cannot be called as it is called."""
+    """Find methods that cannot be called as they are called."""
     method, model = getattr(adapter, name), getattr(Adapter, name)
     if not callable(method):
         yield f"{name} is no method"

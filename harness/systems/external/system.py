@@ -54,7 +54,6 @@ class ExternalSystem(System):
             self.disk_forms = (PLAIN, USER_SPACE, DECLARED)
 
     def with_settings(self, given: Mapping[str, str]) -> Self:
-        """The same with other settings. Raises UsageError for those that it does not have."""
         made = type(self)(self._place, self.adapter, given)
         made.name = self.name
         complete_settings(self.name, settings_of(self.adapter), given)
@@ -68,7 +67,6 @@ class ExternalSystem(System):
 
     @property
     def settings(self) -> dict[str, str]:
-        """A value for every setting."""
         return complete_settings(self.name, settings_of(self.adapter), self._given)
 
     @property
@@ -78,7 +76,6 @@ class ExternalSystem(System):
         return {**self._given, **safe} if safe else None
 
     def setting_help(self) -> tuple[str, ...]:
-        """A line for each setting."""
         return tuple(
             f"{one.name}={one.default}"
             + f" ({', '.join(one.values)})" * bool(one.values)
@@ -104,19 +101,16 @@ class ExternalSystem(System):
         return tuple(k for k in KINDS if k in possible and (declared is None or k in declared))
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
-        """Those of the proxy, where it is there."""
         return ABILITIES.get(form)
 
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str, disk: str = PLAIN
     ) -> ExternalCluster:
-        """See `System.launch`."""
         from harness.systems.external.cluster import ExternalCluster
 
         return ExternalCluster(self.choice, self.name, schedule, folder, links, disk)
 
     def version(self) -> str:
-        """What the adapter says. Raises FloodmarkError when it fails, or takes too long."""
         return self._version
 
     @cached_property
@@ -141,7 +135,8 @@ class ExternalSystem(System):
         return self.choice.load()
 
     def complete(self, cluster: Cluster) -> Cluster:
-        """The voters that the adapter asks for, and times around the failover of this system."""
+        """Return it with the voters that the adapter asks for, and times around the failover of
+        this system."""
         cluster = msgspec.structs.replace(super().complete(cluster), voters=self.adapter.voters)
         if cluster.timings == Timings():
             session_ms = max(self.adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
@@ -164,11 +159,9 @@ class ExternalSystem(System):
         self.version()
 
     def workload(self, workload: Workload) -> Workload:
-        """One record a send."""
         return msgspec.structs.replace(workload, batch=1, batch_most=0)
 
     def voters(self, cluster: Cluster) -> tuple[str, ...]:
-        """Those that the adapter asks for."""
         return cluster.voter_names()
 
     def limits(self, cluster: Cluster) -> Limits:
@@ -178,7 +171,6 @@ class ExternalSystem(System):
         return Limits(failover_ms, max(usual_ms, self.adapter.recovery_ms))
 
     def run_options(self) -> tuple[str, ...]:
-        """The system, and each setting that was given."""
         given = [
             word for name, value in self._given.items() for word in ("--set", f"{name}={value}")
         ]

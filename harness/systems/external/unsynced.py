@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from harness.formats.host_errors import reason
 from node.formats.errors import FloodmarkError
 
 ASSUMPTION: Final = (
@@ -66,7 +67,7 @@ class UnsyncedFiles:
             try:
                 os.truncate(file, synced + left)
             except OSError as error:
-                raise FloodmarkError(f"{file}: cannot be shortened: {error.strerror}") from None
+                raise FloodmarkError(f"{file}: cannot be shortened: {reason(error)}") from None
             before, after = before + unsynced, after + left
         return before, after
 

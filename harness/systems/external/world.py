@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from harness.systems.adapter import Node
 from harness.systems.disks import UserDisks, damage_files
 from harness.systems.external.processes import ExternalProcesses
 from harness.systems.external.unsynced import UnsyncedFiles
-from harness.systems.process_world import ProcessWorld, WorldParts
+from harness.systems.process_world import ProcessWorld
 from nemesis.world import CallFails, DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 
 
+@dataclass
 class ExternalWorld(ProcessWorld):
-    """The world of a third-party system."""
+    """The world of a third-party system. `_unsynced` are the files that a power cut shortens if no
+    disk is in user space."""
 
     _processes: ExternalProcesses
+    _nodes: Mapping[str, Node]
+    _unsynced: UnsyncedFiles
+    _failing: set[tuple[str, int]] = field(default_factory=set)
 
-    def __init__(
-        self, parts: WorldParts, nodes: Mapping[str, Node], unsynced: UnsyncedFiles
-    ) -> None:
-        """`unsynced` are the files that a power cut shortens if no disk is in user space."""
-        super().__init__(parts)
-        self._nodes = nodes
-        self._unsynced = unsynced
-        self._failing: set[tuple[str, int]] = set()
-        self.power_cut_assumption = unsynced.assumption if self._disks is None else ""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.power_cut_assumption = self._unsynced.assumption if self._disks is None else ""
 
     def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
         return self._unsynced.cut(node, self._nodes[node].folder, keep)

@@ -23,8 +23,8 @@ TOPIC: Final = "log"
 def node_config(
     cluster: Cluster, node: str, incarnation: int, upgraded: Mapping[str, str] | None = None
 ) -> NodeConfig:
-    """The configuration of the core of one node; `upgraded` has nodes whose protocol is not the
-    cluster's."""
+    """Return the configuration of the core of one node; `upgraded` has nodes whose protocol is not
+    the cluster's."""
     return NodeConfig(
         node=node,
         voters=cluster.voter_names(),
@@ -41,7 +41,7 @@ def node_config(
 
 
 def topic_of(cluster: Cluster) -> CreateTopic:
-    """The request that makes the partitions of a cluster."""
+    """Return the request that makes the partitions of a cluster."""
     return CreateTopic(
         topic=TOPIC,
         partitions=cluster.partitions,
@@ -51,7 +51,7 @@ def topic_of(cluster: Cluster) -> CreateTopic:
 
 
 def promise_of(schedule: Schedule) -> Promise:
-    """What these brokers promise under this schedule."""
+    """Return what these brokers promise under this schedule."""
     cluster, acks = schedule.cluster, schedule.workload.acks
     rules = protocol(cluster.protocol)
     unclean = cluster.unclean_election or any(
@@ -80,8 +80,8 @@ def promise_of(schedule: Schedule) -> Promise:
 
 
 def _copies(rules: Protocol, cluster: Cluster) -> int | None:
-    """How many brokers must lose what they had synced until a partition may lose something, or
-    nobody may lead it; None: min_isr."""
+    """Return how many brokers must lose what they had synced until a partition may lose something,
+    or nobody may lead it; None: min_isr."""
     if rules.restart is RestartRule.AT_ONCE:
         return 1
     return (cluster.replication_factor - 1) // 2 + 1 if rules.leader_by is LeaderBy.VOTES else None

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.clients.group import ClientGroup
-from harness.clients.history_file import HistoryFile
 from harness.clients.metadata_cache import NEVER_US
+from harness.clients.operation_log import HistoryFile
 from harness.clients.session import Session
 from harness.clients.types import Answer, PollSettings, SessionEffects
 from harness.runs.clock import now_us
@@ -59,8 +59,8 @@ def main(config: DriverConfig, pipe: Connection) -> None:
 
 
 def _largest_answer(workload: Workload) -> int:
-    """The most bytes that a broker sends a client in one frame: the batches of a read, of which
-    the first may be as large as the largest batch that clients write."""
+    """Return the most bytes that a broker sends a client in one frame: the batches of a read, of
+    which the first may be as large as the largest batch that clients write."""
     sends = [one for one in workload.operations if isinstance(one, Send)]
     sizes = [workload.batch * workload.payload_bytes]
     sizes += [one.count * one.payload_bytes for one in sends]

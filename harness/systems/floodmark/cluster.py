@@ -99,8 +99,8 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
 
     @property
     def world(self) -> RealWorld:
-        parts = self._world_parts(self.hub)
-        return RealWorld(parts, self._data, self._command, self._upgraded)
+        parts = (self.processes, self.hub, *self._world_parts())
+        return RealWorld(*parts, self._data, self._command, self._upgraded)
 
     @property
     def promise(self) -> Promise:

@@ -36,11 +36,11 @@ class Keyring:
         self._pairs = {owner: zmq.curve_keypair() for owner in owners}
 
     def public(self, owner: str) -> str:
-        """The public key of a process."""
+        """Return the public key of a process."""
         return self._pairs[owner][0].decode()
 
     def of(self, owner: str, addresses: Mapping[str, str]) -> CurveKeys:
-        """What the process of `owner` must know; `addresses` maps who listens to where."""
+        """Return what the process of `owner` must know; `addresses` maps who listens to where."""
         public, secret = self._pairs[owner]
         servers = {
             address: self.public(HUB if name == HUB_CONTROL else name)

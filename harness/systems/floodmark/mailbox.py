@@ -42,7 +42,7 @@ class ZmqMailbox:
         max_message_bytes: int,
         keys: CurveKeys | None = None,
     ) -> None:
-        """Raises FloodmarkError when `bind` (tcp://host:port) is taken."""
+        """Open the sockets. Raises FloodmarkError when `bind` (tcp://host:port) is taken."""
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.gate = Gate(self.context, keys)
         self.inbox = self.context.socket(zmq.PULL)
@@ -61,12 +61,12 @@ class ZmqMailbox:
         self.dropped = 0
 
     def drain(self) -> list[list[bytes]]:
-        """What has arrived, as frames, up to a bound; lets others in, too."""
+        """Return what has arrived, as frames, up to a bound; let others in, too."""
         self.gate.serve()
         return self.receive()[0]
 
     def receive(self) -> tuple[list[list[bytes]], bool]:
-        """What has arrived, as frames, up to a bound, and whether that is all of it."""
+        """Return what has arrived, as frames, up to a bound, and whether that is all of it."""
         found: list[list[bytes]] = []
         size = 0
         try:

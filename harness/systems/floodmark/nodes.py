@@ -100,7 +100,7 @@ class ProcessOrders:
         return True
 
     def reached(self) -> set[int]:
-        """The numbers of the breakpoints that the process has come to so far."""
+        """Return the numbers of the breakpoints that the process has come to so far."""
         try:
             self._read(0)
         except (EOFError, OSError):
@@ -195,7 +195,7 @@ class Nodes(NodeProcesses[_Running]):
         self._order(node)
 
     def next_number(self) -> int:
-        """A number for a breakpoint, a fault of a disk or a copy of one."""
+        """Return a number for a breakpoint, a fault of a disk or a copy of one."""
         self._last_number += 1
         return self._last_number
 
@@ -233,8 +233,8 @@ class Nodes(NodeProcesses[_Running]):
         return self._give_orders(node, running, copy_to=str(to))
 
     def set_clock_rate(self, node: str, percent: int) -> None:
-        """The clock of the node's process, and of later ones, passes `percent` of the time from now
-        on. Raises FloodmarkError when that is not confirmed."""
+        """Let the clock of the node's process, and of later ones, pass `percent` of the time from
+        now on. Raises FloodmarkError when that is not confirmed."""
         clock = self._clocks.get(node, HOST_CLOCK)
         self._clocks[node] = clock.at_rate(percent, now_us())
         self._order(node)
@@ -246,14 +246,14 @@ class Nodes(NodeProcesses[_Running]):
             self._blamed[node, code] = min(first, self._blamed.get((node, code), first))
 
     def may_be_killed(self, node: str) -> None:
-        """A fault may end the node's present process by a signal."""
+        """Note that a fault may end the node's present process by a signal."""
         self._may_be_killed.add((node, self.incarnation(node)))
 
     def boot_again(self, node: str) -> None:
         self._boots[node] = self._boots.get(node, 0) + 1
 
     def _is_ending(self, running: _Running) -> bool:
-        """Whether its disk failed in a way that ends the process."""
+        """Return whether its disk failed in a way that ends the process."""
         return not self._deadly.isdisjoint(running.orders.writes)
 
     def _order(self, node: str) -> None:

@@ -52,7 +52,7 @@ def log_lines(
     replicas: Mapping[str, Collection[str]],
     problems: list[str],
 ) -> Iterator[LogRun]:
-    """Every line of a node's dump, the last one included; adds sentences to `problems`.
+    """Yield every line of a node's dump, the last one included; adds sentences to `problems`.
 
     The metadata log is left out: its records are not a client's. A partition that the node should
     have by `replicas`, and of which nothing is on its disk, is an empty log: to a reader a
@@ -72,7 +72,7 @@ def log_lines(
 
 
 def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
-    """The opening line of a partition, then its batches."""
+    """Yield the opening line of a partition, then its batches."""
     yield LogRun(
         node=node,
         partition=log.partition,
@@ -92,8 +92,8 @@ def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
 
 
 def _damaged(node: str, partition: str, one: BatchDump) -> LogRun:
-    """A batch that fails its checksum: what it says of itself is not believed further than its own
-    bytes reach, and its records are not read."""
+    """Return a batch that fails its checksum: what it says of itself is not believed further than
+    its own bytes reach, and its records are not read."""
     believed = 1 <= one.count <= len(one.payload) // MIN_RECORD_BYTES
     # A hash that is kept and none that is recomputed: 0 would say that none is kept.
     kept = one.stored_chain.hex() if any(one.stored_chain) else "1"

@@ -49,7 +49,6 @@ class Floodmark(System):
         self._curve = curve
 
     def with_settings(self, given: Mapping[str, str]) -> Floodmark:
-        """See `System.with_settings`; the one setting is `curve`."""
         for name, value in given.items():
             if name != _CURVE:
                 super().with_settings({name: value})
@@ -59,11 +58,9 @@ class Floodmark(System):
 
     @property
     def settings(self) -> dict[str, str]:
-        """Whether the run has keys."""
         return {_CURVE: _ON if self._curve else _OFF}
 
     def setting_help(self) -> tuple[str, ...]:
-        """See `System.setting_help`."""
         return (
             "curve    on   keys for every process of a run (ZeroMQ CURVE), so that others are "
             "not heard; on or off",
@@ -72,7 +69,6 @@ class Floodmark(System):
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str = HUB_LINKS, disk: str = JOURNAL
     ) -> FloodmarkCluster:
-        """See `System.launch`; with HUB_LINKS the link hub stands between the nodes."""
         from harness.systems.floodmark.cluster import FloodmarkCluster
 
         return FloodmarkCluster(
@@ -80,11 +76,9 @@ class Floodmark(System):
         )
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
-        """Those of the hub, where it is there."""
         return HUB if form == HUB_LINKS else None
 
     def version(self) -> str:
-        """The version of this package, "" where it is not installed."""
         return _version()
 
     def complete(self, cluster: Cluster) -> Cluster:
@@ -104,7 +98,6 @@ class Floodmark(System):
         check_upgrades(schedule)
 
     def voters(self, cluster: Cluster) -> tuple[str, ...]:
-        """The voters that elect the controller."""
         return cluster.voter_names()
 
     def limits(self, cluster: Cluster) -> Limits:
@@ -116,7 +109,7 @@ class Floodmark(System):
         )
 
     def baseline(self, schedule: Schedule) -> Schedule:
-        """The schedule under the nearest protocol that is expected to keep every promise, without
+        """Return it under the nearest protocol that is expected to keep every promise, without
         bugs."""
         cluster = schedule.cluster
         asked = any(isinstance(fault, ElectUnclean) for fault in schedule.faults)
@@ -126,7 +119,6 @@ class Floodmark(System):
         return msgspec.structs.replace(schedule, cluster=replaced)
 
     def run_options(self) -> tuple[str, ...]:
-        """None: it is the default."""
         return ()
 
 
@@ -139,7 +131,8 @@ def _version() -> str:
 
 
 def nearest_correct(name: str, *, clean: bool = True) -> Protocol:
-    """The protocol expected to hold every property that differs from `name` in fewest choices.
+    """Return the protocol expected to hold every property that differs from `name` in fewest
+    choices.
 
     Of equally near ones it is the first in the registry. Unless all is `clean` (flush=sync and no
     unclean election) only one whose promise covers that. Raises UsageError for an unknown name.

@@ -24,7 +24,7 @@ class TraceTail:
         self._rest: dict[str, bytes] = {}
 
     def read(self) -> list[TraceEvent]:
-        """All whole lines since the last call."""
+        """Return all whole lines since the last call."""
         events: list[TraceEvent] = []
         for node in self._paths:
             events.extend(self._read_node(node))

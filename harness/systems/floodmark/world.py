@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.systems.disks import damage_files
 from harness.systems.floodmark.nodes import Nodes
-from harness.systems.process_world import ProcessWorld, WorldParts
+from harness.systems.process_world import ProcessWorld
 from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 from node.runtime import datadir, disk_damage
@@ -17,29 +18,20 @@ from node.runtime.damage import BitPlace
 from node.runtime.failing_disk import DiskFault
 
 
+@dataclass
 class RealWorld(ProcessWorld):
     """The world of our own brokers: without disks in user space, their journals know what is not
-    synced."""
+    synced. `_data(node)` is the folder of a node's disk; `_command` reaches the controller;
+    `_upgraded` takes the protocol of nodes that change theirs."""
 
     _processes: Nodes
-
-    def __init__(
-        self,
-        parts: WorldParts,
-        data: Callable[[str], Path],
-        command: Callable[[Command], None],
-        upgraded: dict[str, str],
-    ) -> None:
-        """`data(node)` is the folder of a node's disk; `command` reaches the controller; `upgraded`
-        takes the protocol of nodes that change theirs."""
-        super().__init__(parts)
-        self._data = data
-        self._command = command
-        self._upgraded = upgraded
-        self._copies: dict[int, Path] = {}
-        self._copies_of_lies: dict[int, int] = {}
-        self._lies: dict[str, dict[int, int]] = {}
-        self._of_disks: dict[int, int] = {}
+    _data: Callable[[str], Path]
+    _command: Callable[[Command], None]
+    _upgraded: dict[str, str]
+    _copies: dict[int, Path] = field(default_factory=dict)
+    _copies_of_lies: dict[int, int] = field(default_factory=dict)
+    _lies: dict[str, dict[int, int]] = field(default_factory=dict)
+    _of_disks: dict[int, int] = field(default_factory=dict)
 
     def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
         """Cut the journal of unsynced writes; after syncs that were lies, all that was written

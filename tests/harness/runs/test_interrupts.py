@@ -9,13 +9,14 @@ import sys
 import pytest
 
 from harness.runs.interrupts import EXIT_STOPPED, Interrupts, StopNow, ended_by_signals
-from tests.support.waiting import PATIENCE_S
+from tests.support.running_harness import lives
+from tests.support.waiting import PATIENCE_S, until
 
 COMMAND = """
-import signal, sys, time
+import os, signal, sys, time
 from harness.cli import main
 from harness.runs import judge
-from harness.runs.interrupts import Interrupts
+from harness.runs.interrupts import Interrupts, _leave
 
 def wait():
     print("judging", flush=True)
@@ -79,6 +80,25 @@ def test_signals_while_it_ends_give_no_other_code(folder: str) -> None:
         started.send_signal(signal.SIGTERM)
     started.communicate(timeout=PATIENCE_S)
     assert started.returncode == EXIT_STOPPED
+
+
+STOP_A_HELPER = """wait()
+    from multiprocess import resource_tracker as helper
+    helper.ensure_running()
+    print(helper._resource_tracker._pid, flush=True)
+    os.kill(helper._resource_tracker._pid, signal.SIGSTOP)
+    """
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "end", ["raise KeyError", "signal.raise_signal(signal.SIGTERM)", "_leave(0, 0)"]
+)
+def test_a_helper_that_is_stopped_while_the_command_ends_does_not_outlive_it(
+    end: str, folder: str
+) -> None:
+    said, _ = command(STOP_A_HELPER + end, folder).communicate(timeout=PATIENCE_S)
+    until(lambda: not lives(int(said)), "the end of the helper")
 
 
 def handlers() -> list[object]:

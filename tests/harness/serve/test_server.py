@@ -235,7 +235,8 @@ def test_a_port_in_use_is_one_sentence(store: Path, capsys: pytest.CaptureFixtur
     assert ended.value.code == 64
     said = capsys.readouterr()
     assert said.err.strip() == (
-        f"floodmark: cannot listen on 127.0.0.1 port {port}: Address already in use"
+        f"floodmark: cannot listen on 127.0.0.1 port {port}: "
+        "another process uses that port; end it, or choose another port"
     )
 
 

@@ -21,16 +21,14 @@ from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, processes, several
-from harness.systems.external.expected_exits import ExpectedExits
 from harness.systems.external.logs import log_lines
 from harness.systems.external.probe import Probe
-from harness.systems.external.processes import ExternalProcesses, Launch
+from harness.systems.external.processes import ExpectedExits, ExternalProcesses, Launch
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
 from harness.systems.node_processes import last_lines
-from harness.systems.process_world import WorldParts
 from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.strace import Tracers
 from nemesis.world import DiskDamage, DiskFails
@@ -60,8 +58,8 @@ def started(tmp_path: Path, command: list[str], **ports: int) -> ExternalProcess
 
 def world_of(nodes: ExternalProcesses, disks: Any, tmp_path: Path) -> ExternalWorld:
     """Return a world of one node, without links and clocks."""
-    parts = WorldParts(nodes, None, disks, lambda operation: None, Tracers(tmp_path), None)
-    return ExternalWorld(parts, {"n1": Node("n1", tmp_path / "n1", {}, {})}, UnsyncedFiles(()))
+    parts: Any = (nodes, None, disks, lambda operation: None, Tracers(tmp_path), None)
+    return ExternalWorld(*parts, {"n1": Node("n1", tmp_path / "n1", {}, {})}, UnsyncedFiles(()))
 
 
 def said(tmp_path: Path, text: str) -> Callable[[], bool]:

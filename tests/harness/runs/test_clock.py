@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from harness.runs.repeated_look import RepeatedLook
+from harness.runs.clock import PeriodicThread
 from tests.support.waiting import until
 
 
 def test_it_looks_while_it_is_entered_and_no_longer() -> None:
     looks: list[str] = []
-    with RepeatedLook(lambda: looks.append(threading.current_thread().name), 0.001, "looker"):
+    with PeriodicThread(lambda: looks.append(threading.current_thread().name), 0.001, "looker"):
         until(lambda: len(looks) > 2)
     seen = len(looks)
     assert set(looks) == {"looker"}
@@ -25,7 +25,7 @@ def failing() -> None:
 
 
 def test_an_error_of_a_look_is_raised_when_it_is_left_unless_the_work_failed() -> None:
-    with pytest.raises(ValueError, match="cannot look"), RepeatedLook(failing, 3600.0, "looker"):
+    with pytest.raises(ValueError, match="cannot look"), PeriodicThread(failing, 3600.0, "looker"):
         until(lambda: "looker" not in {thread.name for thread in threading.enumerate()})
-    with pytest.raises(KeyError), RepeatedLook(failing, 3600.0, "looker"):
+    with pytest.raises(KeyError), PeriodicThread(failing, 3600.0, "looker"):
         raise KeyError("of the work")
