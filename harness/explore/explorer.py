@@ -3,21 +3,17 @@
 Round k holds the states that k counted actions lead to. Within a round, steps and long waits are
 followed breadth first too. A violation that takes one action more than its round is put off until
 the round has ended. So the first violation is one with the fewest actions, and of these one with
-the fewest steps. A large frontier is expanded in slices, by as many processes as there are cores,
-and what they find is added in the order of the slices. The result does not depend on the number of
-processes.
+the fewest steps.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
 import itertools
 import pickle
-import resource
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -25,9 +21,8 @@ import msgspec
 import psutil
 
 from harness.explore.bounds import Bounds
-from harness.explore.expanders import WORKER_SLICE, Expanders, FoundEdge
 from harness.explore.known_states import KnownStates
-from harness.explore.moves import STEP, Moves, State
+from harness.explore.model import STEP, Edge, Model, State
 from harness.explore.requests import ExplorationLimits
 from harness.explore.waits import Action
 from harness.sim import compiled
@@ -38,13 +33,9 @@ from node.formats.errors import UsageError
 Outcome = Literal["violation", "none", "time", "memory", "stopped"]
 SLICE: Final = 200
 """States that are expanded between two looks at time and memory."""
-PARALLEL_FROM: Final = 2 * SLICE
-"""Smaller frontiers are expanded by this process."""
-AHEAD: Final = 8
-"""Slices of each worker between two looks at time and memory."""
 MOST_VIOLATIONS: Final = 1000
 """So many are remembered of one length."""
-FORMAT: Final = 4
+FORMAT: Final = 5
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -62,12 +53,7 @@ class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     """The result. `edges` are the actions and steps that led from a state to another, `nodes` the
     states of single nodes, `steps` the steps of single nodes that were made. `rounds` is the number
-    of counted actions that were tried on one path, `depth` the longest way within a round.
-
-    Of a check: `rechecked` is the number of other forms of merged nodes, `repeated` of the steps
-    that were made again from these, `differences` of those that came to something else, `unchecked`
-    of those that a limit left.
-    """
+    of counted actions that were tried on one path, `depth` the longest way within a round."""
 
     bounds: Bounds
     outcome: Outcome
@@ -81,10 +67,6 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     memory_mb: int
     digest: str
-    rechecked: int = 0
-    repeated: int = 0
-    differences: int = 0
-    unchecked: int = 0
     counterexamples: tuple[Counterexample, ...] = ()
 
 
@@ -111,6 +93,23 @@ class _Frontier(NamedTuple):
     next_round: list[_Numbered]
 
 
+@dataclass
+class _Found:
+    """All that an exploration has found, which is what a file to continue from has: `bad` and
+    `bad_next` have, by the state after them, violations with as many actions as the round and with
+    one more."""
+
+    model: Model
+    known: KnownStates
+    bad: dict[State, _Edge] = field(default_factory=dict)
+    bad_next: dict[State, _Edge] = field(default_factory=dict)
+    edges: int = 0
+    deepest: int = 0
+    spent_s: float = 0.0
+    digest: bytes = b""
+    frontier: _Frontier | None = None
+
+
 class Explorer:
     """One exploration, which can be stopped, kept in a file and continued."""
 
@@ -121,25 +120,21 @@ class Explorer:
         inner: bool = False,
         check: bool = False,
         reduced: bool = True,
-        cores: int = 1,
+        found: _Found | None = None,
     ) -> None:
-        """Without `reduced` states that can do no more than another are followed too."""
-        self.moves = Moves(bounds, inner=inner, check=check, reduced=reduced)
+        """With `check` other forms of merged nodes are kept, to be stepped again. Without `reduced`
+        states that can do no more than another are followed too. `found` continues another
+        exploration."""
         self.bounds = bounds
         self._inner = inner
-        self._check = check
-        # The states of a check are compared in this process, which must have made them.
-        self._cores = 1 if check else cores
-        self._workers: Expanders | None = None
-        self._known = KnownStates(reduced=reduced)
-        # By the state after it: violations with as many actions as the round has, and one more.
-        self._bad: dict[State, _Edge] = {}
-        self._bad_next: dict[State, _Edge] = {}
-        self._edges = 0
-        self._deepest = 0
-        self._spent_s = 0.0
-        self._digest = b""
-        self._frontier: _Frontier | None = None
+        self._found = found or _Found(
+            Model(bounds, inner=inner, check=check, reduced=reduced), KnownStates(reduced=reduced)
+        )
+
+    @property
+    def model(self) -> Model:
+        """The cluster that is explored."""
+        return self._found.model
 
     def run(
         self,
@@ -151,96 +146,76 @@ class Explorer:
     ) -> Exploration:
         """Explore until the end, the first violation, or a limit. With `keep`, what is known is
         written there when a limit or `stop` ends it, and at the end of each round."""
-        began_s, wall_s, before_s = self._cpu_s(), time.monotonic(), self._spent_s
-        if self._frontier is None:
-            first = self.moves.boot()
-            self._known.add(self.moves.key(first), first, 0, before=-1, action=STEP, costs=False)
-            self._frontier = _Frontier(0, 0, [(0, first)], [], [])
+        found = self._found
+        began_s, wall_s, before_s = time.process_time(), time.monotonic(), found.spent_s
+
+        def spent_s() -> float:
+            return before_s + time.process_time() - began_s
+
+        if found.frontier is None:
+            first = self.model.boot()
+            found.known.add(self.model.key(first), first, 0, before=-1, action=STEP, costs=False)
+            found.frontier = _Frontier(0, 0, [(0, first)], [], [])
         outcome: Outcome | None = None
         # What it makes stays, and has no cycles: to look for them would take long.
-        with no_collections(), self._ended_workers():
+        with no_collections():
             while outcome is None:
-                outcome = self._round(limits, lambda: before_s + self._cpu_s() - began_s, stop)
-                self._spent_s = before_s + self._cpu_s() - began_s
+                outcome = self._round(limits, spent_s, stop)
+                found.spent_s = spent_s()
                 told(self._status())
                 if keep is not None:
                     self._keep(keep)
-            rechecked = self.moves.local.merged
-            repeated = differences = unchecked = 0
-            if self._check:
-                late = functools.partial(
-                    self._limit, limits, lambda: before_s + self._cpu_s() - began_s, stop
-                )
-                repeated, differences, unchecked = self._rechecked(late, told)
             memory_mb = self._memory_mb()
         return Exploration(
             bounds=self.bounds,
             outcome=outcome,
-            states=len(self._known),
-            edges=self._edges,
-            nodes=len(self.moves.local),
-            steps=self.moves.local.made,
-            rounds=self._frontier.round,
-            depth=self._deepest,
-            cpu_s=before_s + self._cpu_s() - began_s,
+            states=len(found.known),
+            edges=found.edges,
+            nodes=len(self.model.local),
+            steps=self.model.local.made,
+            rounds=found.frontier.round,
+            depth=found.deepest,
+            cpu_s=spent_s(),
             wall_s=time.monotonic() - wall_s,
             memory_mb=memory_mb,
-            digest=self._digest.hex(),
-            rechecked=rechecked,
-            repeated=repeated,
-            differences=differences,
-            unchecked=unchecked,
+            digest=found.digest.hex(),
             counterexamples=tuple(self._counterexamples(limits.more)),
         )
-
-    def _rechecked(
-        self, late: Callable[[], Outcome | None], told: Callable[[str], None]
-    ) -> tuple[int, int, int]:
-        """Make the steps again from other forms of merged nodes, until it is late. How many were
-        made, how many of these differ, and how many are left."""
-        whole = self.moves.local.repeatable
-        repeated = differences = 0
-        steps = self.moves.local.repeated()
-        while late() is None and (some := list(itertools.islice(steps, SLICE))):
-            repeated += len(some)
-            differences += sum(some)
-            told(f"checked {repeated:,} of {whole:,} steps, {differences} differ")
-        return repeated, differences, whole - repeated
 
     # -- rounds
 
     def _round(
         self, limits: ExplorationLimits, spent_s: Callable[[], float], stop: Callable[[], bool]
     ) -> Outcome | None:
-        """Go on with this round to its end. Returns how the exploration ended, None if it did
+        """Go on with this round to its end. Return how the exploration ended, None if it did
         not."""
-        assert self._frontier is not None
-        number, depth, now, deeper, next_round = self._frontier
-        some = SLICE if self._cores == 1 else AHEAD * WORKER_SLICE * self._cores
+        found = self._found
+        assert found.frontier is not None
+        number, depth, now, deeper, next_round = found.frontier
         while now or deeper:
             if not now:
-                if self._bad:
+                if found.bad:
                     break
                 now, deeper, depth = deeper, [], depth + 1
-                self._deepest = max(self._deepest, depth)
-            for before, edges in self._expanded(now[:some]):
-                self._add(before, edges, number, deeper, next_round)
-            now = now[some:]
-            self._frontier = _Frontier(number, depth, now, deeper, next_round)
+                found.deepest = max(found.deepest, depth)
+            for before, state in now[:SLICE]:
+                self._add(before, self.model.edges(state), number, deeper, next_round)
+            now = now[SLICE:]
+            found.frontier = _Frontier(number, depth, now, deeper, next_round)
             if (late := self._limit(limits, spent_s, stop)) is not None:
                 return late
-        self._bad = self._bad or self._bad_next
-        if self._bad:
+        found.bad = found.bad or found.bad_next
+        if found.bad:
             return "violation"
         # What takes an action less may have been found later.
         now = [
             (n, s)
             for n, s in next_round
-            if not self._known.is_covered(self.moves.key(s), s, number + 1)
+            if not found.known.is_covered(self.model.key(s), s, number + 1)
         ]
         if not now:
             return "none"
-        self._frontier = _Frontier(number + 1, 0, now, [], [])
+        found.frontier = _Frontier(number + 1, 0, now, [], [])
         return None
 
     def _limit(
@@ -257,73 +232,40 @@ class Explorer:
     def _add(
         self,
         before: int,
-        edges: list[FoundEdge],
+        edges: Iterator[Edge],
         round_: int,
         deeper: list[_Numbered],
         next_round: list[_Numbered],
     ) -> None:
         """Take in all that can happen in a state."""
+        found = self._found
         for action, after, violation, costs in edges:
-            self._edges += 1
+            found.edges += 1
             if violation is not None:
                 # The state may be known: what is violated is shown by the way to it.
-                found = self._bad_next if costs else self._bad
-                if len(found) < MOST_VIOLATIONS:
-                    found.setdefault(after, _Edge(before, action, violation, costs))
+                bad = found.bad_next if costs else found.bad
+                if len(bad) < MOST_VIOLATIONS:
+                    bad.setdefault(after, _Edge(before, action, violation, costs))
                 continue
-            key = self.moves.key(after)
-            number = self._known.add(
+            key = self.model.key(after)
+            number = found.known.add(
                 key, after, round_ + costs, before=before, action=action, costs=costs
             )
             if number is None:
                 continue
-            whole = _encoder.encode((self._digest, key, after.held, after.left, action))
-            self._digest = hashlib.blake2b(whole, digest_size=8).digest()
+            whole = _encoder.encode((found.digest, key, after.held, after.left, action))
+            found.digest = hashlib.blake2b(whole, digest_size=8).digest()
             (next_round if costs else deeper).append((number, after))
 
-    # -- expansion
-
-    def _expanded(self, states: list[_Numbered]) -> Iterator[tuple[int, list[FoundEdge]]]:
-        """The number of each state with all that can happen in it."""
-        if self._cores == 1 or len(states) < PARALLEL_FROM:
-            for number, state in states:
-                yield (
-                    number,
-                    [(e.action, e.state, e.violation, e.costs) for e in self.moves.edges(state)],
-                )
-            return
-        if self._workers is None:
-            self._workers = Expanders(self.moves, self._cores)
-        yield from self._workers.expanded(states)
-
-    @contextlib.contextmanager
-    def _ended_workers(self) -> Iterator[None]:
-        """In this context there may be workers; none outlives it."""
-        try:
-            yield
-        finally:
-            if self._workers is not None:
-                self._workers.close()
-                self._workers = None
-
-    def _cpu_s(self) -> float:
-        """Processor time of this process, of its workers, and of those that ended."""
-        own, ended = (
-            resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        )
-        alive = 0.0 if self._workers is None else self._workers.cpu_s
-        return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + alive
-
     def _memory_mb(self) -> int:
-        """Resident now: what this process once had for something else does not count."""
-        own = int(psutil.Process().memory_info().rss) >> 20
-        return own if self._workers is None else own + self._workers.memory_mb
+        """Return what is resident now: memory that this process needed before does not count."""
+        return int(psutil.Process().memory_info().rss) >> 20
 
     # -- results
 
     def _counterexamples(self, most: int) -> Iterator[Counterexample]:
-        for before, last, violation, costs in itertools.islice(self._bad.values(), most):
-            way = [(last, costs), *self._known.way_to(before)]
+        for before, last, violation, costs in itertools.islice(self._found.bad.values(), most):
+            way = [(last, costs), *self._found.known.way_to(before)]
             yield Counterexample(
                 actions=tuple(action for action, _ in reversed(way)),
                 invariant=violation.invariant,
@@ -333,10 +275,11 @@ class Explorer:
             )
 
     def _status(self) -> str:
-        assert self._frontier is not None
+        found = self._found
+        assert found.frontier is not None
         return (
-            f"{self._frontier.round} actions: {len(self._known):,} states, "
-            f"{len(self.moves.local):,} of nodes, {self._spent_s:.0f} s, {self._memory_mb():,} MiB"
+            f"{found.frontier.round} actions: {len(found.known):,} states, "
+            f"{len(self.model.local):,} of nodes, {found.spent_s:.0f} s, {self._memory_mb():,} MiB"
         )
 
     # -- a file to continue from
@@ -345,39 +288,28 @@ class Explorer:
         """Write down everything, whole or not at all."""
         new = file.with_suffix(".new")
         with new.open("wb") as out:
-            pickle.dump(self._head(), out, 5)
-            pickle.dump(tuple(getattr(self, name) for name in _KEPT), out, 5)
+            pickle.dump(_head(self.bounds, self._inner), out, 5)
+            pickle.dump(self._found, out, 5)
         new.replace(file)
 
-    def _head(self) -> tuple[Any, ...]:
-        """What must be the same for an exploration to be continued."""
-        return FORMAT, compiled.key(), self.bounds, self._inner, self._check
-
     @classmethod
-    def continued(
-        cls, file: Path, bounds: Bounds, *, inner: bool, check: bool, cores: int
-    ) -> Explorer:
-        """The exploration that a file has. Raises UsageError when it is one of something else."""
-        made = cls(bounds, inner=inner, check=check, cores=cores)
+    def continued(cls, file: Path, bounds: Bounds, *, inner: bool) -> Explorer:
+        """Return the exploration that a file has. Raises UsageError for a file of another one."""
         another = "name another file with --checkpoint"
         try:
             with file.open("rb") as kept:
-                if pickle.load(kept) != made._head():
+                if pickle.load(kept) != _head(bounds, inner):
                     raise UsageError(
                         f"{file}: is of other bounds or of other sources of floodmark; {another}"
                     )
-                values = pickle.load(kept)
+                found = pickle.load(kept)
         except UsageError:
             raise
         except Exception as error:  # A damaged pickle can raise anything.
             raise UsageError(f"{file}: cannot be continued: {error}; {another}") from None
-        for name, value in zip(_KEPT, values, strict=True):
-            setattr(made, name, value)
-        return made
+        return cls(bounds, inner=inner, found=found)
 
 
-_KEPT: Final = (
-    *("moves", "_known", "_bad", "_bad_next", "_edges", "_deepest"),
-    *("_spent_s", "_digest", "_frontier"),
-)
-"""What a file to continue from has of an exploration."""
+def _head(bounds: Bounds, inner: bool) -> tuple[Any, ...]:
+    """Return what must be the same for an exploration to be continued."""
+    return FORMAT, compiled.key(), bounds, inner

@@ -1,4 +1,4 @@
-"""What of a node decides nothing any more while the clock stands still and nobody asks to stop.
+"""Fields of a node that decide nothing while the clock stands still and no node is asked to stop.
 
 Such fields get one value each, so that nodes that differ in nothing else are one. Some only decide
 how long a wait is, some are of a role that the replica does not have, some are read under other
@@ -27,7 +27,7 @@ def forget(broker: Broker) -> None:
         broker.membership.fenced = True  # how often to send heartbeats
     if broker.controller is not None:
         # Whether a broker that asked to stop may do so.
-        broker.controller._applied = dict.fromkeys(broker.controller._applied, 0)
+        broker.controller.applied = dict.fromkeys(broker.controller.applied, 0)
 
 
 def _forget_fetching(r: Replica) -> None:

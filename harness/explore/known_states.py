@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from harness.explore.moves import State
+from harness.explore.model import State
 from harness.explore.waits import Action
 
 

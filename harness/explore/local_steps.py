@@ -8,7 +8,6 @@ and `repeated` steps them again: the answers must be the same.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -43,37 +42,6 @@ class LocalStep(NamedTuple):
     events: tuple[dict[str, Any], ...]
     early: bool
     error: str
-
-
-class TableSizes(NamedTuple):
-    """How many nodes, messages and steps there are."""
-
-    nodes: int
-    messages: int
-    steps: int
-
-
-class News(NamedTuple):
-    """What was found since the tables had a size: nodes, their keys, messages and steps."""
-
-    since: TableSizes
-    nodes: tuple[tuple[str, NodeState, NodeView], ...]
-    keys: tuple[bytes, ...]
-    messages: tuple[tuple[Any, bytes | None], ...]
-    steps: tuple[tuple[tuple[int, Event], LocalStep], ...]
-
-
-class Renumbered(NamedTuple):
-    """Numbers of nodes and messages of another process, as they are here."""
-
-    nodes: list[int]
-    messages: list[int]
-
-    def event(self, event: Event) -> Event:
-        """An event with the numbers that are valid here."""
-        if event[0] == "deliver":
-            return ("deliver", event[1], self.messages[event[2]])
-        return (event[0], self.event(event[1])) if event[0] in ("crash", "torn") else event
 
 
 class LocalSteps:
@@ -136,52 +104,6 @@ class LocalSteps:
         for (number, event), expected in list(self._steps.items()):
             for other in forms.get(number, ()):
                 yield self._make(self._owners[number], other, event) != expected
-
-    # -- what another process found
-
-    def news(self, since: TableSizes) -> News:
-        """All that was found since the tables had that size."""
-        return News(
-            since,
-            tuple(
-                zip(
-                    self._owners[since.nodes :],
-                    self._states[since.nodes :],
-                    self.views[since.nodes :],
-                    strict=True,
-                )
-            ),
-            tuple(itertools.islice(self._keys, since.nodes, None)),
-            tuple(self.messages[since.messages :]),
-            tuple(itertools.islice(self._steps.items(), since.steps, None)),
-        )
-
-    @property
-    def size(self) -> TableSizes:
-        """How much is in the tables."""
-        return TableSizes(len(self._states), len(self.messages), len(self._steps))
-
-    def add(self, news: News, numbers: Renumbered) -> None:
-        """Take in what another process found. `numbers` are what those of its nodes and messages
-        are here, as far as they were known; the new ones are added."""
-        assert news.since.nodes == len(numbers.nodes)
-        assert news.since.messages == len(numbers.messages)
-        for key, (owner, state, view) in zip(news.keys, news.nodes, strict=True):
-            number = self._keys.setdefault(key, len(self._states))
-            if number == len(self._states):
-                self._states.append(state)
-                self._owners.append(owner)
-                self.views.append(view)
-            numbers.nodes.append(number)
-        numbers.messages.extend(self.message(*each) for each in news.messages)
-        for (node, event), step in news.steps:
-            place = numbers.nodes[node], numbers.event(event)
-            if place not in self._steps:
-                self.made += 1
-                self._steps[place] = step._replace(
-                    node=numbers.nodes[step.node],
-                    messages=tuple((to, numbers.messages[m]) for to, m in step.messages),
-                )
 
     @property
     def merged(self) -> int:

@@ -1,10 +1,11 @@
-"""What invariants and the choice of the next action need to know of a node, without the node.
+"""The view of a node that invariants and the choice of the next action read.
 
 A view has the parts of a broker that `harness.sim.invariant_checker` reads, under their names.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -19,17 +20,24 @@ class _ContextView(NamedTuple):
 
 
 class LogView:
-    """What a log is known by from outside: where its batches end, and the prefix hashes there."""
+    """A log from outside: where its batches end, and the prefix hashes there."""
 
-    __slots__ = ("_chains", "_ends", "begins", "damage", "last_epoch", "leo", "start")
-
-    hash_at = Log.hash_at
-    hashes = Log.hashes
+    __slots__ = ("_ends", "_hashes", "damage", "last_epoch", "leo", "start")
 
     def __init__(self, log: Log) -> None:
         self.start, self.leo, self.last_epoch = log.start, log.leo, log.last_epoch
-        self.begins, self.damage = log.begins, log.damage
-        self._ends, self._chains = tuple(log._ends), tuple(log._chains)
+        self.damage = log.damage
+        self._hashes = (log.hash_at(log.start), *log.hashes(log.start, log.leo))
+        self._ends = tuple(end for end, _ in self._hashes)
+
+    def hash_at(self, offset: int) -> tuple[int, str]:
+        """Return the last batch end up to an offset, and the prefix hash there."""
+        return self._hashes[max(0, bisect_right(self._ends, offset) - 1)]
+
+    def hashes(self, above: int, upto: int) -> list[tuple[int, str]]:
+        """Return the batch ends above one offset and up to another, with their prefix hashes."""
+        first, last = bisect_right(self._ends, above), bisect_right(self._ends, upto)
+        return list(self._hashes[max(1, first) : last])
 
 
 class ReplicaView(NamedTuple):

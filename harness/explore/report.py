@@ -42,13 +42,6 @@ def lines(result: Exploration) -> Iterator[str]:
         f"digest {result.digest}"
     )
     yield from (f"reduced: {words}" for words in REDUCTIONS)
-    if result.rechecked:
-        yield (
-            f"{result.rechecked:,} merged states stepped again: {result.repeated:,} steps, "
-            f"{result.differences} differ"
-        )
-        if result.unchecked:
-            yield f"a limit left {result.unchecked:,} more steps of merged states"
     if result.counterexamples:
         first = result.counterexamples[0]
         yield f"violated: {first.invariant} ({first.property}): {first.sentence}"

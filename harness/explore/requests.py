@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Meta
 
 from harness.explore.bounds import Bounds
-from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, Store
+from harness.formats.options import WRITABLE_FILE, Budget, Json, Quiet, Store
 
 
 class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """When to stop: processor time of this process and its workers in seconds, resident memory in
-    MiB; 0: no limit. `more` violations are collected in the round of the first one."""
+    """When to stop: processor time in seconds, resident memory in MiB; 0: no limit. `more`
+    violations are collected in the round of the first one."""
 
     seconds: float = 0.0
     memory_mb: int = 6000
@@ -22,13 +22,11 @@ class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to explore. `inner`: invariants that no client sees broken count too. `check`: merged
-    states are stepped again, from their other forms. `breaks`: the property that the schedule must
-    violate, "" for any."""
+    """An exploration, and what to show of it. `inner`: invariants that no client sees broken count
+    too. `breaks`: the property that the schedule must violate, "" for any."""
 
     bounds: Bounds = Bounds()
     inner: bool = False
-    check: bool = False
     breaks: str = ""
     memory: Annotated[
         int, Meta(ge=0, le=10**6, description="Stop at this many MiB; 0: no limit.")
@@ -36,7 +34,6 @@ class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: Annotated[
         Budget, Meta(description="Stop after this much processor time; 0s: no limit.")
     ] = 0.0
-    jobs: Jobs = 0
     checkpoint: Annotated[
         Path | None,
         Meta(description="File to continue from; it is written at every end.", extra=WRITABLE_FILE),

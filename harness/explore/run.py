@@ -12,7 +12,6 @@ from harness.explore.explorer import Exploration, Explorer
 from harness.explore.requests import ExplorationLimits, ExploreRequest
 from harness.explore.to_schedule import Confirmed, confirm
 from harness.formats.finding import REAL, SCHEDULE
-from harness.formats.options import worker_count
 from harness.search.deadline import Stop, never
 from harness.search.real_schedule import real_schedule
 from harness.sim import compiled
@@ -40,10 +39,8 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 for a violation, 0 for none within the bounds, 2 where that is open, or where merged
-        states do not step alike, or not all were checked."""
-        unequal = self.result.differences or self.result.unchecked
-        return {"violation": 1, "none": 2 if unequal else 0}.get(self.result.outcome, 2)
+        """1 for a violation, 0 for none within the bounds, 2 if that is open."""
+        return {"violation": 1, "none": 0}.get(self.result.outcome, 2)
 
 
 def explore(
@@ -57,20 +54,9 @@ def explore(
         )
     file = request.checkpoint
     if file is not None and file.exists():
-        explorer = Explorer.continued(
-            file,
-            request.bounds,
-            inner=request.inner,
-            check=request.check,
-            cores=worker_count(request.jobs),
-        )
+        explorer = Explorer.continued(file, request.bounds, inner=request.inner)
     else:
-        explorer = Explorer(
-            request.bounds,
-            inner=request.inner,
-            check=request.check,
-            cores=worker_count(request.jobs),
-        )
+        explorer = Explorer(request.bounds, inner=request.inner)
     limits = ExplorationLimits(seconds=request.budget_s, memory_mb=request.memory)
     result = explorer.run(limits, stop=stop, told=told, keep=file)
     if file is not None and result.outcome in ("none", "violation"):
@@ -85,7 +71,7 @@ def _confirmed(
     tried = 0
     for found in result.counterexamples:
         tried += 1
-        made = confirm(explorer.moves, found, breaks=request.breaks)
+        made = confirm(explorer.model, found, breaks=request.breaks)
         if made is not None:
             folder, worlds = _kept(request, made, stop)
             # The first counterexample that is told is the one that was confirmed.

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.clients.producer import ATTEMPTS
 from harness.explore.bounds import Bounds
 from harness.explore.explorer import Counterexample
-from harness.explore.moves import CLIENT, PARTITION, Moves, NodeStep
+from harness.explore.model import CLIENT, PARTITION, Model, NodeStep
 from harness.explore.node_model import Turn
 from harness.explore.waits import Action
 from harness.search.attempt import Attempt, attempt
@@ -136,19 +136,19 @@ class Confirmed(NamedTuple):
 
 
 def confirm(
-    moves: Moves, counterexample: Counterexample, *, breaks: str = "", runs: int = MOST_RUNS
+    model: Model, counterexample: Counterexample, *, breaks: str = "", runs: int = MOST_RUNS
 ) -> Confirmed | None:
     """The schedule of a counterexample that fails in the simulated world, None if none was found in
     that many runs. One that violates the property `breaks` is preferred to others."""
     spent = 0
     other: Confirmed | None = None
-    for schedule in schedules(moves, counterexample, runs):
+    for schedule in schedules(model, counterexample, runs):
         spent += 1
         tried = attempt(schedule, about=breaks)
         wanted = not breaks or breaks in tried.broken
         if not tried.failed or (other is not None and not wanted):
             continue
-        if moves.bounds.bugs and _fails_without_bugs(schedule):
+        if model.bounds.bugs and _fails_without_bugs(schedule):
             continue
         expected = Expectation(verdict="invalid", property=tried.property)
         made = Confirmed(replace(schedule, expectation=expected), tried, spent)
@@ -162,25 +162,25 @@ def _fails_without_bugs(schedule: Schedule) -> bool:
     return attempt(replace(schedule, cluster=replace(schedule.cluster, bugs=()))).failed
 
 
-def schedules(moves: Moves, counterexample: Counterexample, most: int) -> Iterator[Schedule]:
+def schedules(model: Model, counterexample: Counterexample, most: int) -> Iterator[Schedule]:
     """Schedules that may follow a path, the likeliest first: with messages of the usual speed, and
     with slow ones."""
-    seed = _seed_of(moves.bounds)
-    made = [_variants(moves, counterexample, slow_ms, seed, most // 2) for slow_ms in (0, SLOW_MS)]
+    seed = _seed_of(model.bounds)
+    made = [_variants(model, counterexample, slow_ms, seed, most // 2) for slow_ms in (0, SLOW_MS)]
     for pair in itertools.zip_longest(*made):
         yield from (schedule for schedule in pair if schedule is not None)
 
 
 def _variants(
-    moves: Moves, counterexample: Counterexample, slow_ms: int, seed: int, most: int
+    model: Model, counterexample: Counterexample, slow_ms: int, seed: int, most: int
 ) -> Iterator[Schedule]:
     """Schedules in which some actions come earlier or later than estimated."""
-    due, end_ms = _timeline(moves, counterexample.actions, MESSAGE_MS + slow_ms)
+    due, end_ms = _timeline(model, counterexample.actions, MESSAGE_MS + slow_ms)
     plain = [0] * len(due)
     dice = random.Random(1)
     choices = [len(_when(each)) for each in due]
     tried = {tuple(plain)}
-    yield _schedule(moves.bounds, due, plain, end_ms, seed, slow_ms)
+    yield _schedule(model.bounds, due, plain, end_ms, seed, slow_ms)
     single = [(at, n) for n in range(1, max(choices, default=1)) for at in range(len(due))]
     for number in range(most - 1):
         variant = list(plain)
@@ -192,14 +192,14 @@ def _variants(
             variant[at] = min(n, choices[at] - 1)
         if tuple(variant) not in tried:
             tried.add(tuple(variant))
-            yield _schedule(moves.bounds, due, variant, end_ms, seed, slow_ms)
+            yield _schedule(model.bounds, due, variant, end_ms, seed, slow_ms)
 
 
 # -- the path, with times -------------------------------------------------------------------------
 
 
 def _timeline(
-    moves: Moves, actions: tuple[Action, ...], message_ms: float
+    model: Model, actions: tuple[Action, ...], message_ms: float
 ) -> tuple[list[_Due], float]:
     """Each action that is no wait, with what it may wait for; and when the path ends. Messages take
     `message_ms`."""
@@ -209,7 +209,7 @@ def _timeline(
     arrive_ms: list[float] = []
     now_ms = quiet_ms = 0.0
     done = 0
-    for each in moves.told(actions):
+    for each in model.replayed(actions):
         if isinstance(each, NodeStep):
             if each.event[0] == "expire":
                 now_ms = max(now_ms, quiet_ms + _longest_ms(each.event[1]))
@@ -218,10 +218,10 @@ def _timeline(
             elif each.event[0] in ("deliver", "lost") and arrive_ms and not _of_client(each):
                 now_ms = max(now_ms, arrive_ms.pop(0))
             if each.event[0] not in ("lost", "kill", "power-cut"):
-                turn = moves.local.turn(each.node, each.event)
-                to_nodes = [m for m in turn.messages if m.to in moves.number]
+                turn = model.local.turn(each.node, each.event)
+                to_nodes = [m for m in turn.messages if m.to in model.number]
                 arrive_ms += [now_ms + message_ms] * len(to_nodes)
-                anchors += _anchors_of(moves, each, turn, now_ms, counts)
+                anchors += _anchors_of(model, each, turn, now_ms, counts)
             continue
         done = _place(actions, each, done)
         quiet_ms = now_ms
@@ -230,15 +230,15 @@ def _timeline(
             continue
         extra: Any = None
         if each[0] in ("lose", "double", "delay"):
-            extra = moves.letter(actions[: done - 1])
+            extra = model.message_at(actions[: done - 1])
             if each[0] != "double" and arrive_ms:
                 arrive_ms.pop(0)
         elif each[0] == "release":
-            extra = moves.letter(actions[: done - 1], each[1])
+            extra = model.message_at(actions[: done - 1], each[1])
         elif each[0] == "again":
             now_ms += _HELD_MS + _TIMEOUT_MS // ATTEMPTS
         elif each[0] in ("crash", "send-crash"):
-            extra = _first_event(moves, actions[:done])
+            extra = _first_event(model, actions[:done])
             if each[0] == "crash" and each[1][0] == "expire":
                 now_ms += _longest_ms(each[1][2])
             elif each[0] == "crash" and arrive_ms:
@@ -261,32 +261,32 @@ def _place(actions: tuple[Action, ...], action: Action, start: int) -> int:
 
 
 def _anchors_of(
-    moves: Moves, step: NodeStep, turn: Turn, now_ms: float, counts: dict[str, int]
+    model: Model, step: NodeStep, turn: Turn, now_ms: float, counts: dict[str, int]
 ) -> Iterator[_Anchor]:
-    name = moves.names[step.at]
+    name = model.names[step.at]
     for event in turn.trace:
         fields = _ANCHORS.get(event["event"])
         if fields is None or event.get("partition") == METADATA_PARTITION:
             continue
         told = {**event, "node": name, "incarnation": turn.node.incarnation}
-        skipped = ("leader_epoch",) if moves.bounds.voted else ()
+        skipped = ("leader_epoch",) if model.bounds.voted else ()
         match = {f: told[f] for f in fields if f in told and f not in skipped}
         key = repr((event["event"], match))
         counts[key] = counts.get(key, 0) + 1
         yield _Anchor(After(event=event["event"], match=match, nth=counts[key]), now_ms)
 
 
-def _first_event(moves: Moves, actions: tuple[Action, ...]) -> tuple[str, str, After | None]:
+def _first_event(model: Model, actions: tuple[Action, ...]) -> tuple[str, str, After | None]:
     """The node that ends in the last action, before what, and the first event of its last step."""
     last: NodeStep | None = None
-    for each in moves.told(actions):
+    for each in model.replayed(actions):
         if isinstance(each, NodeStep) and each.event[0] in ("crash", "torn"):
             last = each
     assert last is not None
-    turn = moves.local.turn(last.node, last.event)
-    anchor = next(_anchors_of(moves, last, turn, 0.0, {}), None)
+    turn = model.local.turn(last.node, last.event)
+    anchor = next(_anchors_of(model, last, turn, 0.0, {}), None)
     before = "commit" if last.event[0] == "torn" else "send"
-    return moves.names[last.at], before, None if anchor is None else anchor.after
+    return model.names[last.at], before, None if anchor is None else anchor.after
 
 
 def _when(due: _Due) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ disks lose more of what they had synced than the protocol survives, none is chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from checker.formats.anomalies import AGREEMENT, LIVENESS, LOG, LOST_WRITES, OFFSETS, READS
@@ -111,6 +111,11 @@ class _WatchedPartition:
     ends: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
+_FIELDS: Final = tuple(each.name for each in fields(_WatchedPartition))
+_TIMELESS: Final = ("t_us", "incarnation")
+"""Fields of trace events that are no part of a state."""
+
+
 class InvariantChecker:
     """Checks the events of each turn and each line of the history as they come.
 
@@ -150,6 +155,27 @@ class InvariantChecker:
             trace.ACK: self._on_ack,
             trace.VOTE: self._on_vote,
         }
+
+    def state(self) -> Hashable:
+        """Return all that is remembered, violations apart, as a value without moments: checkers
+        with equal values answer alike."""
+        partitions = tuple(
+            (name, *(_frozen(getattr(p, each)) for each in _FIELDS))
+            for name, p in sorted(self._partitions.items())
+        )
+        return partitions, _frozen(self._registered), _frozen(self._votes)
+
+    def restore(self, state: Any = ((), (), ())) -> None:
+        """Remember what `state` returned, and nothing else: no violations either."""
+        self.violations.clear()
+        partitions, registered, votes = state
+        self._partitions.clear()
+        for name, *values in partitions:
+            p = self._partitions[name] = _WatchedPartition()
+            for each, value in zip(_FIELDS, values, strict=True):
+                setattr(p, each, dict(value) if isinstance(value, SortedPairs) else value)
+        self._registered = dict(registered)
+        self._votes = dict(votes)
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
         """Check what the events of a node's turn may have broken."""
@@ -570,6 +596,18 @@ class InvariantChecker:
         )
         self.violations.append(violation)
         self._found(violation)
+
+
+class SortedPairs(tuple[Any, ...]):
+    """A dict, as sorted pairs."""
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value of the state that can be hashed."""
+    if isinstance(value, dict):
+        pairs = ((key, _frozen(each)) for key, each in value.items() if key not in _TIMELESS)
+        return SortedPairs(sorted(pairs))
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _settled(r: Replica) -> bool:

@@ -70,7 +70,7 @@ class Controller:
         # Silence counts only from the moment this controller began.
         self._heard_us = dict.fromkeys(image.brokers, ctx.now_us)
         self._must_apply = dict.fromkeys(image.brokers, metadata.leo)
-        self._applied = dict.fromkeys(image.brokers, 0)
+        self.applied = dict.fromkeys(image.brokers, 0)
         self._leaves_at: dict[str, int] = {}
         self._recovery = Recovery()
         self._replies: deque[tuple[int, str, AnyMessage]] = deque()
@@ -172,7 +172,7 @@ class Controller:
             return
         if beat.damaged:
             self._on_damage(ctx, beat)
-        self._applied[beat.broker] = beat.metadata_offset
+        self.applied[beat.broker] = beat.metadata_offset
         learns = beat.metadata_offset >= self._must_apply[beat.broker]
         if learns:
             self._heard_us[beat.broker] = ctx.now_us
@@ -225,7 +225,7 @@ class Controller:
             # An earlier controller moved its leaderships away, at an offset not known here.
             leaves_at = self._leaves_at.setdefault(broker.broker, self.metadata.leo)
             others = self.image.active(self.image.brokers)
-            if all(self._applied[name] >= leaves_at for name in others):
+            if all(self.applied[name] >= leaves_at for name in others):
                 self._append(ctx, [replace(broker, fenced=True)])
 
     def _fence(self, ctx: Context, broker: BrokerRecord) -> None:

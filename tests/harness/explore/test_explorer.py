@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +10,16 @@ import psutil
 import pytest
 
 from harness.explore.bounds import Bounds
-from harness.explore.expanders import in_order
-from harness.explore.explorer import SLICE, Exploration, Explorer
-from harness.explore.judgement import Judge, Memory
+from harness.explore.explorer import Exploration, Explorer
+from harness.explore.invariants import Invariants, Memory
 from harness.explore.local_steps import TOLD
-from harness.explore.moves import Action, Edge, Moves, State
+from harness.explore.model import Action, Edge, Model, State
 from harness.explore.requests import ExplorationLimits, ExploreRequest
-from harness.explore.run import Explored, explore
+from harness.explore.run import explore
 from harness.sim.invariant_checker import Violation
 from node.formats import trace
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import UsageError
+from tests.support.paths import ROOT
 
 
 def explored(bounds: Bounds, **options: bool) -> Exploration:
@@ -51,74 +49,13 @@ def test_the_shortest_counterexample_is_found_and_fails_in_the_simulated_world(
 
 
 @pytest.mark.integration
-def test_merged_states_step_alike() -> None:
-    result = explored(Bounds(kills=1), check=True)
-    assert result.rechecked > 100
-    assert result.repeated > result.rechecked
-    assert result.differences == result.unchecked == 0
-
-
-def test_a_check_ends_at_its_limit_and_tells_how_far_it_is() -> None:
-    told: list[str] = []
-    made = Explorer(Bounds(kills=1), check=True)
-
-    def stop() -> bool:
-        return bool(told) and told[-1].startswith("checked")
-
-    result = made.run(ExplorationLimits(), stop=stop, told=told.append)
-    assert result.outcome == "none"
-    assert result.repeated == SLICE
-    assert result.unchecked > 0
-    assert told[-1].startswith(f"checked {SLICE} of ")
-    assert Explored(result=result).exit_code == 2
-
-
-def test_a_check_tells_of_steps_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Explorer(Bounds(records=0), check=True)
-    monkeypatch.setattr(made.moves.local, "repeated", lambda: iter([False, True, True]))
-    result = made.run(ExplorationLimits())
-    assert (result.repeated, result.differences) == (3, 2)
-    assert Explored(result=result).exit_code == 2
-
-
-@pytest.mark.integration
-def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 4)
-    monkeypatch.setattr("harness.explore.expanders.WORKER_SLICE", 3)
-    one, two = (Explorer(Bounds(kills=1), cores=cores).run(ExplorationLimits()) for cores in (1, 2))
-    assert (one.states, one.edges, one.nodes, one.digest) == (
-        two.states,
-        two.edges,
-        two.nodes,
-        two.digest,
-    )
-
-
-@pytest.mark.parametrize(
-    ("sentence", "hangs"), [(r"took over 0\.01 s", True), ("ended by itself", False)]
-)
-def test_a_worker_that_hangs_or_ends_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, sentence: str, hangs: bool
-) -> None:
-    monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 1)
-    if hangs:
-        monkeypatch.setattr("harness.explore.expanders.WORKER_S", 0.01)
-    made = Explorer(Bounds(records=0), cores=2)
-    mine = os.getpid()
-
-    def edges(state: State) -> Iterator[Edge]:
-        assert os.getpid() != mine, "a worker does it"
-        while hangs:
-            signal.pause()
-        os._exit(0)
-        yield
-
-    monkeypatch.setattr(made.moves, "edges", edges)
-    with pytest.raises(FloodmarkError, match=sentence):
-        made.run(ExplorationLimits())
-    assert not multiprocessing.active_children()
+def test_merged_nodes_step_alike() -> None:
+    """Fields that decide nothing have one value: with their own values nodes do the same."""
+    explorer = Explorer(Bounds(kills=1), check=True)
+    assert explorer.run(ExplorationLimits()).outcome == "none"
+    differs = list(explorer.model.local.repeated())
+    assert len(differs) > 100
+    assert not any(differs)
 
 
 def test_an_exploration_that_was_stopped_goes_on_where_it_was(
@@ -132,7 +69,7 @@ def test_an_exploration_that_was_stopped_goes_on_where_it_was(
     assert first.states < whole.states
 
     def continued(bounds: Bounds) -> Explorer:
-        return Explorer.continued(file, bounds, inner=False, check=False, cores=1)
+        return Explorer.continued(file, bounds, inner=False)
 
     rest = continued(bounds).run(ExplorationLimits())
     assert (rest.outcome, rest.states, rest.digest) == ("none", whole.states, whole.digest)
@@ -154,7 +91,7 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path, damage: byt
     file = tmp_path / "checkpoint"
     file.write_bytes(damage)
     with pytest.raises(UsageError, match="--checkpoint"):
-        Explorer.continued(file, Bounds(), inner=False, check=False, cores=1)
+        Explorer.continued(file, Bounds(), inner=False)
 
 
 def test_memory_that_was_needed_before_does_not_end_an_exploration() -> None:
@@ -169,6 +106,32 @@ def test_compiled_code_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr("harness.sim.compiled.in_use", lambda: True)
     with pytest.raises(UsageError, match="FLOODMARK_PURE=1"):
         explore(ExploreRequest(bounds=Bounds(), store=tmp_path))
+
+
+def test_no_module_reads_private_attributes_of_another_class() -> None:
+    found = []
+    for file in sorted((ROOT / "harness" / "explore").glob("*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        own = {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Attribute(value=value, attr=name):
+                    owner = value.id if isinstance(value, ast.Name) else ""
+                    taken = [] if owner in {"self", "cls"} | own else [name]
+                case ast.ImportFrom(names=names):
+                    taken = [each.name for each in names]
+                case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[_, name, *_]):
+                    taken = [str(name.value)] if isinstance(name, ast.Constant) else []
+                case _:
+                    continue
+            found += [f"{file.name}:{node.lineno} {name}" for name in taken if is_private(name)]
+    assert found == []
+
+
+def is_private(name: str) -> bool:
+    return (
+        name.startswith("_") and not name.startswith("__") and name not in {"_replace", "_asdict"}
+    )
 
 
 # -- made-up states, to try the order of what is found --------------------------------------------
@@ -193,8 +156,8 @@ def graph(
                     yield Edge((action,), state(after), violation, costs)
 
     made = Explorer(Bounds())
-    monkeypatch.setattr(made.moves, "boot", lambda: state("first"))
-    monkeypatch.setattr(made.moves, "edges", of)
+    monkeypatch.setattr(made.model, "boot", lambda: state("first"))
+    monkeypatch.setattr(made.model, "edges", of)
     return made
 
 
@@ -238,21 +201,15 @@ def test_the_first_violation_is_the_one_with_the_fewest_actions(
     assert found == [(counted, actions)]
 
 
-def test_held_messages_of_another_process_are_in_the_order_of_this_one() -> None:
-    """In one order only, or the same state would be two."""
-    state = State((0,), (), ((0, 1, 7), (0, 1, 3)), (), (), Memory(0))
-    assert in_order(state).held == ((0, 1, 3), (0, 1, 7))
-
-
 # -- what can happen ------------------------------------------------------------------------------
 
 
-def actions_at_rest(moves: Moves) -> list[Action]:
+def actions_at_rest(moves: Model) -> list[Action]:
     return [edge.action for edge in moves.edges(moves.boot())]
 
 
 def test_a_process_may_end_in_the_turn_of_a_long_wait() -> None:
-    moves = Moves(Bounds(crashes=1, kills=1))
+    moves = Model(Bounds(crashes=1, kills=1))
     state, _ = moves.apply(moves.boot(), ("kill", 2, "kills"))
     state = moves._at_rest(state)
     assert ("crash", ("expire", 0, ("session/n2",))) in [e.action for e in moves.edges(state)]
@@ -260,14 +217,14 @@ def test_a_process_may_end_in_the_turn_of_a_long_wait() -> None:
 
 def test_states_that_come_again_for_ever_are_all_explored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the ends of waits lead round in a circle, there is no last state to act in."""
-    moves = Moves(Bounds(records=0))
+    moves = Model(Bounds(records=0))
     waits = ("expire", 0, ("wait/__cluster_metadata-0/n1", "wait/__cluster_metadata-0/n2"))
     assert waits not in actions_at_rest(moves)
-    moves = Moves(Bounds(records=0))
+    moves = Model(Bounds(records=0))
     monkeypatch.setattr(moves._waits, "is_circular", lambda nodes, cuts: True)
     assert waits in actions_at_rest(moves)
 
 
 def test_each_message_that_invariants_read_is_passed_to_them() -> None:
-    checker = Judge(Bounds(), inner=False)._checker
+    checker = Invariants(Bounds(), inner=False)._checker
     assert {*checker._handlers, trace.BROKER} == TOLD

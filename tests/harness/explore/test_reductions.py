@@ -9,15 +9,15 @@ import pytest
 
 from harness.explore.bounds import Bounds
 from harness.explore.explorer import Explorer
-from harness.explore.judgement import Memory
+from harness.explore.invariants import Memory
 from harness.explore.known_states import KnownStates
-from harness.explore.moves import STEP, Moves, State
+from harness.explore.model import STEP, Model, State
 from harness.explore.requests import ExplorationLimits
 
 # -- the same states ------------------------------------------------------------------------------
 
 
-def summary(moves: Moves, state: State) -> Any:
+def summary(moves: Model, state: State) -> Any:
     """What a state is to somebody who looks at the replicas, the messages and the invariants."""
     nodes = []
     for number in state.nodes:
@@ -27,12 +27,12 @@ def summary(moves: Moves, state: State) -> Any:
             for name, r in sorted(view.replicas.items())
         ]
         nodes.append((view.up, view.ctx, view.fenced, tuple(replicas)))
-    letters = [
+    messages = [
         (a, b, moves.local.messages[m])
         for a, b, m in state.queue
         if moves.local.views[state.nodes[b]].up
     ]
-    return tuple(nodes), tuple(letters), state.cuts, state.memory.value
+    return tuple(nodes), tuple(messages), state.cuts, state.memory.value
 
 
 def found(bounds: Bounds, *, reduced: bool) -> tuple[set[Any], set[Any]]:
@@ -40,14 +40,14 @@ def found(bounds: Bounds, *, reduced: bool) -> tuple[set[Any], set[Any]]:
     violations with their numbers of actions."""
     made = Explorer(bounds, reduced=reduced)
     states: set[Any] = set()
-    after = made.moves._after
+    after = made.model._after
 
     def passed(*what: Any) -> tuple[State, Any]:
         state, violation = after(*what)
-        states.add(summary(made.moves, state))
+        states.add(summary(made.model, state))
         return state, violation
 
-    made.moves._after = passed  # type: ignore[method-assign]
+    made.model._after = passed  # type: ignore[method-assign]
     result = made.run(ExplorationLimits(more=1000))
     return states, {(c.counted, c.invariant, c.sentence) for c in result.counterexamples}
 
@@ -148,7 +148,7 @@ def test_a_covered_state_that_was_put_off_is_not_followed() -> None:
 
 
 def test_calm_bounds_leave_nodes_alone_while_messages_are_under_way() -> None:
-    moves = Moves(Bounds(kills=1, losses=1, calm=True))
+    moves = Model(Bounds(kills=1, losses=1, calm=True))
     state = next(e.state for e in moves.edges(moves.boot()) if e.action[0] == "send")
     assert state.queue
     assert {edge.action[0] for edge in moves.edges(state)} == {"lose", "step"}
@@ -156,7 +156,7 @@ def test_calm_bounds_leave_nodes_alone_while_messages_are_under_way() -> None:
 
 
 def test_only_answers_to_registrations_are_late_for_a_later_process() -> None:
-    moves = Moves(Bounds(kills=1, late_registrations=1, calm=True))
+    moves = Model(Bounds(kills=1, late_registrations=1, calm=True))
     state, _ = moves.apply(moves.boot(), ("kill", 2, "kills"))
     state, _ = moves.apply(moves._at_rest(state), ("expire", 0, ("session/n2",)))
     state, _ = moves.apply(moves._at_rest(state), ("start", 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.explore.bounds import Bounds
 from harness.explore.explorer import Counterexample
-from harness.explore.moves import Moves
+from harness.explore.model import Model
 from harness.explore.to_schedule import _Due, _schedule, schedules
 from nemesis.faults import Release
 from nemesis.formats.schedule import Schedule
@@ -32,7 +32,7 @@ def test_a_release_delivers_the_held_message_and_not_the_oldest() -> None:
 
 
 def test_a_path_says_which_message_it_releases() -> None:
-    moves = Moves(BOUNDS)
+    moves = Model(BOUNDS)
     state, path = moves.boot(), []
     for wanted in ("send", "delay", "release"):
         found = next(edge for edge in moves.edges(state) if edge.action[0] == wanted)

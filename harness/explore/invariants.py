@@ -8,13 +8,12 @@ it remembers the same can be one state.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import fields
-from typing import Any, Final
+from typing import Any
 
 from harness.explore.bounds import Bounds
 from harness.explore.node_view import NodeView
 from harness.formats.history import Op, Read, RecordRun, Send
-from harness.sim.invariant_checker import InvariantChecker, Violation, _WatchedPartition
+from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.systems.floodmark.brokers import promise_of
 from nemesis.formats.schedule import Schedule
 from node.core import batch as batches
@@ -45,11 +44,7 @@ class Memory:
         return Memory, (self.value,)
 
 
-_FIELDS: Final = tuple(f.name for f in fields(_WatchedPartition))
-_TIMELESS: Final = ("t_us", "incarnation")
-
-
-class Judge:
+class Invariants:
     """Applies the invariants to steps, and carries what they remember from one to the next."""
 
     def __init__(self, bounds: Bounds, *, inner: bool) -> None:
@@ -70,15 +65,15 @@ class Judge:
         self._numbers: dict[Memory, int] = {}
 
     def number(self, memory: Memory) -> int:
-        """A number that equal memories share."""
+        """Return a number that equal memories share."""
         return self._numbers.setdefault(memory, len(self._numbers))
 
     def known(self, memory: Memory) -> Memory:
-        """The one of all equal memories that is kept."""
+        """Return the one of all equal memories that is kept."""
         return self._known.setdefault(memory, memory)
 
     def first(self) -> Memory:
-        """What is remembered in the beginning: nothing."""
+        """Return the memory of the beginning, which is empty."""
         return self._memory(self._reset(((), (), ()), _nobody))
 
     def turn(
@@ -89,13 +84,13 @@ class Judge:
         events: Iterable[dict[str, Any]],
         answers: Sequence[tuple[Any, bytes | None]] = (),
     ) -> tuple[Memory, Violation | None]:
-        """Look at a step of a node that traced `events` and sent the client `answers`. Returns what
-        is remembered then, and the violation that it showed, if any."""
-        told = [e for e in events if not (self._sole_voter and _of_metadata(e))]
-        if not told and not answers:
+        """Check a step of a node that traced `events` and sent the client `answers`. Return the
+        memory after it, and the violation that it showed, if any."""
+        seen = [e for e in events if not (self._sole_voter and _of_metadata(e))]
+        if not seen and not answers:
             return memory, None
         checker = self._reset(memory.value, views)
-        checker.turn(node, told)
+        checker.turn(node, seen)
         for message, body in answers:
             if (op := _operation(message, body)) is not None:
                 checker.on_history(op)
@@ -104,35 +99,30 @@ class Judge:
         return self._memory(checker), found[0] if found else None
 
     def ended(self, node: str, sentence: str) -> Violation:
-        """A process ended by itself."""
+        """Return the violation of a process that ended by itself."""
         checker = self._reset(((), (), ()), _nobody)
         checker.ended(node, 70, sentence)
         return checker.violations[0]
 
     def _memory(self, checker: InvariantChecker) -> Memory:
-        return self.known(Memory(_value(checker)))
+        return self.known(Memory(checker.state()))
 
     def _view(self, name: str) -> Any:
         return self._views(name)
 
     def _reset(self, memory: Any, views: Callable[[str], Any]) -> InvariantChecker:
-        """The checker, which remembers that, and nothing else, and sees these nodes."""
+        """Return the checker, which remembers that, and nothing else, and sees these nodes."""
         self._views = views
-        checker = self._checker
-        checker.violations.clear()
-        checker._partitions.clear()
-        checker._registered.clear()
-        checker._votes.clear()
-        _restore(checker, memory)
-        return checker
+        self._checker.restore(memory)
+        return self._checker
 
 
 def _nobody(_: object) -> None:
-    """No node runs, and nobody is told of violations."""
+    """Answer that no node runs, and tell nobody of violations."""
 
 
 def _no_time() -> tuple[int, int]:
-    """Step and virtual time of the beginning."""
+    """Return step and virtual time of the beginning."""
     return 0, 0
 
 
@@ -141,7 +131,7 @@ def _of_metadata(event: dict[str, Any]) -> bool:
 
 
 def _operation(message: Any, body: bytes | None) -> Op | None:
-    """The line of a history for an answer to a client, None for one that proves nothing."""
+    """Return the line of a history for an answer to a client, None for one that proves nothing."""
     if isinstance(message, ProduceResponse) and message.error is Error.NONE:
         sends = (Send(partition=message.partition, value=0, offset=message.base_offset),)
         return Op(op=0, t_us=0, process=1, client="c1", type="ok", f="send", sends=sends)
@@ -155,36 +145,3 @@ def _operation(message: Any, body: bytes | None) -> Op | None:
         reads = (Read(partition=message.partition, records=runs),)
         return Op(op=0, t_us=0, process=1, client="c1", type="ok", f="poll", reads=reads)
     return None
-
-
-# -- the memory of a checker as a value -----------------------------------------------------------
-
-
-def _value(checker: InvariantChecker) -> Hashable:
-    partitions = tuple(
-        (name, *(_frozen(getattr(p, field)) for field in _FIELDS))
-        for name, p in sorted(checker._partitions.items())
-    )
-    return partitions, _frozen(checker._registered), _frozen(checker._votes)
-
-
-def _restore(checker: InvariantChecker, memory: Any) -> None:
-    partitions, registered, votes = memory
-    for name, *values in partitions:
-        p = _WatchedPartition()
-        for field, value in zip(_FIELDS, values, strict=True):
-            setattr(p, field, dict(value) if isinstance(value, SortedPairs) else value)
-        checker._partitions[name] = p
-    checker._registered.update(registered)
-    checker._votes.update(votes)
-
-
-class SortedPairs(tuple[Any, ...]):
-    """A dict, as sorted pairs."""
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        pairs = ((key, _frozen(each)) for key, each in value.items() if key not in _TIMELESS)
-        return SortedPairs(sorted(pairs))
-    return tuple(value) if isinstance(value, list) else value

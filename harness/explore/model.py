@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from harness.explore.bounds import BUDGETS, Bounds
-from harness.explore.judgement import Judge, Memory
+from harness.explore.invariants import Invariants, Memory
 from harness.explore.local_steps import Event, LocalStep, LocalSteps
 from harness.explore.node_view import NodeView, ReplicaView
 from harness.explore.waits import LONGEST, Action, Waits, is_cut
@@ -60,7 +60,7 @@ _INTERRUPTING: Final = tuple(
 """While one of these is left, rounds of messages that change nothing matter: one of them may be
 under way when it happens."""
 
-Letter = tuple[int, int, int]
+Sent = tuple[int, int, int]
 """A message under way: sender, receiver and number of the message."""
 STEP: Final[Action] = ("step",)
 """The forced step."""
@@ -82,8 +82,8 @@ class State(NamedTuple):
     of `BUDGETS` may still happen, and what the invariants remember."""
 
     nodes: tuple[int, ...]
-    queue: tuple[Letter, ...]
-    held: tuple[Letter, ...]
+    queue: tuple[Sent, ...]
+    held: tuple[Sent, ...]
     cuts: tuple[tuple[int, int], ...]
     left: tuple[int, ...]
     memory: Memory
@@ -106,7 +106,7 @@ class Edge(NamedTuple):
     costs: bool
 
 
-class Moves:
+class Model:
     """All that can happen within some bounds."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Moves:
     ) -> None:
         self.bounds = bounds
         self.local = LocalSteps(bounds, check=check, reduced=reduced)
-        self.judge = Judge(bounds, inner=inner)
+        self.invariants = Invariants(bounds, inner=inner)
         self.names = self.local.names
         self.number = {name: at for at, name in enumerate(self.names)}
         self.voters = range(bounds.voters)
@@ -131,7 +131,7 @@ class Moves:
         """All nodes run, the topic is there and led by n1, and nothing more comes by itself."""
         none = (0,) * len(BUDGETS)
         state = State(
-            tuple(map(self.local.first, self.names)), (), (), (), none, self.judge.first()
+            tuple(map(self.local.first, self.names)), (), (), (), none, self.invariants.first()
         )
         for at in range(len(self.names)):
             state, _ = self._after(state, at, ("start",), state.queue)
@@ -171,12 +171,12 @@ class Moves:
         nodes, queue, _, cuts, _, memory = state
         if queue and self._reduced:
             queue = tuple([each for each in queue if self._is_heard(state, each)])
-        whole = _encoder.encode((nodes, queue, cuts, self.judge.number(memory)))
+        whole = _encoder.encode((nodes, queue, cuts, self.invariants.number(memory)))
         return hashlib.blake2b(whole, digest_size=16).digest()
 
-    def _is_heard(self, state: State, letter: Letter) -> bool:
+    def _is_heard(self, state: State, sent: Sent) -> bool:
         """Whether anybody takes the message: processes start and links heal at rest only."""
-        return self._view(state, letter[1]).up and not is_cut(state.cuts, letter[0], letter[1])
+        return self._view(state, sent[1]).up and not is_cut(state.cuts, sent[0], sent[1])
 
     # -- what can happen
 
@@ -197,12 +197,10 @@ class Moves:
             forced = self._forced(state)
             assert forced is not None
             return self._forced_step(state, forced)
-        # The kind of an action is the name of its method: `_send_crash` makes ("send-crash", at).
-        make = getattr(self, f"_{action[0].replace('-', '_')}")
-        made: tuple[State, Violation | None] = make(state, *action[1:])
+        made: tuple[State, Violation | None] = _EFFECTS[action[0]](self, state, *action[1:])
         return made
 
-    def told(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
+    def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
         """A path again, step by step: each action that is no step of itself, and each step of a
         node that it and the forced steps after it come to."""
         state = self.boot()
@@ -228,7 +226,7 @@ class Moves:
             self._seen = None
         return state, violation
 
-    def letter(
+    def message_at(
         self, actions: Sequence[Action], held: int | None = None
     ) -> tuple[str, str, Any, bytes | None]:
         """Sender, receiver, message and body of the oldest message under way after a path, or of
@@ -340,9 +338,9 @@ class Moves:
 
     def _late(self, state: State, at: int) -> Iterator[Action]:
         """Late messages to a node."""
-        for number, letter in enumerate(state.held):
+        for number, sent in enumerate(state.held):
             # To be late for a process that is not there is to be late for ever.
-            if letter[1] == at and (self._is_heard(state, letter) or not self._reduced):
+            if sent[1] == at and (self._is_heard(state, sent) or not self._reduced):
                 yield ("release", number)
 
     def _on_node(self, state: State, at: int) -> Iterator[Action]:
@@ -436,9 +434,9 @@ class Moves:
     def _lose(self, state: State) -> Any:
         return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
 
-    def _is_registration(self, letter: Letter) -> bool:
+    def _is_registration(self, sent: Sent) -> bool:
         """Whether the message tells a process that it is registered."""
-        message = self.local.messages[letter[2]][0]
+        message = self.local.messages[sent[2]][0]
         return isinstance(message, RegisterBrokerResponse) and message.error is Error.NONE
 
     def _double(self, state: State, budget: str) -> Any:
@@ -543,7 +541,7 @@ class Moves:
     # -- helpers
 
     def _after(
-        self, state: State, at: int, event: Event, queue: tuple[Letter, ...]
+        self, state: State, at: int, event: Event, queue: tuple[Sent, ...]
     ) -> tuple[State, Violation | None]:
         """The state after a step of one node."""
         if self._seen is not None:
@@ -571,13 +569,13 @@ class Moves:
         """What the invariants say of a step of one node that led to these nodes."""
         name = self.names[at]
         if made.error:
-            return state.memory, self.judge.ended(name, made.error)
+            return state.memory, self.invariants.ended(name, made.error)
         if event[0] in ("crash", "torn"):
             # It traced what it did while it was still there.
             alive = self.local.step(state.nodes[at], event[1]).node
             nodes = (*nodes[:at], alive, *nodes[at + 1 :])
         answers = [self.local.messages[message] for to, message in made.messages if to == CLIENT]
-        return self.judge.turn(
+        return self.invariants.turn(
             state.memory, lambda each: self._core(nodes, each), name, made.events, answers
         )
 
@@ -606,3 +604,26 @@ class Moves:
 
     def _controllers(self, state: State) -> list[int]:
         return [at for at in self.voters if self._view(state, at).registered is not None]
+
+
+_EFFECTS: Final[dict[str, Callable[..., Any]]] = {
+    "expire": Model._expire,
+    "release": Model._release,
+    "lose": Model._lose,
+    "double": Model._double,
+    "delay": Model._delay,
+    "crash": Model._crash,
+    "kill": Model._kill,
+    "power-cut": Model._power_cut,
+    "start": Model._start,
+    "send": Model._send,
+    "send-crash": Model._send_crash,
+    "again": Model._again,
+    "read": Model._read,
+    "fence": Model._fence,
+    "cut": Model._cut,
+    "heal": Model._heal,
+    "elect": Model._elect,
+    "move": Model._move,
+}
+"""By the kind of an action, what makes it."""
