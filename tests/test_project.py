@@ -386,7 +386,7 @@ BUDGETS = {
     "nemesis": 9_343,
     "checker": 16_438,
     "reports": 6_069,
-    "harness": 35_877,
+    "harness": 35_552,
     "tests": 40_673,
 }
 
