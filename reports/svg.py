@@ -60,12 +60,16 @@ class Axis:
         scaled = (t_us - self.start_us) * (UNITS / self.length_us)
         return np.clip(np.round(scaled), 0, UNITS).astype(np.int64)
 
-    def place(self, start_us: int, end_us: int | None = None) -> Markup:
-        """Return the style that puts an HTML element at a moment or over an interval."""
+    def place(self, start_us: int, end_us: int | None = None, *, top: int = -1) -> Markup:
+        """Return the style that puts an HTML element at a moment or over an interval, `top` pixels
+        below the upper edge of its track."""
         a = self.fraction(start_us)
-        if end_us is None:
-            return Markup(f"--a:{a:.5g}")
-        return Markup(f"--a:{a:.5g};--w:{self.fraction(end_us) - a:.5g}")
+        width = "" if end_us is None else f";--w:{self.fraction(end_us) - a:.5g}"
+        return Markup(f"--a:{a:.5g}{width}{f';top:{top}px' if top >= 0 else ''}")
+
+    def fitting(self, start_us: int, end_us: int, text: str) -> str:
+        """Return a text if it fits over an interval; one that would be cut is left to a tooltip."""
+        return text if self.fraction(end_us) - self.fraction(start_us) > 0.008 * len(text) else ""
 
     def label(self, t_us: int) -> str:
         """Return a moment in seconds since the storm began."""
@@ -169,6 +173,15 @@ def drawing(body: Iterable[Markup], height: int) -> Markup:
         f'<svg viewBox="0 0 {UNITS} {height}" preserveAspectRatio="none" '
         f'style="height:{height}px" aria-hidden="true">{inside}</svg>'
     )
+
+
+def element(
+    tag: str, kind: str, place: Markup, text: object = "", *, title: str = "", **named: str
+) -> Markup:
+    """Return an HTML element of CSS class `kind` at a place of an axis."""
+    given = {"class": kind, **named, "title": title, "style": place}
+    attributes = "".join(f' {name}="{escape(value)}"' for name, value in given.items())
+    return Markup(f"<{tag}{attributes}>{escape(text)}</{tag}>")
 
 
 def pack(

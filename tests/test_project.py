@@ -385,7 +385,7 @@ BUDGETS = {
     "node": 11_394,
     "nemesis": 9_343,
     "checker": 16_438,
-    "reports": 6_069,
+    "reports": 6_044,
     "harness": 35_552,
     "tests": 40_673,
 }

@@ -32,7 +32,7 @@ class InjectedFault(NamedTuple):
         return self.end_us < _NEVER
 
     def windows(self) -> Iterator[tuple[str, int, int]]:
-        """The times before, during and after it: from .. to, the latter exclusive."""
+        """Yield the times before, during and after it: from .. to, the latter exclusive."""
         yield "before", self.begin_us - AROUND_US, self.begin_us
         yield "during", self.begin_us, self.end_us
         yield "after", self.end_us, self.end_us + AROUND_US

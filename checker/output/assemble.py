@@ -60,7 +60,7 @@ class Collected:
             self.curves[judged.partition] = judged.curves
 
     def unknown_values(self) -> list[int]:
-        """All values, of any partition, that were not sent to where they were found.
+        """Return all values, of any partition, that were not sent to where they were found.
 
         None of a Jepsen history: its values are unique in their partition only, so that where else
         a value was sent says nothing.
@@ -73,7 +73,7 @@ class Collected:
 def assemble(
     run: Collected, origins: Mapping[int, Origin], measures: Mapping[str, Any]
 ) -> RunResult:
-    """The result of one run; `origins` says where unknown values were sent, if anywhere."""
+    """Return the result of one run; `origins` says where unknown values were sent, if anywhere."""
     known = Findings(run.meta, run.findings, origins)
     findings = [*run.findings, *(("", _across(check, known)) for check in checks(Scope.ACROSS))]
     anomalies = [
@@ -108,7 +108,7 @@ def assemble(
 
 
 def _across(check: Check, known: Findings) -> Finding:
-    """What one check of all partitions together shows."""
+    """Run one check of all partitions together."""
     try:
         return Finding(property=check.property, anomalies=tuple(check.judge(known)))
     except Exception as error:  # As in a group: one unknown property, not a lost verdict.
@@ -116,14 +116,14 @@ def _across(check: Check, known: Findings) -> Finding:
 
 
 def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:
-    """The classes Jepsen's own checker would name, and those of them that count."""
+    """Return the classes Jepsen's own checker would name, and those of them that count."""
     seen = {a.jepsen for a in anomalies if a.jepsen}
     bad = {a.jepsen for a in anomalies if a.jepsen and a.verdict is Verdict.INVALID}
     return {"error-types": sorted(seen), "bad-error-types": sorted(bad)}
 
 
 def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
-    """What counts against the system first, then the order of the catalogue."""
+    """Order anomalies: those against the system first, then as in the catalogue."""
     weight = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
     return (
         weight.index(anomaly.verdict),
@@ -138,7 +138,7 @@ def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
 def _property(
     name: str, findings: Sequence[tuple[str, Finding]], anomalies: Sequence[Anomaly]
 ) -> PropertyResult:
-    """One property: its anomalies and what its checks could not judge."""
+    """Return one property: its anomalies and what its checks could not judge."""
     own = [found for _, found in findings if found.property == name]
     against = [a for a in anomalies if a.property == name and a.verdict is not Verdict.VALID]
     unknown = [f.error or f.unknown for f in own if f.error or f.unknown]

@@ -41,8 +41,8 @@ def conclude(
     counted: measures.Measured | None,
     injected: Sequence[InjectedFault],
 ) -> Concluded:
-    """The result of one run of all that was found and counted; without tables and measures, but for
-    the number of faults, if nothing was counted."""
+    """Conclude one run from all that was found and counted; if nothing was counted, without tables
+    and measures but the number of faults."""
     if counted is None:
         return Concluded(assemble(run, origins, {"faults": run.faults}))
     made = {
@@ -60,7 +60,7 @@ def conclude(
 
 
 def finding_tables(result: RunResult) -> dict[str, pa.Table]:
-    """The findings of a run, and what became of each property."""
+    """Return the findings of a run, and what became of each property."""
     return {
         "anomalies": tables.from_rows(
             "anomalies", (_row(anomaly, result.run) for anomaly in result.anomalies)
@@ -76,7 +76,7 @@ def finding_tables(result: RunResult) -> dict[str, pa.Table]:
 
 
 def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
-    """An anomaly in the order of its table."""
+    """Return an anomaly in the order of its table."""
     row = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
     row["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
     return tuple(row[name] for name in tables.SCHEMAS["anomalies"].names)

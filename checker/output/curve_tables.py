@@ -16,7 +16,7 @@ _ALL = ""
 
 
 def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Table]:
-    """The tables, in order of partition and time; "" is all partitions together."""
+    """Return the tables, in order of partition and time; "" is all partitions together."""
     at = steps_of(meta).end
     made: dict[str, list[tuple[Any, ...]]] = {"unseen": [], "lag": [], "staleness": []}
     for partition, own in sorted({**curves, _ALL: _of_all(curves.values())}.items()):
@@ -44,7 +44,7 @@ def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Ta
 
 
 def _of_all(curves: Iterable[Curves]) -> Curves:
-    """The curves of all partitions as one; a lag is of one follower only."""
+    """Return the curves of all partitions as one; a lag is of one follower only."""
     unseen: dict[int, tuple[int, int]] = {}
     stale: dict[int, tuple[int, int, int, int]] = {}
     for own in curves:
@@ -61,7 +61,7 @@ def _of_all(curves: Iterable[Curves]) -> Curves:
 
 
 def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, int]]:
-    """Acknowledged so far, and of those not seen yet."""
+    """Yield what was acknowledged so far, and how much of it was not seen yet."""
     acked = left = 0
     for step, more, seen in steps:
         acked, left = acked + more, left + more - seen

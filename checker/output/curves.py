@@ -33,7 +33,7 @@ class Steps(NamedTuple):
     width_us: int
 
     def of(self, t_us: I64) -> I64:
-        """The step of each time."""
+        """Return the step of each time."""
         return (t_us - self.origin_us) // self.width_us
 
     def end(self, step: int) -> tuple[int, float]:
@@ -43,7 +43,7 @@ class Steps(NamedTuple):
 
 
 def steps_of(meta: RunMeta) -> Steps:
-    """The steps of a run, as many as can be drawn; from run.json alone, so that all agree."""
+    """Return as many steps of a run as can be drawn; from run.json alone, so that all agree."""
     phases = meta.phases
     begin, end = phases.storm_us, max(phases.end_us, phases.stop_writing_us, phases.heal_us)
     if not 0 < begin < end:
@@ -68,7 +68,7 @@ class Curves(msgspec.Struct, frozen=True, array_like=True):
 
 
 def curves(group: Group) -> Curves:
-    """The curves of one partition."""
+    """Return the curves of one partition."""
     steps, known = steps_of(group.meta), evidence(group)
     return Curves(_unseen(steps, known), _lag(group, steps), _stale(steps, known))
 
@@ -78,7 +78,7 @@ def _rows(table: list[I64]) -> tuple[tuple[int, ...], ...]:
 
 
 def _unseen(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int], ...]:
-    """Records acknowledged, and read for the first time, by step."""
+    """Count the records acknowledged, and read for the first time, by step."""
     sends = known.sends
     acknowledged = (sends.outcome == Outcome.OK) & (sends.complete_us >= 0)
     rows = np.flatnonzero(acknowledged & (sends.count > 0))
@@ -98,7 +98,7 @@ def _unseen(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int], ...]:
 
 
 def _counted(*columns: I64) -> list[I64]:
-    """The different numbers of all columns, and how often each is in each of them."""
+    """Return the different numbers of all columns, and how often each is in each of them."""
     every = [column for column in columns if len(column)]
     low = min((int(column.min()) for column in every), default=0)
     width = max((int(column.max()) for column in every), default=-1) - low + 1
@@ -112,7 +112,7 @@ def _counted(*columns: I64) -> list[I64]:
 
 
 def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ...]:
-    """Records that each follower was behind its leader, at the end of each step and at most."""
+    """Measure how far each follower was behind its leader, at the end of each step and at most."""
     parts = [group.of(kind) for kind in HAVE_LEO]
     t_us, node, leo = (
         np.concatenate([p.column(name) for p in parts]) for name in ("t_us", "node", "leo")
@@ -145,7 +145,7 @@ def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ..
 
 
 def _held(own: npt.NDArray[np.bool_], leo: I64) -> I64:
-    """The log end that one node last reported, as of each event; -1 before the first."""
+    """Return the log end that one node last reported, as of each event; -1 before the first."""
     last = np.maximum.accumulate(np.where(own, np.arange(len(own)), -1))
     held: I64 = np.where(last >= 0, leo[last], -1)
     return held
@@ -154,7 +154,7 @@ def _held(own: npt.NDArray[np.bool_], leo: I64) -> I64:
 def _changes(
     node: str, leader: list[str], step: I64, lag: I64
 ) -> list[tuple[str, str, int, int, int]]:
-    """The steps in which a follower's lag was another than before them."""
+    """Return the steps in which a follower's lag was another than before them."""
     starts = first_of(step)
     ends = np.append(starts[1:], len(step)) - 1
     # What held when a step began held in it too.

@@ -21,7 +21,7 @@ _INTERLEAVED: Final = "others may append between the sends of an operation"
 
 
 def excuse(needs: Needs, promise: Promise) -> str:
-    """Why this run may show an anomaly with these needs; "" if it may not."""
+    """Return why this run may show an anomaly with these needs; "" if it may not."""
     if needs is Needs.INFORMATION:
         return _INTERLEAVED
     if needs is Needs.CONTIGUOUS and not promise.contiguous_offsets:
@@ -48,8 +48,8 @@ def excuse(needs: Needs, promise: Promise) -> str:
 
 
 def is_explained_by_silence(name: str, meta: RunMeta) -> bool:
-    """Whether a cluster or clients that could not go on, by no fault of the system, explain an
-    anomaly of this name as well."""
+    """Return whether a cluster or clients that could not go on, by no fault of the system, explain
+    an anomaly of this name as well."""
     match KINDS[name].from_silence:
         case "always":
             return meta.impaired
@@ -60,7 +60,7 @@ def is_explained_by_silence(name: str, meta: RunMeta) -> bool:
 
 
 def apply(anomaly: Anomaly, meta: RunMeta, *, damaged: bool = False) -> Anomaly:
-    """The anomaly with the verdict of the run's promise; damaged evidence proves nothing."""
+    """Return the anomaly with the verdict of the run's promise; damaged evidence proves nothing."""
     needs = KINDS[anomaly.name].needs
     if needs is Needs.EXERCISE:
         return msgspec.structs.replace(anomaly, verdict=Verdict.NOT_EXERCISED)

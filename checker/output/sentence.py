@@ -36,7 +36,7 @@ class Judgement:
 
 
 def sentence(judged: Judgement) -> str:
-    """The verdict in one sentence, the most important anomaly first."""
+    """Return the verdict in one sentence, the most important anomaly first."""
     match judged.verdict:
         case Verdict.VALID:
             return _held(judged)
@@ -53,12 +53,12 @@ def sentence(judged: Judgement) -> str:
 
 
 def _inside(message: str) -> str:
-    """A message without its full stop, to go on after it."""
+    """Return a message without its full stop, to go on after it."""
     return message.rstrip(".")
 
 
 def _counted(judged: Judgement, first: Anomaly) -> str:
-    """The first anomaly, and how many records are lost where it does not say that itself."""
+    """Return the first anomaly, and how many records are lost where it does not say that itself."""
     loss, message = judged.loss, _inside(first.message)
     if loss.lost == 0 or loss.lost == (first.count if first.name in _LOSSES else 0):
         return message
@@ -69,7 +69,7 @@ def _counted(judged: Judgement, first: Anomaly) -> str:
 
 
 def _lost(judged: Judgement) -> str:
-    """How many records are lost, and how many of them had been read."""
+    """Return how many records are lost, and how many of them had been read."""
     loss = judged.loss
     places = sum(count.lost > 0 for count in judged.losses.values())
     where = f" in {places} partitions" if places > 1 else ""
@@ -83,7 +83,7 @@ def _lost(judged: Judgement) -> str:
 
 
 def _why_allowed(judged: Judgement) -> str:
-    """Why the promise allows the losses; "" if it does not allow all of them."""
+    """Return why the promise allows the losses; "" if it does not allow all of them."""
     about = [a for a in judged.anomalies if a.name in (*_LOSSES, "unseen")]
     if not about or any(a.verdict is not Verdict.VALID for a in about):
         return ""
@@ -92,7 +92,7 @@ def _why_allowed(judged: Judgement) -> str:
 
 
 def _held(judged: Judgement) -> str:
-    """What was held up, by which evidence, and what the promise had to excuse."""
+    """Say what held, by which evidence, and what the promise had to excuse."""
     # Records of unknown outcome that were read are required too: they count where acks=0.
     required = next((p.examined for p in judged.properties if p.property == LOST_WRITES), 0)
     acknowledged = int(judged.measures.get("acked_records", required))
@@ -115,7 +115,7 @@ def _held(judged: Judgement) -> str:
 
 
 def _deleted(loss: LossCount) -> str:
-    """How many records retention deleted, and of how many of them nothing is known."""
+    """Return how many records retention deleted, and of how many of them nothing is known."""
     if not loss.deleted:
         return ""
     unread = f", {loss.deleted_unread:,} of them unread and not examined"
@@ -123,7 +123,7 @@ def _deleted(loss: LossCount) -> str:
 
 
 def _losses(judged: Judgement, required: int) -> str:
-    """What is lost or was never delivered, of how many."""
+    """Say what is lost or was never delivered, of how many."""
     loss, parts = judged.loss, list[str]()
     records = plural(required, "acknowledged record")
     if loss.lost:
@@ -138,7 +138,7 @@ def _losses(judged: Judgement, required: int) -> str:
 
 
 def _outlived(judged: Judgement) -> str:
-    """What the records went through, and what was seen of the replicas."""
+    """Say what the records went through, and what was seen of the replicas."""
     if judged.meta.source:
         return (
             "were kept, as far as a history alone shows: it records no faults, and no replica's "

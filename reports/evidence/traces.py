@@ -69,7 +69,7 @@ class Traces:
         return found
 
     def _events(self, wanted: pa.Array) -> list[Cited]:
-        rows = self.rows.filter(wanted).to_pylist()
+        rows = self.rows.select([*_FIELDS, "line", "line_json"]).filter(wanted).to_pylist()
         found = ((_event(r), FileLine(f"trace/{r['node']}.jsonl", r["line"])) for r in rows)
         return [(e, line) for e, line in found if e is not None]
 

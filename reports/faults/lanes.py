@@ -38,9 +38,9 @@ def phases(folder: RunFolder, axis: svg.Axis) -> TrackRow:
         end = known[i + 1][0] if i + 1 < len(known) else max(folder.last_us, start)
         if axis.covers(start, end):
             title = f"{name} from {axis.label(start)}, {wording.span(end - start)}"
-            # A name that would be cut is left to the tooltip.
-            fits = axis.fraction(end) - axis.fraction(start) > 0.008 * len(name)
-            body.append(_box(f"phase {kind}", axis, start, end, name if fits else "", title))
+            text = axis.fitting(start, end, name)
+            place = axis.place(start, end)
+            body.append(svg.element("span", f"phase {kind}", place, text, title=title))
     return TrackRow("phase", Markup("").join(body), LANE_HEIGHT, "phases")
 
 
@@ -60,13 +60,9 @@ def findings(folder: RunFolder, axis: svg.Axis) -> TrackRow | None:
         for number, anomaly in lane:
             kind = "flag" if anomaly.verdict is Verdict.INVALID else "flag allowed"
             title = f"{anomaly.name} {anomaly.partition} at {axis.label(anomaly.t_us)}"
-            body.append(
-                Markup(
-                    f'<a class="{kind}" href="#finding-{number}" title="{escape(title)}" '
-                    f'style="{axis.place(anomaly.t_us)};top:{level * LANE_HEIGHT + 2}px">'
-                    f"{number}</a>"
-                )
-            )
+            place = axis.place(anomaly.t_us, top=level * LANE_HEIGHT + 2)
+            link = f"#finding-{number}"
+            body.append(svg.element("a", kind, place, number, title=title, href=link))
     return TrackRow("finding", Markup("").join(body), LANE_HEIGHT * min(6, len(lanes)), "findings")
 
 
@@ -106,12 +102,7 @@ def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed])
     for up in ups:
         if up.exit and not up.exit.expected and axis.covers(up.end_us):
             title = f"{node} exited by itself at {axis.label(up.end_us)}, code {up.exit.code}"
-            body.append(
-                Markup(
-                    f'<i class="crash" style="{axis.place(up.end_us)}" title="{escape(title)}">'
-                    "✗</i>"
-                )
-            )
+            body.append(svg.element("i", "crash", axis.place(up.end_us), "✗", title=title))
     return TrackRow(node, Markup("").join(body), height, "lane")
 
 
@@ -136,22 +127,11 @@ def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
     """Draw a fault's box from injection to undoing: letter, kind, victim."""
     text = fault.what if fault.on_process else f"{fault.what} {fault.short_victims}"
     start, end = fault.start_us, fault.end_us
-    # A text that would be cut is left to the tooltip and the legend.
-    text = text if axis.fraction(end) - axis.fraction(start) > 0.008 * len(text) else ""
+    shown = Markup("<b>{}</b> {}").format(fault.letter, axis.fitting(start, end, text))
     kind = f"fault f-{fault.what}" + ("" if fault.lasts else " instant")
-    return Markup(
-        f'<a class="{escape(kind)}" href="#fault-{fault.index}" '
-        f'title="{escape(wording.clip(fault.title(axis.zero_us), 300))}" '
-        f'style="{axis.place(start, end)};top:{level * LANE_HEIGHT + 2}px">'
-        f"<b>{fault.letter}</b> {escape(wording.clip(text, 80))}</a>"
-    )
-
-
-def _box(kind: str, axis: svg.Axis, start: int, end: int, text: str, title: str) -> Markup:
-    return Markup(
-        f'<span class="{kind}" style="{axis.place(start, end)}" title="{escape(title)}">'
-        f"{escape(text)}</span>"
-    )
+    place = axis.place(start, end, top=level * LANE_HEIGHT + 2)
+    title = wording.clip(fault.title(axis.zero_us), 300)
+    return svg.element("a", kind, place, shown, title=title, href=f"#fault-{fault.index}")
 
 
 def _legend(faults: Iterable[Executed]) -> Markup:

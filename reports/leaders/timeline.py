@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from checker.formats.verdict import Verdict
 from reports import svg, wording
@@ -107,16 +107,13 @@ def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, nod
             f"{node} cut its log of {timeline.name} from {c.from_leo} to {c.leo} at "
             f"{axis.label(c.t_us)} ({c.reason or 'no reason given'}), HW {c.hw}"
         )
-        body += Markup(f'<i class="cut" style="{axis.place(c.t_us)}" title="{escape(title)}">▼</i>')
+        body += svg.element("i", "cut", axis.place(c.t_us), "▼", title=title)
     return TrackRow(node, body, REPLICA_HEIGHT, "replica")
 
 
 def _box(axis: svg.Axis, span: RoleSpan, text: str, title: str) -> Markup:
-    colour = max(0, span.epoch) % EPOCH_COLOURS
-    return Markup(
-        f'<span class="lead ep{colour}" style="{axis.place(span.start_us, span.end_us)}" '
-        f'title="{escape(title)}">{escape(text)}</span>'
-    )
+    colour, place = max(0, span.epoch) % EPOCH_COLOURS, axis.place(span.start_us, span.end_us)
+    return svg.element("span", f"lead ep{colour}", place, text, title=title)
 
 
 def _hw(axis: svg.Axis, timeline: PartitionTimeline, gap: AckGap | None) -> TrackRow:
@@ -136,10 +133,7 @@ def _hw(axis: svg.Axis, timeline: PartitionTimeline, gap: AckGap | None) -> Trac
             f"{timeline.name} acknowledged nothing for {wording.span(gap.length_us)} from "
             f"{axis.label(gap.start_us)}"
         )
-        body += Markup(
-            f'<i class="hole" style="{axis.place(gap.start_us, gap.end_us)}" '
-            f'title="{escape(title)}"></i>'
-        )
+        body += svg.element("i", "hole", axis.place(gap.start_us, gap.end_us), title=title)
     return TrackRow("HW", body, HW_HEIGHT, "hw", f"high watermark from {low:,} to {high:,}")
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from reports import svg, wording
 from reports.evidence.model import RunFolder
@@ -160,11 +160,8 @@ def _gap_mark(folder: RunFolder, axis: svg.Axis) -> Markup:
         return Markup("")
     text = f"no ack for {wording.span(gap.length_us)}"
     side = " left" if axis.fraction(gap.start_us) > 0.45 else ""
-    return Markup(
-        f'<span class="gap{side}" style="{axis.place(gap.start_us, gap.end_us)}" '
-        f'title="{escape(f"{text} from {axis.label(gap.start_us)}")}">'
-        f"<em>{escape(text)}</em></span>"
-    )
+    title, place = f"{text} from {axis.label(gap.start_us)}", axis.place(gap.start_us, gap.end_us)
+    return svg.element("span", f"gap{side}", place, Markup("<em>{}</em>").format(text), title=title)
 
 
 _LATENCY_LEGEND: Final = Markup(

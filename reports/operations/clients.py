@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from reports import svg, wording
 from reports.evidence.model import RunFolder
@@ -170,14 +170,10 @@ def _rings(
         if row not in witnesses:
             continue
         title = f"{ops.title(row, axis.zero_us)}; {witnesses[row]}"
-        name = f' id="op-{ops.op[row]}"' if row in anchored else ""
-        end = int(max(ops.completed_us[row], ops.invoked_us[row]))
-        made.append(
-            Markup(
-                f'<a class="ring"{name} href="#findings" title="{escape(title)}" '
-                f'style="{axis.place(end)}"><span class="sr">{escape(title)}</span></a>'
-            )
-        )
+        name = {"id": f"op-{ops.op[row]}"} if row in anchored else {}
+        place = axis.place(int(max(ops.completed_us[row], ops.invoked_us[row])))
+        text = Markup('<span class="sr">{}</span>').format(title)
+        made.append(svg.element("a", "ring", place, text, title=title, href="#findings", **name))
     return Markup("").join(made)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from checker.formats.story import Span
 from reports import svg
@@ -67,11 +67,9 @@ def _fault_rows(spans: Iterable[Span], axis: svg.Axis) -> Iterator[TrackRow]:
 def _fault(s: Span, axis: svg.Axis) -> Markup:
     kind = f"fault f-{s.what}" + ("" if s.until_us > s.from_us else " instant")
     text = f"{s.what} {s.who}"
-    return Markup(
-        f'<span class="{escape(kind)}" title="{escape(text)}" '
-        f'style="{axis.place(s.from_us, s.until_us)};top:3px">'
-        f"<b>{faults.letter(s.what)}</b> {escape(text)}</span>"
-    )
+    shown = Markup("<b>{}</b> {}").format(faults.letter(s.what), text)
+    place = axis.place(s.from_us, s.until_us, top=3)
+    return svg.element("span", kind, place, shown, title=text)
 
 
 def _node_rows(spans: Iterable[Span], axis: svg.Axis) -> Iterator[TrackRow]:
@@ -94,10 +92,7 @@ def _bar(s: Span, axis: svg.Axis) -> Markup:
     times = f"{axis.label(s.from_us)} to {axis.label(s.until_us)}"
     top = 3 if s.lane in ("led", "down") else 21
     title = f"{s.who} {text}: {times}"
-    # A text that would be cut is left to the tooltip and the legend.
-    fits = axis.fraction(s.until_us) - axis.fraction(s.from_us) > 0.008 * len(text)
-    shown = Markup("<b>{}</b>").format(text) if fits and s.lane == "down" else text if fits else ""
-    return Markup(
-        f'<span class="span {s.lane}" title="{escape(title)}" '
-        f'style="{axis.place(s.from_us, s.until_us)};top:{top}px">{escape(shown)}</span>'
-    )
+    shown: object = axis.fitting(s.from_us, s.until_us, text)
+    shown = Markup("<b>{}</b>").format(shown) if shown and s.lane == "down" else shown
+    place = axis.place(s.from_us, s.until_us, top=top)
+    return svg.element("span", f"span {s.lane}", place, shown, title=title)
