@@ -1,6 +1,5 @@
 """The laboratory: measurements and campaigns that judge floodmark itself.
 
-    python -m tests.lab time-to-bug  how soon blind search finds the known bugs
     python -m tests.lab judges       our checks beside the outside judge, on drawn schedules
     python -m tests.lab damage       verdicts on damaged copies of runs
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
@@ -18,7 +17,7 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("time-to-bug", "judges", "damage", "storms")
+EXPERIMENTS: Final = ("judges", "damage", "storms")
 
 
 def main(words: list[str]) -> int:
@@ -26,8 +25,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab")
     parser.add_argument("name", choices=EXPERIMENTS)
     name = parser.parse_args(words[:1]).name
-    # Imported late: one of them needs the sources, the others use compiled code.
-    experiment = import_module(f"tests.lab.{name.replace('-', '_')}")
+    experiment = import_module(f"tests.lab.{name}")
     options = argparse.ArgumentParser(
         prog=f"python -m tests.lab {name}",
         description=experiment.__doc__,
