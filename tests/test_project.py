@@ -387,7 +387,7 @@ BUDGETS = {
     "checker": 16_438,
     "reports": 6_044,
     "harness": 35_552,
-    "tests": 40_673,
+    "tests": 40_340,
 }
 
 

@@ -1,12 +1,14 @@
-"""Random one-line changes to the sources, and whether the first two tiers notice them.
+"""Random one-line changes to the sources, and whether the tests notice them.
 
-    python -m tests.lab.mutate draw --seed 1 --count 150 > mutants.json
-    python -m tests.lab.mutate run mutants.json --tree DIR --results FILE [--marks EXPRESSION]
+    python -m tests.lab.mutate draw --tree DIR --tree DIR --seed 27 > MUTANTS
+    python -m tests.lab.mutate probe MUTANTS --tree DIR --hits HITS
+    python -m tests.lab.mutate run MUTANTS --tree DIR --hits HITS --results FILE [--whole]
     python -m tests.lab.mutate table FILE FILE
 
-`run` copies a tree, changes one line at a time and runs the tests that stand nearest to the changed
-file until one fails. It skips what FILE has already, so it can be stopped and started again. Two
-trees are compared by the same mutants: a line that one of them lacks counts for neither.
+`draw` takes mutants whose lines all trees have. `probe` runs the first tier once, and notes which
+tests come by each mutant. `run` copies a tree, changes one line at a time and runs these tests, the
+quickest first, until one fails; with --whole those that survived get all of them, and the tests of
+their package. It skips what FILE has, so it can be stopped and started again.
 """
 
 from __future__ import annotations
@@ -21,21 +23,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.support.paths import ROOT
 
-NEAREST: Final = {
-    "node/core": ("tests/node/core", "tests/harness/sim"),
-    "nemesis": ("tests/nemesis", "tests/harness/sim"),
-    "harness/runs": ("tests/harness/runs", "tests/harness/systems/external"),
-    "harness/clients": ("tests/harness/clients", "tests/harness/sim"),
-    "checker/ingest": ("tests/checker/ingest", "tests/checker/engine"),
-}
-LONGEST_S: Final = 300
+PARTS: Final = ("node/core", "nemesis", "harness/runs", "harness/clients", "checker/ingest")
+MARKS: Final = "not integration and not nightly"
+BUDGET_S: Final = 25.0
+LONGEST_S: Final = 1500
+PLUGIN: Final = "mutation_probe"
 COMPARISONS: Final = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -49,6 +49,28 @@ COMPARISONS: Final = {
     ast.NotIn: "in",
 }
 OPERATORS: Final = {ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.BitAnd: "|", ast.BitOr: "&"}
+
+
+PROBE: Final = """
+import json, os
+ORDER, TIMES, seen, took = os.environ.get("MUTATE_ORDER"), os.environ.get("MUTATE_HITS"), set(), {}
+def hit(number):
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    if test and (number, test) not in seen:
+        seen.add((number, test))
+        with open(TIMES, "a") as file:
+            file.write(json.dumps([number, test]) + "\\n")
+def pytest_collection_modifyitems(items):
+    if ORDER:
+        order = {test: n for n, test in enumerate(json.load(open(ORDER)))}
+        items[:] = sorted((i for i in items if i.nodeid in order), key=lambda i: order[i.nodeid])
+def pytest_runtest_logreport(report):
+    took[report.nodeid] = took.get(report.nodeid, 0) + report.duration
+    if TIMES and report.when == "teardown":
+        with open(TIMES, "a") as file:
+            file.write(json.dumps([took[report.nodeid], report.nodeid, "s"]) + "\\n")
+"""
+"""A plug-in of pytest that notes which tests come by a probe, or runs a choice of tests."""
 
 
 class Mutant(NamedTuple):
@@ -109,25 +131,27 @@ def ends(node: Any) -> Place:
     return node.end_lineno, node.end_col_offset
 
 
-def draw(seed: int, count: int) -> list[Mutant]:
-    """Return as many mutants of each part of the sources, drawn by a seed."""
+def draw(seed: int, count: int, trees: Sequence[Path]) -> list[Mutant]:
+    """Return as many mutants of each part of the sources, which all trees have."""
     rng = random.Random(seed)
     parts = []
-    for number, part in enumerate(NEAREST):
-        share = (count * (number + 1)) // len(NEAREST) - (count * number) // len(NEAREST)
+    for number, part in enumerate(PARTS):
+        share = (count * (number + 1)) // len(PARTS) - (count * number) // len(PARTS)
         found = [
             mutant
-            for file in sorted((ROOT / part).rglob("*.py"))
-            for mutant in mutants_of(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8"))
+            for file in sorted((trees[0] / part).rglob("*.py"))
+            for mutant in mutants_of(str(file.relative_to(trees[0])), file.read_text())
+            if all(is_whole(source_with(tree, mutant)) for tree in trees)
         ]
         parts.append(rng.sample(found, share))
     # Parts alternate, so that the first results already speak of all of them.
     return [mutant for row in zip_longest(*parts) for mutant in row if mutant is not None]
 
 
-def changed(text: str, mutant: Mutant) -> str | None:
-    """Return a source with the mutant in it, or None if it lacks the line."""
-    lines = text.split("\n")
+def source_with(tree: Path, mutant: Mutant) -> str | None:
+    """Return the file of a mutant with it in it, or None if a tree lacks the line."""
+    file = tree / mutant.file
+    lines = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
     places = [number for number, line in enumerate(lines) if line == mutant.was]
     if len(places) <= mutant.nth:
         return None
@@ -135,51 +159,119 @@ def changed(text: str, mutant: Mutant) -> str | None:
     return "\n".join(lines)
 
 
-def verdict(tree: Path, mutant: Mutant, marks: str) -> str:
-    """Return "killed", "survived" or "gone" (the tree lacks the line)."""
-    file = tree / mutant.file
-    original = file.read_text(encoding="utf-8") if file.exists() else ""
-    text = changed(original, mutant)
-    if text is None:
-        return "gone"
-    part = next(part for part in NEAREST if mutant.file.startswith(f"{part}/"))
-    folders = [folder for folder in NEAREST[part] if (tree / folder).exists()]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadgroup"]
-    file.write_text(text, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+def is_whole(text: str | None) -> bool:
+    """Return whether a source can be compiled."""
     try:
+        return text is not None and bool(compile(text, "mutant", "exec"))
+    except SyntaxError:
+        return False
+
+
+def with_probes(text: str, mutants: dict[int, Mutant]) -> str:
+    """Return a source with a probe before the statement of each mutant inside a function."""
+    lines = text.split("\n")
+    statements = [
+        (statement.lineno, statement.col_offset, statement.end_lineno)
+        for function in ast.walk(ast.parse(text))
+        if isinstance(function, ast.FunctionDef)
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.stmt) and statement is not function
+        # Not before `elif`, nor before a docstring.
+        if lines[statement.lineno - 1][statement.col_offset :][:4] not in ("elif", '"""')
+    ]
+    probes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, mutant in mutants.items():
+        line = [n for n, each in enumerate(lines, 1) if each == mutant.was][mutant.nth]
+        around = [(at, column) for at, column, end in statements if at <= line <= (end or at)]
+        if around:
+            probes[max(around)].append(number)
+    for (at, column), numbers in sorted(probes.items(), reverse=True):
+        hits = "; ".join(f"{PLUGIN}.hit({number})" for number in numbers)
+        lines.insert(at - 1, f"{' ' * column}import {PLUGIN}; {hits}")
+    return "\n".join(lines)
+
+
+class Copy:
+    """A copy of a tree whose sources change, and its tests."""
+
+    def __init__(self, tree: Path, folder: str) -> None:
+        self.tree, self.folder = tree, Path(folder) / "tree"
+        shutil.copytree(tree, self.folder, ignore=shutil.ignore_patterns(".venv", "store", "build"))
+        (self.folder / f"{PLUGIN}.py").write_text(PROBE)
+
+    def pytest(self, *words: str, **environment: str) -> bool:
+        """Run tests; return whether all pass in time."""
+        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
         run = subprocess.Popen(
-            [*command, "-p", "no:cacheprovider", "-m", marks, *folders],
-            cwd=tree,
-            env=environment,
+            [*command, "-p", PLUGIN, "--deselect", "tests/test_project.py", *words],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder), **environment},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:
-            return "survived" if run.wait(LONGEST_S) == 0 else "killed"
+            # 5: there is no such test.
+            return run.wait(LONGEST_S) in (0, 5)
         except subprocess.TimeoutExpired:
-            return "killed"
+            os.killpg(run.pid, signal.SIGKILL)
+            return run.wait() == 0
+
+    def survives(self, mutant: Mutant, tests: list[str], whole: bool) -> bool:
+        """Return whether no test notices a mutant."""
+        file = self.folder / mutant.file
+        original = file.read_text()
+        file.write_text(source_with(self.tree, mutant) or original)
+        order = self.folder / "order.json"
+        order.write_text(json.dumps(tests))
+        files = sorted({test.partition("::")[0] for test in tests})
+        part = next(part for part in PARTS if mutant.file.startswith(f"{part}/"))
+        try:
+            if tests and not self.pytest("-x", "-m", MARKS, *files, MUTATE_ORDER=str(order)):
+                return False
+            return not whole or self.pytest("-x", "-m", "not nightly", f"tests/{part}")
         finally:
-            if run.poll() is None:
-                os.killpg(run.pid, signal.SIGKILL)
-                run.wait(LONGEST_S)
-    finally:
-        file.write_text(original, encoding="utf-8")
+            file.write_text(original)
 
 
-def run_all(mutants: list[Mutant], tree: Path, results: Path, marks: str) -> None:
-    """Judge the mutants that a file of results lacks, one line for each."""
-    known = read_results(results)
+def probe(mutants: list[Mutant], tree: Path, hits: Path) -> None:
+    """Run the first tier of a tree with probes."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tree"
-        shutil.copytree(tree, copy, ignore=shutil.ignore_patterns(".venv", "store", "build"))
-        for mutant in mutants:
-            if mutant in known:
+        copy = Copy(tree, folder)
+        for name in {mutant.file for mutant in mutants}:
+            own = {number: each for number, each in enumerate(mutants) if each.file == name}
+            file = copy.folder / name
+            file.write_text(with_probes(file.read_text(), own))
+        copy.pytest("-m", MARKS, MUTATE_HITS=str(hits.resolve()))
+
+
+def covering(hits: Path, number: int, budget_s: float) -> list[str]:
+    """Return the tests that come by a mutant, the quickest first, for so many seconds."""
+    rows = list(map(json.loads, hits.read_text().splitlines()))
+    times = {row[1]: row[0] for row in rows if len(row) == 3}
+    known = sorted({row[1] for row in rows if row[0] == number and len(row) == 2} & times.keys())
+    chosen, total_s = list[str](), 0.0
+    for test in sorted(known, key=times.__getitem__):
+        total_s += times[test]
+        if chosen and total_s > budget_s:
+            break
+        chosen.append(test)
+    return chosen
+
+
+def run_all(mutants: list[Mutant], options: argparse.Namespace) -> None:
+    """Judge the mutants that the file of results lacks, or with --whole those that survived."""
+    known = read_results(options.results)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(options.tree.resolve(), folder)
+        for number, mutant in enumerate(mutants):
+            before = known.get(mutant)
+            if before is not None and (before != "survived" or not options.whole):
                 continue
-            line = json.dumps([*mutant, verdict(copy, mutant, marks)])
-            with results.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            tests = covering(options.hits, number, LONGEST_S if options.whole else BUDGET_S)
+            found = "survived" if copy.survives(mutant, tests, options.whole) else "killed"
+            with options.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([*mutant, found]) + "\n")
 
 
 def read_results(results: Path) -> dict[Mutant, str]:
@@ -196,7 +288,7 @@ def table(before: dict[Mutant, str], after: dict[Mutant, str]) -> str:
         mutant for mutant in before if "gone" not in (before[mutant], after.get(mutant, "gone"))
     ]
     rows = ["| part | mutants | killed before | killed after |", "|---|--:|--:|--:|"]
-    for part in (*NEAREST, ""):
+    for part in (*PARTS, ""):
         of_part = [mutant for mutant in both if mutant.file.startswith(part)]
         kills = [sum(tree[m] == "killed" for m in of_part) for tree in (before, after)]
         rows.append(f"| {part or 'all'} | {len(of_part)} | {kills[0]} | {kills[1]} |")
@@ -205,28 +297,29 @@ def table(before: dict[Mutant, str], after: dict[Mutant, str]) -> str:
 
 
 def main() -> None:
-    """Carry out one of the three commands."""
+    """Carry out one of the four commands."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    commands = parser.add_subparsers(dest="command", required=True)
-    drawing = commands.add_parser("draw")
-    drawing.add_argument("--seed", type=int, default=1)
-    drawing.add_argument("--count", type=int, default=150)
-    running = commands.add_parser("run")
-    running.add_argument("mutants", type=Path)
-    running.add_argument("--tree", type=Path, default=ROOT)
-    running.add_argument("--results", type=Path, required=True)
-    running.add_argument("--marks", default="not nightly")
-    comparing = commands.add_parser("table")
-    comparing.add_argument("files", type=Path, nargs=2)
+    parser.add_argument("command", choices=("draw", "probe", "run", "table"))
+    parser.add_argument("files", type=Path, nargs="*")
+    parser.add_argument("--tree", type=Path, action="append")
+    parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--hits", type=Path)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
-    match options.command:
-        case "draw":
-            print(json.dumps(draw(options.seed, options.count), indent=0))
-        case "run":
-            mutants = [Mutant(*row) for row in json.loads(options.mutants.read_text())]
-            run_all(mutants, options.tree.resolve(), options.results, options.marks)
-        case "table":
-            print(table(*map(read_results, options.files)))
+    trees = [tree.resolve() for tree in options.tree or [ROOT]]
+    options.tree = trees[0]
+    if options.command == "draw":
+        print(json.dumps(draw(options.seed, options.count, trees), indent=0))
+    elif options.command == "table":
+        print(table(*map(read_results, options.files)))
+    else:
+        mutants = [Mutant(*row) for row in json.loads(options.files[0].read_text())]
+        if options.command == "probe":
+            probe(mutants, options.tree, options.hits)
+        else:
+            run_all(mutants, options)
 
 
 if __name__ == "__main__":
