@@ -164,10 +164,10 @@ def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:
 
 
 def _run(schedule: Schedule, request: Any, store: Path, test: str) -> StormReport:
+    from harness.replay.pages import page_after
     from harness.runs.interrupts import Interrupts
     from harness.runs.judge import run_and_judge
     from harness.runs.options import default_name, system_of
-    from harness.runs.page_builder import page_after
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.systems.external.links import KERNEL_LINKS

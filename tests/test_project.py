@@ -122,6 +122,8 @@ def is_format(name: str) -> bool:
 def is_allowed(found: Import) -> bool:
     """The import rule of docs/architecture.md."""
     above, below = top(found.importer), top(found.imported)
+    if is_within(found.importer, {"harness.runs"}) and is_within(found.imported, {"harness.sim"}):
+        return False  # The simulated world goes through the phases of a run.
     if is_format(found.imported):
         return True
     if is_format(found.importer):

@@ -14,8 +14,8 @@ def check(request: CheckRequest) -> int:
     unknown or not exercised; of several runs the worst.
     """
     from checker.formats.verdict import EXIT_CODES, worst
+    from harness.replay.pages import is_invalid, page_after
     from harness.runs.judge import Keep, SparkOptions, SparkSoon, judge, summarise, wrong_lines
-    from harness.runs.page_builder import is_invalid, page_after
     from harness.runs.run_paths import promise_in, run_folders
 
     if request.validate:

@@ -8,7 +8,7 @@ from harness.cli.common import print_json
 from harness.runs.requests import ReplayRequest
 
 if TYPE_CHECKING:
-    from harness.runs.replay import ReplayOutcome
+    from harness.replay.replay import ReplayOutcome
     from nemesis.formats.schedule import Expectation
 
 
@@ -17,7 +17,7 @@ def replay(request: ReplayRequest) -> int:
 
     Exit code: 0 when the verdicts are what the schedule (or --expect) expects, else 1.
     """
-    from harness.runs import replay as replays
+    from harness.replay import replay as replays
 
     schedule = replays.requested_schedule(request)
     outcomes: list[ReplayOutcome] = []

@@ -14,7 +14,8 @@ def report(request: ReportRequest) -> int:
     page. Exit code: 0, or that of the first page that could not be built.
     """
     from harness.cli.exit_codes import exit_code_of
-    from harness.runs.page_builder import is_finding, page_of, page_of_finding
+    from harness.formats.finding import is_finding
+    from harness.replay.pages import page_of, page_of_finding
     from harness.runs.run_paths import folders_with_pages
     from node.formats.errors import FloodmarkError
 

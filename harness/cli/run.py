@@ -70,7 +70,7 @@ def run(request: RunRequest) -> int:
 
 def _page(request: RunRequest, folder: Path) -> Path | None:
     """Build the page, after the verdict: no error of it changes the verdict."""
-    from harness.runs.page_builder import page_after
+    from harness.replay.pages import page_after
     from harness.runs.progress import Progress
 
     with Progress(quiet=request.quiet) as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -17,6 +18,8 @@ DRAWN: Final = "drawn.json"
 """The schedule as it was drawn, before shrinking."""
 REAL: Final = "real.json"
 """The schedule for real processes, where there is one."""
+SIMULATED: Final = "simulated"
+"""The folder, in that of a finding, of its run in the simulated world."""
 EXPLANATION: Final = "explain.json"
 
 
@@ -57,3 +60,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     counterfactuals: tuple[Counterfactual, ...] = ()
     untried: LargeCount = 0
     format: Number = 1
+
+
+def is_finding(path: Path) -> bool:
+    """Return whether a folder is what a search kept of a failure."""
+    return (path / EXPLANATION).is_file()

@@ -13,10 +13,11 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.finding import EXPLANATION, REAL, SCHEDULE, Explanation
+from harness.formats.finding import EXPLANATION, REAL, SCHEDULE, SIMULATED, Explanation
 from harness.formats.nightly_run import Bucket, bucket_key
+from harness.replay.pages import page_of_finding
+from harness.runs.judge import Tell
 from harness.runs.options import load_schedule
-from harness.runs.page_builder import SIMULATED, Tell, page_of_finding
 from harness.search.campaign import INTERNAL, Finding
 from harness.search.findings import save, save_real_schedule
 from harness.search.known_bugs import STORE_FOLDER

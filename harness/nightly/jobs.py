@@ -1,7 +1,7 @@
 """The jobs of a nightly run in simulated worlds: a job goes in, a row of the journal comes out.
 
 A job is complete in itself, so that a worker process can do it, and so that the same job gives the
-same result. The work itself is done by `harness.search` and `harness.runs.replay`.
+same result. The work itself is done by `harness.search` and `harness.replay.replay`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.formats.nightly_journal import (
     Searched,
 )
 from harness.nightly import corpus
-from harness.runs.replay import is_met, replay, requested_schedule
+from harness.replay.replay import is_met, replay, requested_schedule
 from harness.runs.requests import ReplayRequest
 from harness.search import known_bugs
 from harness.search.attempt import Attempt

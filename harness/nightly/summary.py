@@ -33,7 +33,7 @@ from harness.formats.nightly_run import (
     bucket_key,
 )
 from harness.nightly import corpus, plan
-from harness.runs.replay import has_failed
+from harness.replay.replay import has_failed
 from harness.search.known_bugs import correct_protocols
 from harness.systems.disks import JOURNAL, kinds_on_disks
 from nemesis.faults import kinds_on, storm_kinds

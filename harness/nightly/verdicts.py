@@ -17,8 +17,8 @@ from harness.formats.nightly_journal import Judged, NightlyJournal, Ran, journal
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.plan import is_expected_of
 from harness.nightly.summary import CANARY, real_class
+from harness.replay.replay import broken_classes, broken_properties
 from harness.runs.judge import build_page
-from harness.runs.replay import broken_classes, broken_properties
 from harness.runs.run_folder import remove
 from harness.search.fault_coverage import fault_coverage
 from nemesis.formats.fault_log import FaultLine

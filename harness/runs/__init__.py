@@ -1,1 +1,1 @@
-"""One run: its phases, its folder, its verdict, its baseline."""
+"""One run: its phases, its folder, its verdict."""

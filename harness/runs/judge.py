@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from checker.formats.errors import CheckerError, SparkMissing
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.finding import DRAWN, EXPLANATION, FOLDER, REAL, SCHEDULE
 from harness.formats.host_errors import reason, refused
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.program import command_line, program
@@ -240,7 +241,7 @@ def _load() -> None:
     with contextlib.suppress(Exception):
         import pyarrow as pa
 
-        import harness.runs.page_builder  # noqa: F401
+        import reports  # noqa: F401
         from checker.checks.registry import Scope, checks
         from checker.engine import local  # noqa: F401
 
@@ -271,11 +272,26 @@ def run_and_judge(
     interrupts.at_once = True
     progress.phase("judging")
     result = judge([folder], spark, progress.note)[0]
-    from harness.runs.page_builder import bring_finding
-
     bring_finding(source, folder, progress.note)
     tidy(folder, result)
     return result
+
+
+def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
+    """Copy what a search said of the schedule into the run folder that replays it: `finding/`.
+
+    `source` is what the run was asked to replay; nothing happens unless it is a finding's folder.
+    """
+    if source is None or not (source / EXPLANATION).is_file():
+        return
+    target = run / FOLDER
+    try:
+        target.mkdir(exist_ok=True)
+        for name in (EXPLANATION, SCHEDULE, DRAWN, REAL):
+            if (source / name).is_file():
+                shutil.copyfile(source / name, target / name)
+    except OSError as error:
+        tell(f"What the search said of {source} could not be copied: {reason(error)}")
 
 
 def build_page(folder: Path, tell: Tell) -> Path | None:

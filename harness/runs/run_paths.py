@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from checker.ingest.external_history import external_history_in, run_folder_of
+from harness.formats.finding import SIMULATED, is_finding
 from harness.formats.run_info import Promise
-from harness.runs.page_builder import SIMULATED, is_finding
 from node.formats.errors import UsageError
 from node.formats.json_input import Unreadable, read_file
 

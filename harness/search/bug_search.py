@@ -20,9 +20,9 @@ from multiprocess import get_context
 
 from harness.formats.finding import EXPLANATION, Explanation
 from harness.formats.options import worker_count
+from harness.replay.replay import replay
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
-from harness.runs.replay import replay
 from harness.runs.requests import ReplayRequest
 from harness.search import known_bugs, known_bugs_table
 from harness.search.explain import explain, write

@@ -10,11 +10,11 @@ from typing import Final
 
 from harness.formats.finding import SCHEDULE
 from harness.formats.options import worker_count
+from harness.replay.pages import page_of_finding
+from harness.replay.replay import replay
 from harness.runs.interrupts import Interrupts
-from harness.runs.page_builder import page_of_finding
 from harness.runs.program import command_line
 from harness.runs.progress import Progress
-from harness.runs.replay import replay
 from harness.runs.requests import ReplayRequest
 from harness.search.campaign import Budget, Campaign
 from harness.search.engines import Subject

@@ -15,10 +15,10 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.run_info import RunInfo
+from harness.replay.replay import broken_properties
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule, system_of
 from harness.runs.progress import Progress
-from harness.runs.replay import broken_properties
 from harness.search import campaign, deadline
 from harness.search.attempt import attempt
 from harness.search.campaign import Finding, as_file

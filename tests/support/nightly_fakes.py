@@ -22,7 +22,8 @@ from harness.nightly.jobs import AnyJob, DeterminismJob, Digests, KnownBugJob, R
 from harness.nightly.main import run_nightly
 from harness.nightly.plan import Settings
 from harness.nightly.requests import NightlyRequest
-from harness.runs import page_builder, run_folder
+from harness.replay import pages
+from harness.runs import run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
@@ -248,9 +249,7 @@ def keep(finding: Finding, store: Path, tell: Callable[[str], None], with_page: 
         atexit.register(shutil.rmtree, place, ignore_errors=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(corpus, "save_real_schedule", lambda *_, **__: None)
-            patch.setattr(
-                page_builder, "build", lambda run, plots, program: build(run, program=program)
-            )
+            patch.setattr(pages, "build", lambda run, plots, program: build(run, program=program))
             _kept[key] = place, corpus.keep(finding, place, tell, with_page=with_page)
     place, bucket = _kept[key]
     shutil.copytree(place, store, dirs_exist_ok=True)

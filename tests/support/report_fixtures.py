@@ -25,8 +25,8 @@ from checker.ingest.external_history import run_folder_of
 from checker.story.story import write_story
 from harness.formats.run_info import RunInfo
 from harness.formats.seal import seal_run
-from harness.runs.baseline import make_baseline
-from harness.runs.page_builder import bring_finding
+from harness.replay.baseline import make_baseline
+from harness.runs.judge import bring_finding
 from harness.search import findings
 from harness.search.attempt import attempt
 from harness.search.campaign import Finding

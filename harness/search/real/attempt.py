@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
+from harness.replay.replay import broken_classes
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import run_and_judge
 from harness.runs.program import called
 from harness.runs.progress import Progress
-from harness.runs.replay import broken_classes
 from harness.runs.run import Run, RunSettings
 from harness.runs.run_folder import remove
 from harness.search.real.storms import StormSubject

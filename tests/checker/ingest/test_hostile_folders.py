@@ -18,8 +18,8 @@ from checker.engine.local import check_run, check_runs
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
 from checker.ingest.external_history import run_folder_of
+from harness.replay.pages import is_invalid
 from harness.runs.judge import judge, summarise, wrong_lines
-from harness.runs.page_builder import is_invalid
 from node.formats.run_folder_entries import foreign_entry
 from reports import build
 from reports.theme import ReportError

@@ -91,7 +91,7 @@ def test_many_small_runs_are_too_much_for_one_process(
 @pytest.mark.integration
 def test_checks_and_pages_are_not_loaded_before_the_storm() -> None:
     script = (
-        "import sys\nimport harness.runs.run_and_judge, harness.runs.options\n"
+        "import sys\nimport harness.runs.judge, harness.runs.run, harness.runs.options\n"
         "from harness.systems import registry\nregistry.find('floodmark')\n"
         "print(*sys.modules)"
     )

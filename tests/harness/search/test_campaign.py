@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from harness.replay.replay import ReplayOutcome
 from harness.runs.progress import Progress
-from harness.runs.replay import ReplayOutcome
 from harness.runs.requests import ReplayRequest
 from harness.search import bug_search, campaign, known_bugs, known_bugs_table
 from harness.search.attempt import attempt

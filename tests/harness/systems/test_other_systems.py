@@ -11,8 +11,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.formats.history import LogRun, encode
+from harness.replay.baseline import make_baseline
 from harness.runs import program
-from harness.runs.baseline import make_baseline
 from harness.runs.options import system_of
 from harness.systems import registry
 from node.formats.errors import UsageError

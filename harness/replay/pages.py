@@ -1,4 +1,4 @@
-"""What is made before a page: the copy of a finding, the baseline run of a failure.
+"""The pages of runs and findings, and the baseline run of a failure, which is made before.
 
 Nothing here may change a verdict: what cannot be made is left out, and a sentence says so.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -16,10 +16,9 @@ from typing import Final
 from checker.formats.verdict import RunResult, Verdict
 from checker.story.story import write_story
 from harness.formats import baseline
-from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE
-from harness.formats.finding import FOLDER as FINDING
-from harness.formats.host_errors import reason
-from harness.runs.baseline import make_baseline
+from harness.formats.finding import SCHEDULE, SIMULATED
+from harness.replay.baseline import make_baseline
+from harness.runs.judge import Tell, bring_finding
 from harness.runs.options import load_schedule
 from harness.runs.program import command_line, program
 from harness.sim.run import simulate
@@ -27,28 +26,8 @@ from node.formats.json_input import Unreadable, read_file
 from node.formats.run_folder_entries import foreign_entry
 from reports import build
 
-SIMULATED: Final = "simulated"
 BASELINE_LIMIT_S: Final = 15.0
 """How long `floodmark run` waits for the baseline run of a failure."""
-
-Tell = Callable[[str], None]
-
-
-def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
-    """Copy what a search said of the schedule into the run folder that replays it: `finding/`.
-
-    `source` is what the run was asked to replay; nothing happens unless it is a finding's folder.
-    """
-    if source is None or not (source / EXPLANATION).is_file():
-        return
-    target = run / FINDING
-    try:
-        target.mkdir(exist_ok=True)
-        for name in (EXPLANATION, SCHEDULE, DRAWN, REAL):
-            if (source / name).is_file():
-                shutil.copyfile(source / name, target / name)
-    except OSError as error:
-        tell(f"What the search said of {source} could not be copied: {reason(error)}")
 
 
 def page_of(run: Path, tell: Tell) -> Path:
@@ -121,11 +100,6 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
     write_story(run, result.checked)
     bring_finding(finding, run, tell)
     return page_of(run, tell)
-
-
-def is_finding(path: Path) -> bool:
-    """Return whether a folder is what a search kept of a failure."""
-    return (path / EXPLANATION).is_file()
 
 
 def is_invalid(run: Path) -> bool:

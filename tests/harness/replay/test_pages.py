@@ -12,8 +12,9 @@ import pytest
 import reports
 from harness.cli import main
 from harness.formats.baseline import Baseline
-from harness.runs import judge, page_builder
-from harness.runs.baseline import make_baseline
+from harness.replay import pages
+from harness.replay.baseline import make_baseline
+from harness.runs import judge
 from harness.sim.run import simulate
 from harness.systems.floodmark.system import nearest_correct
 from nemesis import ready_made
@@ -105,10 +106,7 @@ class TestAfterTheVerdict:
         assert "data:image/png;base64" in text
 
     def test_the_baseline_run_may_be_left_out(self, judged: Path) -> None:
-        assert (
-            page_builder.page_after(judged, pytest.fail, baseline_too=False)
-            == judged / "report.html"
-        )
+        assert pages.page_after(judged, pytest.fail, baseline_too=False) == judged / "report.html"
         assert not (judged / "baseline.json").exists()
         assert "not run" in (judged / "report.html").read_text("utf-8")
 
@@ -129,11 +127,11 @@ class TestAfterTheVerdict:
                 pass
             raise error
 
-        monkeypatch.setattr(page_builder, "make_baseline", broken)
-        monkeypatch.setattr(page_builder, "build", lambda run, **how: run / "report.html")
-        monkeypatch.setattr(page_builder, "BASELINE_LIMIT_S", 0.01 if error is None else 60.0)
+        monkeypatch.setattr(pages, "make_baseline", broken)
+        monkeypatch.setattr(pages, "build", lambda run, **how: run / "report.html")
+        monkeypatch.setattr(pages, "BASELINE_LIMIT_S", 0.01 if error is None else 60.0)
         told: list[str] = []
-        assert page_builder.page_after(judged, told.append) is not None
+        assert pages.page_after(judged, told.append) is not None
         assert told[-1].startswith(words.format(folder=judged))
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
@@ -144,12 +142,12 @@ class TestFinding:
         for folder in (finding, run):
             folder.mkdir()
         # A schedule of another origin brings nothing.
-        page_builder.bring_finding(tmp_path / "kip-101-scenario-1", run, pytest.fail)
-        page_builder.bring_finding(None, run, pytest.fail)
+        pages.bring_finding(tmp_path / "kip-101-scenario-1", run, pytest.fail)
+        pages.bring_finding(None, run, pytest.fail)
         assert list(run.iterdir()) == []
         (finding / "explain.json").write_text(json.dumps({"bucket": "b"}))
         (finding / "drawn.json").write_text("{}")
-        page_builder.bring_finding(finding, run, pytest.fail)
+        pages.bring_finding(finding, run, pytest.fail)
         assert sorted(f.name for f in (run / "finding").iterdir()) == ["drawn.json", "explain.json"]
 
 

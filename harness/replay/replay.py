@@ -11,9 +11,8 @@ from checker.formats.verdict import RunResult, Verdict
 from checker.story.story import write_story
 from harness.formats.finding import REAL
 from harness.runs.interrupts import Interrupts
-from harness.runs.judge import build_page, run_and_judge, summarise
+from harness.runs.judge import bring_finding, build_page, run_and_judge, summarise
 from harness.runs.options import default_name, load_schedule, system_of
-from harness.runs.page_builder import bring_finding
 from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from harness.cli.main import main
+from harness.replay.replay import requested_schedule
 from harness.runs import storm
-from harness.runs.replay import requested_schedule
 from harness.runs.requests import ReplayRequest
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Expectation, Schedule, Timings, load
