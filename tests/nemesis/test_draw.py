@@ -57,6 +57,15 @@ def quiet_ms(faults: tuple[Fault, ...], duration_ms: int) -> int:
     return quiet + duration_ms - end
 
 
+def test_delays_last_shorter_and_longer_than_the_timeouts() -> None:
+    """Half of the lag is too short for an ISR to shrink, twice the session for a leader to stay."""
+    timings = Cluster().timings
+    lasted = [fault.for_ms or 0 for seed in SEEDS for fault in storm(seed, "delay")]
+    assert 0.14 * min(timings.lag_ms, timings.session_ms) <= min(lasted)
+    assert min(lasted) < 0.5 * min(timings.lag_ms, timings.session_ms)
+    assert max(lasted) > 2 * max(timings.lag_ms, timings.session_ms)
+
+
 @pytest.mark.parametrize("voters", [1, 3])
 @pytest.mark.parametrize("duration_ms", [500, 5000, 30_000, 120_000])
 def test_storms_are_schedules_that_end_in_time(duration_ms: int, voters: int) -> None:

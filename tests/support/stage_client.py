@@ -114,12 +114,13 @@ class ClientStage:
         leader: str = "",
         source: str = "",
         nth: int = -1,
+        corr: int = -1,
     ) -> None:
-        """Answer the newest send, or the one of that number."""
+        """Answer the newest send, or the one of that number; or with another correlation id."""
         asked = self._all(ProduceRequest)[nth]
         about: Any = asked.message
         response = ProduceResponse(
-            corr=about.corr,
+            corr=about.corr if corr < 0 else corr,
             partition=about.partition,
             error=Error(error),
             appended=bool(appended),

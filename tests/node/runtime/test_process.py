@@ -269,20 +269,8 @@ def loaded_modules(node: Node) -> set[str]:
 
 
 HEAVY = {
-    "pytest",
-    "_pytest",
-    "hypothesis",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pyspark",
-    "typer",
-    "rich",
-    "asyncio",
-    "unittest.mock",
-    "harness",
-    "checker",
-    "nemesis",
+    *("pytest", "_pytest", "hypothesis", "numpy", "pandas", "pyarrow", "pyspark"),
+    *("typer", "rich", "asyncio", "unittest.mock", "harness", "checker", "nemesis"),
 }
 
 
