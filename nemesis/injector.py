@@ -266,6 +266,7 @@ class Injector:
             self._rngs[index],
             kind_of(fault).candidates(self._world, self._nodes),
             clients=self._clients,
+            busy={node for active in self._active.values() for node in active.nodes},
             spare_voters=self._schedule.drawn,
         )
 

@@ -35,19 +35,21 @@ def resolve(
     *,
     clients: Sequence[str] = (),
     on: Collection[str] = (),
+    busy: Collection[str] = (),
     spare_voters: bool = False,
 ) -> Resolution:
     """Return the nodes that `target` stands for now, in the order of their names.
 
     Roles stand only for nodes in `among`, those a fault could act on; nodes that are named are
-    taken as they are. `clients` are all client names, `on` the nodes that `rest` leaves out.
-    With `spare_voters` voters of a small quorum are left out (drawn storms).
+    taken as they are. `clients` are all client names, `on` the nodes that `rest` leaves out, and
+    `another-follower` leaves out `busy` ones, on which a fault is. With `spare_voters` voters of a
+    small quorum are left out (drawn storms).
     """
     role, _, partition = target.partition(":")
     if role not in ROLES:
         nodes: Collection[str] = target.split(",")
     elif role in ROLES_OF_A_PARTITION:
-        nodes, partition = _of_partition(role, partition, view, cluster, rng, among)
+        nodes, partition = _of_partition(role, partition, view, cluster, rng, among, busy)
     else:
         nodes = _of_cluster(role, view, cluster, rng, among, clients, on)
     if spare_voters and cluster.voters < FEWEST_VOTERS_HIT:
@@ -68,6 +70,7 @@ def _of_partition(
     cluster: Cluster,
     rng: random.Random,
     among: Collection[str],
+    busy: Collection[str],
 ) -> tuple[list[str], str]:
     """Return one node by its role in a partition: the given one, or one drawn where somebody has
     it. Of the in-sync replicas it is all of them."""
@@ -80,6 +83,8 @@ def _of_partition(
                 found = [view.leader(name) or ""]
             case "follower":
                 found = list(view.followers(name))
+            case "another-follower":
+                found = [node for node in view.followers(name) if node not in busy]
             case "isr":
                 found = list(view.isr(name))
             case _:

@@ -110,9 +110,9 @@ class ClusterView:
         return facts.replicas or tuple(sorted(facts.seen))
 
     def followers(self, partition: str) -> tuple[str, ...]:
-        """Members of the ISR that do not lead."""
+        """Members of the ISR that do not lead; if nobody tells the ISR, replicas that do not."""
         facts = self._facts(partition)
-        return tuple(node for node in facts.isr if node != facts.leader)
+        return tuple(node for node in facts.isr or facts.replicas if node != facts.leader)
 
     def lagging(self, partition: str) -> tuple[str, ...]:
         """Replicas outside the ISR; empty while the ISR is unknown."""

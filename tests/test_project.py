@@ -28,12 +28,7 @@ BELOW = {
 }
 # Libraries that belong to one place.
 SPARK_FILES = ["checker/*", "harness/search/spark_campaign.py"]
-SOCKET_FILES = [
-    "node/runtime/*",
-    "nemesis/links/hub*",
-    "harness/systems/*",
-    "harness/bench/sketch*",
-]
+SOCKET_FILES = ["node/runtime/*", "nemesis/links/hub*", "harness/systems/*"]
 LIBRARY_HOMES = {
     "pyspark": SPARK_FILES,
     "py4j": SPARK_FILES,

@@ -43,7 +43,6 @@ PEERS: Final = (
     ),
     MeasuredSystem(label="Redis, everysec", system="redis"),
     MeasuredSystem(label="etcd", system="etcd"),
-    MeasuredSystem(label="sketch on LMDB", system="harness.bench.sketch:Sketch"),
 )
 REFERENCE: Final = "NATS, sync always"
 

@@ -38,14 +38,13 @@ _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 def to_schedule(request: RunRequest) -> Schedule:
     """Return the checked schedule that is asked for. Raises UsageError with the one thing wrong."""
+    system = system_of(request.schedule, request.system, request.settings)
     if request.schedule is not None:
         if request.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
-        base = load_schedule(request.schedule)
-        source = str(request.schedule)
+        base, source = load_schedule(request.schedule, system), str(request.schedule)
     else:
         base, source = Schedule(), "options"
-    system = system_of(request.schedule, request.system, request.settings)
     links = system.link_form(request.links)
     _check_options(request, system)
     cluster = _cluster(request, base.cluster, system)
@@ -95,11 +94,15 @@ def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) ->
     return found
 
 
-def load_schedule(path: Path) -> Schedule:
-    """Return a schedule by its file or run folder, or else by the name of a ready-made one."""
+def load_schedule(path: Path, system: System | None = None) -> Schedule:
+    """Load a schedule by its file or run folder, or else by the name of a ready-made one, with
+    times of `system`."""
     if path.exists() or len(path.parts) != 1 or path.suffix:
         return schedules.load(path)
-    return ready_made.load(path.name)
+    if system is None:
+        return ready_made.load(path.name)
+    failover_ms = system.limits(Cluster()).session_ms
+    return ready_made.load(path.name, failover_ms, system.restart_ms)
 
 
 def system_of(

@@ -170,6 +170,8 @@ class Adapter:
     """Whether offsets have no gaps."""
     failover_ms: ClassVar[int] = 5000
     """From the death of a leader to the first acknowledgement by the next one, at most."""
+    restart_ms: ClassVar[int] = 2000
+    """From the start of a node's process until it takes part again, at most."""
     recovery_ms: ClassVar[int] = 0
     """How long recovery may take once all faults are healed, where that is more than a few
     failovers."""

@@ -26,6 +26,7 @@ from harness.systems.disks import PLAIN, choose
 from nemesis import strace, wall_clocks
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from nemesis.links.abilities import LinkAbilities
+from nemesis.ready_made import RESTART_MS
 from nemesis.view import ClusterView
 from nemesis.world import World
 from node.formats.errors import UsageError
@@ -170,7 +171,8 @@ class System:
     brokers only. `link_forms` are what can stand between its nodes, the usual one first; with
     NO_LINKS they are connected directly, and no fault on links is possible. `disk_forms` are what
     the disks of its nodes can be (`harness.systems.disks`). `unused` are options of `floodmark run`
-    that mean nothing to it. `idempotent`: its producers may be.
+    that mean nothing to it. `idempotent`: its producers may be. `restart_ms` is how long a node
+    takes until it takes part again.
     """
 
     name: str = ""
@@ -182,6 +184,7 @@ class System:
     disk_forms: tuple[str, ...] = (PLAIN,)
     unused: tuple[str, ...] = ()
     idempotent: bool = False
+    restart_ms: int = RESTART_MS
 
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str, disk: str

@@ -1,4 +1,4 @@
-"""Apache Kafka with ZooKeeper (`v1`): 0.9.0.1, or another release by `home=DIR` (untested)."""
+"""Apache Kafka 0.9.0.1 with ZooKeeper (`v1`)."""
 
 import json
 import re
@@ -25,9 +25,9 @@ class Kafka(KafkaProtocol):
         ACKS,
         Setting("min_isr", "1", "min.insync.replicas", ("1", "2", "3"), "2"),
         Setting("unclean", "true", "unclean.leader.election.enable", ("true", "false"), "false"),
-        Setting("home", "", "the folder of another release with ZooKeeper; without it 0.9.0.1"),
+        Setting("home", "", "the folder of a release 0.9; without it that of the archive"),
     )
-    listens, voters, unsynced = ("client",), 1, ("logs/*/*.log",)
+    listens, voters, unsynced, restart_ms = ("client",), 1, ("logs/*/*.log",), 8000
     failover_ms, speaks, stop_codes = 9000, "0.9.0.1", (0, -15, 143, 1)  # 1: it was not up yet.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:

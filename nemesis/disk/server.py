@@ -26,7 +26,6 @@ from nemesis.disk.volume import Inode, Volume
 from nemesis.disk.wire import Opcode
 
 _WRITE_BACK_S: Final = 1.0
-"""How often a disk looks for what is to be written back, at the least."""
 _GONE: Final = (errno.ENODEV, errno.EBADF)
 Body = memoryview
 Answer = bytes | None

@@ -323,16 +323,6 @@ class Volume:
     # -- the end
 
     @property
-    def unsynced(self) -> int:
-        """How many bytes were written and not synced."""
-        return sum(change.length for _, change in self._unsynced())
-
-    @property
-    def in_memory(self) -> int:
-        """How many bytes of what was there before are in memory."""
-        return self._store.in_memory
-
-    @property
     def last_change(self) -> int:
         """The number of the change that was made last."""
         return self._last_change

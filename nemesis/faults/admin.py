@@ -11,7 +11,7 @@ from nemesis.faults.dice import Dice
 from nemesis.faults.kind import Drawing, FaultKind, Injected, Site
 from nemesis.faults.words import target
 from nemesis.formats.cluster_spec import Cluster, Workload
-from nemesis.formats.fault import NOT_UNDONE, Fault
+from nemesis.formats.fault import Fault
 from nemesis.world import Command
 
 ROTATE: Final = "rotate"
@@ -35,11 +35,8 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
         return Injected(detail=" ".join(command.replicas))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; also a length, and a partition that the cluster does
-        not have."""
+        """Yield the problems of every fault; also a partition that the cluster does not have."""
         yield from super().problems(cluster, workload)
-        if self.for_ms is not None:
-            yield NOT_UNDONE
         partition = getattr(self, "partition", None)
         if partition is not None and partition not in cluster.partition_names():
             yield f"no partition '{partition}'"

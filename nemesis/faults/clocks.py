@@ -13,7 +13,6 @@ from nemesis.faults.kind import ONE_NODE, Drawing, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
 from nemesis.formats.cluster_spec import Cluster, Workload
-from nemesis.formats.fault import NOT_UNDONE
 
 MOST_MS: Final = 366 * 24 * 3600 * 1000
 Rate = Annotated[int, msgspec.Meta(ge=10, le=1000)]
@@ -81,12 +80,6 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
     lasts = False
     drawing = Drawing(targets=ONE_NODE, aliases=("clock",))
 
-    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault of clocks; also a length."""
-        yield from super().problems(cluster, workload)
-        if self.for_ms is not None:
-            yield NOT_UNDONE
-
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
         """Return the same without a length."""
@@ -104,6 +97,7 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
     percent: Rate
 
     letter = "g"
+    sentence = "Let the clock of {on} run at {percent} %"
     colour = "#7a6a4f"
     pattern = "bars"
     drawing = Drawing(targets=ONE_NODE, aliases=())
@@ -132,7 +126,3 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
         plain = 50 if self.percent < 100 else 200
         if self.percent != plain:
             yield msgspec.structs.replace(self, percent=plain)
-
-    def words(self) -> str:
-        """Return the fault as a sentence."""
-        return f"Let the clock of {target(self.on)} run at {self.percent} %"

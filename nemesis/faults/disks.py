@@ -255,6 +255,7 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
     keep_percent: Percent | None = None
 
     letter = "t"
+    sentence = "Kill {on} and tear the last write to its disk"
 
     def damage(self, site: Site) -> DiskDamage:
         """In a drawn log."""
@@ -266,10 +267,6 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
         """Nothing of it remains."""
         if self.keep_percent != 0:
             yield msgspec.structs.replace(self, keep_percent=0)
-
-    def words(self) -> str:
-        """Return the fault as a sentence."""
-        return f"Kill {target(self.on)} and tear the last write to its disk"
 
 
 class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):

@@ -118,8 +118,6 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     pattern: ClassVar[Pattern] = "plain"
     sentence: ClassVar[str] = ""
     """What the fault does, without its times, with its fields in braces."""
-    lasts: ClassVar[bool] = True
-    """False: it is over at once, and nothing undoes it."""
     on_processes: ClassVar[bool] = False
     on_links: ClassVar[bool] = False
     on_disks: ClassVar[bool] = False

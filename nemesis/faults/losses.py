@@ -11,7 +11,7 @@ from nemesis.faults.kind import Loss, kind_of
 from nemesis.faults.syscalls import Syscall
 from nemesis.formats.schedule import Cluster, Schedule
 
-_ONE: Final = ("leader", "follower", "lagging", "controller", "any")
+_ONE: Final = ("leader", "follower", "another-follower", "lagging", "controller", "any")
 
 
 def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:

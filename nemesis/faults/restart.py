@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
 from nemesis.faults.process_fault import ProcessFault
-from nemesis.formats.cluster_spec import Cluster, Workload
-from nemesis.formats.fault import NOT_UNDONE
 from nemesis.world import World
 
 
@@ -56,12 +54,6 @@ class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
     letter = "V"
     sentence = "Restart {on} with protocol {protocol}"
     drawing = "few protocols can live beside each other"
-
-    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; also a length."""
-        yield from super().problems(cluster, workload)
-        if self.for_ms is not None:
-            yield NOT_UNDONE
 
     def act(self, site: Site, node: str) -> None:
         """Restart a node with another protocol."""

@@ -10,6 +10,7 @@ from node.formats.trace import GIVEN
 _ROLES: Final = {
     "leader": "the leader",
     "follower": "a follower",
+    "another-follower": "another follower",
     "lagging": "a lagging follower",
     "isr": "the in-sync replicas",
     "controller": "the controller",

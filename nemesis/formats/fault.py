@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -18,12 +18,12 @@ from node.formats.errors import unknown_name
 
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 
-NOT_UNDONE: Final = "nothing undoes it, so it takes no for_ms"
 
 # Roles name nodes by what they do at the moment of injection; ":partition" narrows some of them.
 ROLES: Final = (
     "leader",
     "follower",
+    "another-follower",
     "lagging",
     "isr",
     "controller",
@@ -35,7 +35,7 @@ ROLES: Final = (
     "clients",
     "rest",
 )
-ROLES_OF_A_PARTITION: Final = ("leader", "follower", "lagging", "isr")
+ROLES_OF_A_PARTITION: Final = ("leader", "follower", "another-follower", "lagging", "isr")
 _NODE: Final = re.compile(r"[nvc][1-9]\d*")
 
 
@@ -50,6 +50,9 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
     at_ms: Milliseconds | None = None
     after: After | None = None
     for_ms: Milliseconds | None = None
+
+    lasts: ClassVar[bool] = True
+    """False: it is over at once, and nothing undoes it."""
 
     @property
     def what(self) -> str:
@@ -69,6 +72,8 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
         """
         if (self.at_ms is None) == (self.after is None):
             yield "needs exactly one of at_ms and after"
+        if self.for_ms is not None and not self.lasts:
+            yield "nothing undoes it, so it takes no for_ms"
         if self.after is not None:
             yield from (f"after: {wrong}" for wrong in self.after.problems())
         clients = workload.clients + workload.consumers + len(workload.scripted_clients())

@@ -28,13 +28,9 @@ ACKS: Final = Setting(
 )
 _LOOK_S: Final = 0.2
 _MESSAGE: Final = struct.Struct(">qiIbb")
-"""Offset, size, checksum, magic, attributes: of every format before 2."""
-_BATCH: Final = struct.Struct(">qiibIhiqqqhii")
-"""Offset, size, leader epoch, magic, checksum, attributes, .., number of records: of format 2. Its
-checksum (CRC-32C) is the only one that is not compared."""
+"""Offset, size, checksum, magic, attributes: of format 0, before Kafka 0.10."""
 _JAR: Final = re.compile(r"kafka_[\d.]+-([\d.]+)\.jar")
 _COMPRESSED: Final = 7
-_CONTROL: Final = 32
 
 
 class KafkaProtocol(Adapter):
@@ -141,49 +137,17 @@ def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None
 
 
 def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield all records of a file, in formats 0, 1 and 2."""
+    """Yield all records of a file."""
     data, at = file.read_bytes(), 0
     while at < len(data):
         try:
             offset, size, crc, magic, attributes = _MESSAGE.unpack_from(data, at)
             entry, at = data[at : at + 12 + size], at + 12 + size
-            if len(entry) < 12 + size:
+            compressed = attributes & _COMPRESSED
+            if len(entry) < 12 + size or magic or zlib.crc32(entry[16:]) != crc or compressed:
                 raise ValueError
-            if magic == 2:
-                yield from _read_batch(entry)
-            elif magic not in (0, 1) or zlib.crc32(entry[16:]) != crc or attributes & _COMPRESSED:
-                raise ValueError
-            else:
-                # Format 1 has a time. Neither key nor value has more than its size before it.
-                key = 18 + 8 * magic
-                value = key + 4 + max(0, *struct.unpack_from(">i", entry, key))
-                yield offset, entry[value + 4 :]
+            # Neither key nor value has more than its size before it.
+            value = 22 + max(0, *struct.unpack_from(">i", entry, 18))
+            yield offset, entry[value + 4 :]
         except (struct.error, ValueError, IndexError):
             raise ValueError(f"{file} cannot be read before byte {at}") from None
-
-
-def _read_batch(entry: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of a batch of format 2; none of one that only controls."""
-    base, *_, attributes, _, _, _, _, _, _, count = _BATCH.unpack_from(entry)
-    if attributes & _COMPRESSED:
-        raise ValueError
-    at = _BATCH.size
-    for _ in range(0 if attributes & _CONTROL else count):
-        size, at = _varint(entry, at)
-        end = at + size
-        _, at = _varint(entry, at + 1)
-        delta, at = _varint(entry, at)
-        key, at = _varint(entry, at)
-        value, at = _varint(entry, at + max(0, key))
-        yield base + delta, entry[at : at + max(0, value)]
-        at = end
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag number and the place behind it."""
-    number = shift = 0
-    while True:
-        number |= (data[at] & 127) << shift
-        shift, at = shift + 7, at + 1
-        if data[at - 1] < 128:
-            return (number >> 1) ^ -(number & 1), at

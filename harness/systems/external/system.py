@@ -50,6 +50,7 @@ class ExternalSystem(System):
         self.name = place
         self.summary = adapter.summary
         self.needs = adapter.needs
+        self.restart_ms = adapter.restart_ms
         if adapter.unsynced:
             self.disk_forms = (PLAIN, USER_SPACE, DECLARED)
 

@@ -287,7 +287,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     volume.sync(log)
     for place in range(2000):
         volume.write(log, b"n" * 4096, place % 16 * 4096)
-    assert volume.in_memory <= 4096
+    assert volume._store.in_memory <= 4096
     assert volume.told_apart <= 101
     volume.cut(0)
     assert contents(tmp_path / "files") == {"log": b"o" * 65536}
