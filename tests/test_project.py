@@ -383,7 +383,7 @@ BUDGETS = {
     "nemesis": 9_343,
     "checker": 16_438,
     "reports": 6_044,
-    "harness": 35_552,
+    "harness": 35_550,
     "tests": 40_294,
 }
 

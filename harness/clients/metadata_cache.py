@@ -1,4 +1,4 @@
-"""What one client believes about who leads what, and when it asks again (pure).
+"""The leaders that one client believes in, and the moments at which it asks again (pure).
 
 Beliefs come from metadata answers, which may be old, and from the hint in a refusal. A belief that
 proved wrong is dropped but its epoch is kept, so that an older answer cannot bring back the past.
@@ -67,7 +67,7 @@ class MetadataCache:
         return broker
 
     def next_ask_us(self) -> int:
-        """When `whom_to_ask` would next name a broker; NEVER_US when nothing is wanted."""
+        """Return when `whom_to_ask` would next name a broker; NEVER_US when nothing is wanted."""
         if not self.wanted:
             return NEVER_US
         wait = ASK_TIMEOUT_US if self._outstanding else self._retry_us

@@ -26,7 +26,7 @@ class ToSend(msgspec.Struct, frozen=True):
 
 
 class SessionEffects(msgspec.Struct):
-    """What one step wants of its world. The lines must be on record before a message leaves."""
+    """The requests of one step. The lines must be on record before a message leaves."""
 
     messages: list[ToSend] = []
     ops: list[Op] = []
@@ -34,8 +34,8 @@ class SessionEffects(msgspec.Struct):
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a producer sends: records a batch, bytes a record, acks (0, 1, -1), time for a send. An
-    `idempotent` one sends again what may have been appended, and brokers know it again."""
+    """The way a producer sends: records a batch, bytes a record, acks (0, 1, -1), time for a send.
+    An `idempotent` one sends again what may have been appended, and brokers know it again."""
 
     batch: int = 5
     record_bytes: int = 64
@@ -45,7 +45,7 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer polls: wait at the broker, deadline of a poll, least pause between polls."""
+    """The polls of a consumer: wait at the broker, deadline, least pause between two."""
 
     wait_ms: int = 100
     timeout_us: int = 1_000_000
@@ -59,7 +59,7 @@ class Status(msgspec.Struct, kw_only=True):
     `progress` maps each partition to when a send invoked after the heal was first acknowledged.
     `final` is "" before the final reads, then "running", then "done"; `missing` maps partitions
     to the offset they were read to, where that is not their end. `operated` counts the operations
-    of the schedule that were handed to their clients. `turned_away` counts what came from
+    of the schedule that were handed to their clients. `rejected` counts what came from
     outside of the run. `problem` is a sentence.
     """
 
@@ -76,5 +76,5 @@ class Status(msgspec.Struct, kw_only=True):
     progress: dict[str, int] = {}
     final: str = ""
     missing: dict[str, int] = {}
-    turned_away: int = 0
+    rejected: int = 0
     problem: str = ""

@@ -1,4 +1,5 @@
-"""What clients write and when: the record payload, the numbering of values, and the pace (pure).
+"""The writes of clients and their times: the record payload, the numbering of values, and the pace
+(pure).
 
 A batch payload is the record size (4 bytes, big endian) and then records of exactly that size:
 value (8), tag of the partition it was meant for (4), CRC-32 over both (4), filler. A record so
@@ -196,7 +197,7 @@ def _values(payload: bytes, count: int) -> list[int]:
 
 
 class SendPlan:
-    """Where one producer thread sends next, and how long it waits before.
+    """The next partition of a producer thread, and its wait before.
 
     Goes through all partitions in rounds, each round in an order of its own, so that every
     partition is written to as often as any other. With `zipf` the n-th partition is drawn 1/n times

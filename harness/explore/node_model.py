@@ -14,7 +14,8 @@ import msgspec
 
 from harness.explore.forgetting import forget
 from harness.sim.disk import DiskState, SimDisk
-from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Tick
+from harness.sim.node import joined
+from node.core.api import Deliver, Event, NodeConfig, Outgoing, Tick
 from node.core.before_commit import split
 from node.core.broker import Broker
 from node.core.snapshot import Snapshot, canonical, restore, snapshot
@@ -121,7 +122,7 @@ class ModelNode:
         try:
             whole = self.core.step(NOW_US, events[0])
             if whole.deadline_us <= NOW_US and events[0] is not _TICK:
-                whole = _joined(whole, self.core.step(NOW_US, _TICK))
+                whole = joined(whole, self.core.step(NOW_US, _TICK))
         except Exception as error:  # The process ends: that is for the invariants to judge.
             self.core = None
             return Turn(self, error=f"{type(error).__name__}: {error}")
@@ -130,10 +131,3 @@ class ModelNode:
         else:
             self.disk.commit()
         return Turn(self, tuple(whole.messages), tuple(whole.trace))
-
-
-def _joined(turn: Effects, more: Effects) -> Effects:
-    turn.messages += more.messages
-    turn.trace += more.trace
-    turn.flush = turn.flush or more.flush
-    return turn

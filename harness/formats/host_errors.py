@@ -1,4 +1,4 @@
-"""What the host refused, in plain words: no number and no name of an error."""
+"""Refusals of the host in plain words, without the number or the name of an error."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class JournalRow(msgspec.Struct, kw_only=True, tag_field="what"):
-    """What all lines have: the `key` of the job, its wall-clock seconds, and how many seconds the
-    nightly run had worked when it was done."""
+    """The fields of all lines: the `key` of the job, its wall-clock seconds, and how many seconds
+    the nightly run had worked when it was done."""
 
     key: str = ""
     seconds: Seconds = 0.0
@@ -170,7 +170,7 @@ _decoder: Final = JsonReader(cast("type[AnyRow]", AnyRow))
 
 
 def journal_of(store: Path, number: int) -> Path:
-    """Where the journal of a nightly run is kept."""
+    """Return the path of the journal of a nightly run."""
     return store / FOLDER / f"{number:04d}.jsonl"
 
 
@@ -242,7 +242,7 @@ class NightlyJournal:
 
 
 def state_of(rows: Iterable[AnyRow]) -> str:
-    """How a nightly run stands: the state of its last session, "running" where that has no end."""
+    """Return the state of the last session of a nightly run, "running" if that has no end."""
     state = "running"
     for row in rows:
         if isinstance(row, Began):

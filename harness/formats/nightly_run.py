@@ -1,4 +1,4 @@
-"""What is kept of a nightly run: `store/nightly/NNNN.json` (docs/file-formats.md). Types only.
+"""The record of a nightly run: `store/nightly/NNNN.json` (docs/file-formats.md). Types only.
 
 A summary is derived from the nightly run's journal and holds all that index, JUnit file and later
 nightly runs need: run folders may be gone by then. `harness.nightly` writes it, the index page
@@ -120,7 +120,7 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """How much was done."""
+    """The amount of work that was done."""
 
     schedules: LargeCount = 0
     search_seconds: Seconds = 0.0

@@ -1,4 +1,4 @@
-"""What went wrong with a run that the system under test did not do: `problems` of `run.json`.
+"""Problems of a run that the system under test did not cause: `problems` of `run.json`.
 
 A run with a problem is at best unknown. Most kinds also say that the clients or the cluster may not
 have been able to go on. Then nothing may be concluded from what did not happen.
@@ -117,7 +117,7 @@ def suspended(who: str) -> Problem:
 
 
 def how_ended(code: int) -> str:
-    """How a process with this exit code ended, in words: "SIGKILL", or "exit code 3"."""
+    """Return how a process with this exit code ended, in words: "SIGKILL", or "exit code 3"."""
     number = -code if code < 0 else code - 128 if code in _ASKED_CODES else 0
     try:
         return signal.Signals(number).name

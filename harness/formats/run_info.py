@@ -14,7 +14,7 @@ FORMAT_VERSION: Final = 2
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What the system under test promises for this run; the checker reads policy only from here.
+    """The promise of the system under test for this run; the checker reads policy only from here.
 
     The default is the strictest promise, so that nothing is excused by a file that cannot be read.
     `committed_kept` is False where more disks may lose what was not synced than the flush mode
@@ -59,7 +59,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phases(msgspec.Struct, kw_only=True):
-    """When each part of a run began, in monotonic microseconds; 0 where it never did."""
+    """The begin of each part of a run, in monotonic microseconds; 0 if it never came."""
 
     start_us: Time = 0
     storm_us: Time = 0
@@ -73,7 +73,7 @@ class Phases(msgspec.Struct, kw_only=True):
 
 
 class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """Which system was under test; `version` is "" where it could not be known.
+    """The system under test; `version` is "" if it could not be known.
 
     `simulated`: its schedules can also be run in the simulated world. `settings` are those of the
     system itself, `links` what stood between its nodes, `disk` what their disks were.
@@ -88,11 +88,11 @@ class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
-    """What a run says about itself. Every field has a default: half a file can still be read.
+    """The description of a run by itself. Every field has a default: half a file can still be read.
 
     `source` is the form of a history that another tool recorded, "" for our own runs. The checker
     says of such a history `complete_reads` (its clients read all that there was) and
-    `history_whole` (every line of it could be understood). `turned_away` counts by process what
+    `history_whole` (every line of it could be understood). `rejected` counts by process what
     came from outside of the run and was not heard: connections without a key of the run, messages
     under a name of another process; of a node at least that many. `seal` is the digest of
     `seal.json`, "" while the run goes on.
@@ -123,7 +123,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     versions: dict[str, Any] = {}
     host: dict[str, Any] = {}
     problems: list[Problem] = []
-    turned_away: dict[str, Number] = {}
+    rejected: dict[str, Number] = {}
     source: str = ""
     complete_reads: bool = False
     history_whole: bool = True
@@ -136,7 +136,7 @@ FIELDS: Final = {field.name: field.type for field in msgspec.structs.fields(RunI
 def understood(
     found: Mapping[str, Any], wanted: Collection[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Those of the `wanted` fields of a run.json that are there and can be understood, and a
+    """Return the `wanted` fields of a run.json that are there and can be understood, and a
     sentence for each that cannot."""
     fields, problems = {}, []
     for name in FIELDS:

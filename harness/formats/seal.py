@@ -40,7 +40,7 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class FileSeal(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in one file: its bytes, its newlines, and a digest of each `chunk_bytes` of it."""
+    """The contents of one file: bytes, newlines, and a digest of each `chunk_bytes`."""
 
     bytes: LargeCount
     lines: LargeCount
@@ -58,8 +58,8 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(NamedTuple):
-    """How a file differs from its seal: `lines` it has (-1: it cannot be read), and the lines from
-    `first` to `last` among which the first difference is."""
+    """The difference of a file from its seal: `lines` it has (-1: it cannot be read), and the lines
+    from `first` to `last` among which the first difference is."""
 
     lines: int
     first: int
@@ -124,7 +124,7 @@ def seal_file(path: Path) -> FileSeal:
 
 
 def difference(path: Path, sealed: FileSeal) -> Difference | None:
-    """How a file differs from its seal, None where it does not. Raises OSError."""
+    """Return how a file differs from its seal, None if it does not. Raises OSError."""
     first: tuple[int, int] | None = None
     lines = read = number = 0
     for number, chunk in enumerate(_chunks(path, sealed.chunk_bytes), 1):

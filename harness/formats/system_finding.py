@@ -1,4 +1,4 @@
-"""What a search on real processes keeps of a failure: `finding.json` (docs/file-formats.md)."""
+"""The record of a failure in a search on real processes: `finding.json` (docs/file-formats.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WithoutFault(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the smallest schedule when one of its faults was left out."""
+    """The outcome of the smallest schedule when one of its faults was left out."""
 
     fault: Number
     words: str

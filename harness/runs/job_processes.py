@@ -26,7 +26,7 @@ _DONE: Final = b"="
 
 
 class EndedJob(NamedTuple):
-    """What became of a job: its `answer`, or None and the `sentence` why there is none; `seconds`
+    """The end of a job: its `answer`, or None and the `sentence` why there is none; `seconds`
     of wall clock since it was started."""
 
     number: int
@@ -54,7 +54,7 @@ class JobProcesses:
 
     @property
     def running(self) -> int:
-        """How many jobs have not ended."""
+        """The number of jobs that have not ended."""
         return len(self._running)
 
     def start(self, name: str, request: bytes, longest_s: float = math.inf) -> int:

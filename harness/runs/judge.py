@@ -56,7 +56,7 @@ Tell = Callable[[str], None]
 
 
 class SparkOptions(NamedTuple):
-    """Where Spark runs and how much of this machine it may take.
+    """The place where Spark runs, and how much of this machine it may take.
 
     `master`: a cluster's URL, None for this machine. `driver_memory`: the limit of the JVM's heap
     in Java's spelling; "" leaves it to the amount of work. `large`: None for the same.
@@ -153,7 +153,7 @@ def is_much(folders: Sequence[Path]) -> bool:
 
 
 class Keep(NamedTuple):
-    """Where results go (None: into the run folders); whether unchanged runs are judged again."""
+    """The place of results (None: the run folders); whether unchanged runs are judged again."""
 
     out: Path | None = None
     again: bool = True

@@ -1,4 +1,4 @@
-"""How long the processes of a run waited for a processor, as the kernel counts it.
+"""The time that the processes of a run waited for a processor, as the kernel counts it.
 
 Whether a cluster recovers in time, and then answers its readers, is judged by the clock. On a
 machine that is too busy its processes do not get to run, and what takes too long there says nothing

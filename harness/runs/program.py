@@ -1,4 +1,5 @@
-"""How this program was called, for the command lines that it suggests: they can be copied."""
+"""The words by which this program was called, for the command lines that it suggests: they can be
+copied."""
 
 from __future__ import annotations
 

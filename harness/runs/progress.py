@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one line that keeps changing, or plain lines in a log.
+"""The progress of a run on a terminal: one line that keeps changing, or plain lines in a log.
 
 All of it goes to stderr; stdout belongs to the result.
 """
@@ -19,7 +19,7 @@ PLAIN_EVERY_S: Final = 10.0
 
 
 class ProgressState(msgspec.Struct, kw_only=True):
-    """What there is to show now: operations so far, who leads, what is broken on purpose."""
+    """A moment of a run: operations so far, who leads, what is broken on purpose."""
 
     acked: int = 0
     failed: int = 0

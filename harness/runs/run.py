@@ -39,7 +39,7 @@ _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is about a run and not about what it does: its name, its seed, where it goes.
+    """The settings of a run beside its schedule: its name, its seed, where it goes.
 
     `links` is one of the system's `link_forms`, `disk` one of its `disk_forms`.
     """
@@ -111,7 +111,7 @@ class Run:
             if cluster is not None:
                 cluster.close()
                 self._problems(cluster.problems)
-                self.info.turned_away = dict(cluster.turned_away)
+                self.info.rejected = dict(cluster.rejected)
             self._faults.close()
             self._seal()
 

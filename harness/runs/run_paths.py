@@ -1,4 +1,4 @@
-"""Which runs a person means by a path: a run folder, a finding, a history, or a whole store."""
+"""The runs that a person means by a path: a run folder, a finding, a history, or a whole store."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ _PASSING: Final = ("node-ended", "suspended")
 
 
 class ProgressDisplay(Protocol):
-    """What the phases show a person: `harness.runs.progress.Progress`, or nothing."""
+    """The display of the phases for a person: `harness.runs.progress.Progress`, or nothing."""
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
         """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
         ...
 
     def show(self, moment: ProgressState) -> None:
-        """How things stand."""
+        """Show how things stand."""
         ...
 
 

@@ -1,4 +1,4 @@
-r"""What a terminal gets to see: foreign text as text, never as an order to the terminal.
+r"""Text for a terminal: foreign text as text, never as an order to the terminal.
 
 Names of files, messages of brokers and of other systems, words of a history: anybody may have put
 an escape sequence there that moves the cursor, hides a line or renames the window. So control

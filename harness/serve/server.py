@@ -65,7 +65,7 @@ class StoreServer:
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The address at which a browser finds it."""
         host = str(self._socket.getsockname()[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 

@@ -123,7 +123,7 @@ class DiskState(NamedTuple):
 
 @dataclass(slots=True)
 class DiskCopy:
-    """What a disk had at some moment."""
+    """The contents of a disk at some moment."""
 
     synced: _Image
     journal: _Journal
@@ -247,7 +247,7 @@ class SimDisk:
         return self.blamed or any(fault.what in _DEADLY for fault in self.faults.values())
 
     def took_us(self) -> int:
-        """How much longer the last commit took than it should have."""
+        """Return the delay of the last commit beyond its usual time."""
         took_us, self._took_ms = self._took_ms * 1000, 0
         return took_us
 

@@ -29,7 +29,7 @@ class EventQueue:
 
     @property
     def events(self) -> int:
-        """How many events there were so far: all that were added and do not wait any more."""
+        """The number of events so far: all that were added and do not wait any more."""
         return self._number - len(self._heap)
 
     def at(self, time_us: int, action: Action, what: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""How long processes and the harness take in a simulated world.
+"""The latencies of processes and of the harness in a simulated world.
 
 A search runs under `IDEAL`: a process listens soon after its start, and a fault follows its
 trigger at once. Real processes are slower and less regular. A schedule for real processes is first

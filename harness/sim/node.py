@@ -261,13 +261,13 @@ class SimNode:
         turn = None
         for event in events:
             effects = core.step(now_us, event)
-            turn = effects if turn is None else _joined(turn, effects)
+            turn = effects if turn is None else joined(turn, effects)
             if turn.stopped:
                 return turn
         deadline_us = self._deadline_us if turn is None else turn.deadline_us
         if first or 0 < deadline_us <= now_us:
             effects = core.step(now_us, _TICK)
-            turn = effects if turn is None else _joined(turn, effects)
+            turn = effects if turn is None else joined(turn, effects)
         return Effects(deadline_us=deadline_us) if turn is None else turn
 
     def _stamped(self, event: TraceEvent) -> TraceEvent:
@@ -402,7 +402,7 @@ def _deliveries(envelopes: Sequence[Envelope]) -> list[Event]:
     ]
 
 
-def _joined(turn: Effects, more: Effects) -> Effects:
+def joined(turn: Effects, more: Effects) -> Effects:
     """Return the effects of a turn and of one more step."""
     turn.messages += more.messages
     turn.trace += more.trace

@@ -32,7 +32,7 @@ _Batch = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class _Expected:
-    """What the log of one replica says, up to `end`. Another `replica` was loaded since."""
+    """The producers in the log of one replica, up to `end`. Another `replica` was loaded since."""
 
     replica: Replica
     end: int = 0

@@ -1,4 +1,4 @@
-"""What somebody writes to put a replicated log of their own under test: one subclass of `Adapter`.
+"""The interface for putting a replicated log of one's own under test: one subclass of `Adapter`.
 
 An adapter says how one node is started and how a client of the system sends and reads. Everything
 else is floodmark's: processes, ports, links that fail, clients, the history and its rules, final
@@ -85,18 +85,18 @@ class Node(msgspec.Struct, frozen=True):
         return self.name.startswith("v")
 
     def listen(self, role: str) -> str:
-        """Where the node itself listens: "127.0.0.1:10007"."""
+        """Return the address where the node itself listens: "127.0.0.1:10007"."""
         return f"{self.host}:{self.listens[role]}"
 
     def dial(self, role: str) -> str:
-        """Where everybody else dials it."""
+        """Return the address where everybody else dials it."""
         return f"{self.host}:{self.dialed[role]}"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a client shall append to a partition. `id` is unique in the run, for systems that drop
-    duplicates by it; `acks` is 0, 1 or -1 (all), as the workload asks; `timeout_s` is how long
-    `send` may take."""
+    """A record that a client shall append to a partition. `id` is unique in the run, for systems
+    that drop duplicates by it; `acks` is 0, 1 or -1 (all), as the workload asks; `timeout_s` is how
+    long `send` may take."""
 
     partition: str
     payload: bytes
@@ -106,7 +106,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class LogSlice(msgspec.Struct, frozen=True):
-    """What one read got: (offset, payload) in the order in which the system gave them.
+    """The answer to one read: (offset, payload) in the order in which the system gave them.
 
     `end` is the offset after the last record of the log, as the system said it with this answer;
     -1: it says nothing. `node` is who answered, where that is known.
@@ -118,10 +118,10 @@ class LogSlice(msgspec.Struct, frozen=True):
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """What a node says of a partition that it leads: its term (-1: the system tells none), the
-    nodes that are in sync with it (itself among them; none told: the recovery does not wait for
-    any), and all nodes that have a replica (none told: every node). A node is told by its name or
-    by an address where it is dialed."""
+    """The statement of a node about a partition that it leads: its term (-1: the system tells
+    none), the nodes that are in sync with it (itself among them; none told: the recovery does not
+    wait for any), and all nodes that have a replica (none told: every node). A node is told by its
+    name or by an address where it is dialed."""
 
     term: int = -1
     in_sync: tuple[str, ...] = ()
@@ -217,8 +217,8 @@ class Adapter:
 
     @property
     def home(self) -> Path:
-        """Where `archive` is unpacked, or the setting `home`, if it has one. Raises UsageError that
-        says how to get it."""
+        """The folder where `archive` is unpacked, or the setting `home`, if it has one. Raises
+        UsageError that says how to get it."""
         if given := self.setting.get("home"):
             return Path(given)
         if self.archive is None:

@@ -84,12 +84,13 @@ class ClusterUnderTest:
 
     @property
     def problems(self) -> list[Problem]:
-        """What the system did not do itself: a part of the harness that ended, a process ended by a
-        signal that nobody here sent (`harness.formats.problem`). They make a run unknown."""
+        """The problems that the system did not cause: a part of the harness that ended, a process
+        ended by a signal that nobody here sent (`harness.formats.problem`). They make a run
+        unknown."""
         return []
 
     @property
-    def turned_away(self) -> dict[str, int]:
+    def rejected(self) -> dict[str, int]:
         """By process, how often it refused what came from outside of the run; a process that cannot
         know is left out."""
         return {}
@@ -155,8 +156,8 @@ class ClusterUnderTest:
 
 
 class Limits(NamedTuple):
-    """How long a system may take, in ms: until a silent node counts as dead, and from the heal to
-    progress in every partition."""
+    """The time that a system may take, in ms: until a silent node counts as dead, and from the heal
+    to progress in every partition."""
 
     session_ms: int
     recovery_ms: int

@@ -35,7 +35,7 @@ class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process of the clients is told; `output` takes its stdout and stderr."""
+    """The configuration of the process of the clients; `output` takes its stdout and stderr."""
 
     factory: ClientFactory
     history: str
@@ -61,9 +61,9 @@ class RemoteClients(RunClients):
         return self._process.pid
 
     @property
-    def turned_away(self) -> int:
+    def rejected(self) -> int:
         """The count of messages from outside of the run that they refused, as last reported."""
-        return self._status.turned_away
+        return self._status.rejected
 
     @property
     def status(self) -> Status:

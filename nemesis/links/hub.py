@@ -256,7 +256,7 @@ class Hub:
         return HubStats(
             forwarded=self._forwarded,
             garbage=self._garbage,
-            unauthenticated=self._gate.turned_away,
+            unauthenticated=self._gate.rejected,
             broken_off=self._gate.broken_off,
             overflow=self._pipeline.delay_queue.overflow,
             delayed=len(self._pipeline.delay_queue) - self._pipeline.delay_queue.held,

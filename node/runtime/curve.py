@@ -98,7 +98,7 @@ class Gate:
         self.sockets.append(self._zap)
 
     @property
-    def turned_away(self) -> int:
+    def rejected(self) -> int:
         """Connections and messages that were refused."""
         return self.unauthenticated + self.wrong_names
 

@@ -214,7 +214,7 @@ class Loop:
 
     def _turn_away(self, refusals: list[TraceEvent]) -> None:
         """Trace refused senders that are not of this run: one event for all those of a turn."""
-        count = self._inbox.turned_away()
+        count = self._inbox.rejected()
         if count:
             if self.refused < MAX_REFUSALS_TRACED:
                 refusals.append(event(REFUSED, kind="?", source="", reason=UNAUTHENTICATED))

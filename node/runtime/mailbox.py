@@ -61,7 +61,7 @@ class Inbox:
         keys: CurveKeys | None = None,
     ) -> None:
         self._gate = Gate(context, keys)
-        self._turned_away = 0
+        self._rejected = 0
         self._socket = context.socket(zmq.PULL)
         self._gate.listen(self._socket)
         self._socket.set(zmq.LINGER, 0)
@@ -104,11 +104,11 @@ class Inbox:
         if any(socket.poll(timeout_ms) for socket in self._gate.sockets[:1]):
             self._gate.serve()
 
-    def turned_away(self) -> int:
+    def rejected(self) -> int:
         """Return the number of connections and messages refused since the last call."""
-        before = self._turned_away
-        self._turned_away = self._gate.turned_away
-        return self._turned_away - before
+        before = self._rejected
+        self._rejected = self._gate.rejected
+        return self._rejected - before
 
     def drain(self) -> tuple[list[list[bytes]], bool]:
         """Return the messages that have arrived, as frames, and whether those are all.

@@ -121,7 +121,7 @@ class _Around:
     def drain(self) -> tuple[list[list[bytes]], bool]:
         return self._stage._mail.pop(0) if self._stage._mail else ([], True)
 
-    def turned_away(self) -> int:
+    def rejected(self) -> int:
         return self._stage._outsiders.pop(0) if self._stage._outsiders else 0
 
     def commit(self) -> None:

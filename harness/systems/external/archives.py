@@ -36,7 +36,7 @@ class Archive(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """Where it is unpacked: in the environment of this Python, as a wheel would be."""
+        """The folder where it is unpacked: in the environment of this Python, like a wheel."""
         return Path(sys.prefix) / "share" / "floodmark" / f"{self.package}-{self.sha256[:12]}"
 
 

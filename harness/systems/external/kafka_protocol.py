@@ -63,7 +63,7 @@ class KafkaProtocol(Adapter):
         return len(Producer(self.options([node])).list_topics(timeout=2).brokers)
 
     def options(self, nodes: Sequence[Node]) -> dict[str, Any]:
-        """Those of librdkafka that all clients have."""
+        """Return the settings of librdkafka that all clients have."""
         servers = ",".join(node.dial("client") for node in nodes)
         old = {"api.version.request": False, "broker.version.fallback": self.speaks}
         soon = {"topic.metadata.refresh.interval.ms": 1000, "socket.timeout.ms": 5000}

@@ -1,4 +1,4 @@
-"""What stands between the nodes of an external system, so that links can fail."""
+"""The links between the nodes of a third-party system, which can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which adapter with which settings, and how a process gets it."""
+"""The choice of an adapter with its settings, and how a process loads it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class NodeDump(msgspec.Struct, frozen=True):
-    """What became of one node: the partitions of which it has a log, or of which nobody can tell,
+    """The result of one node: the partitions of which it has a log, or of which nobody can tell,
     and problems, in sentences."""
 
     node: str
@@ -42,7 +42,8 @@ class NodeDump(msgspec.Struct, frozen=True):
 
 
 class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process shall read, and where to; `output` takes its stdout and stderr."""
+    """The logs that the process shall read, and where they go; `output` takes its stdout and
+    stderr."""
 
     choice: AdapterChoice
     nodes: tuple[Node, ...]

@@ -1,5 +1,5 @@
-"""Who leads what, as the adapter's `probe` tells it: for aiming faults and for the page. No verdict
-depends on it: which logs there must be is asked of the adapter's `dump`.
+"""The roles of nodes, as the adapter's `probe` tells them: for aiming faults and for the page. No
+verdict depends on it: which logs there must be is asked of the adapter's `dump`.
 
 Each node is asked by a thread of its own. A probe that raises, hangs or tells nonsense costs its
 own answers and nothing else; the first of each kind of error is shown in `output/probe.txt`.
@@ -119,7 +119,7 @@ class Probe:
 
 
 class _Memory:
-    """What was told last, and the epochs that order it: where a system has no terms, each change
+    """The last answers, and the epochs that order them: if a system has no terms, each change
     of the leader begins a new one."""
 
     def __init__(self) -> None:

@@ -37,8 +37,8 @@ _LOOK_S: Final = 0.02
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """How to start a node: its command line, its folder, where it listens, and what else is in its
-    environment."""
+    """The way to start a node: its command line, its folder, where it listens, and what else is in
+    its environment."""
 
     command: Sequence[str]
     folder: Path

@@ -1,4 +1,4 @@
-"""What is wrong with an adapter class, as far as that can be seen without running it."""
+"""The mistakes of an adapter class, as far as that can be seen without running it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ExternalSystem(System):
 
     @property
     def safe_settings(self) -> dict[str, str] | None:
-        """Those of the adapter's settings that have a safe value; the others as they are."""
+        """The adapter's settings, each with its safe value if it has one."""
         safe = {one.name: one.safe for one in self.adapter.settings if one.safe}
         return {**self._given, **safe} if safe else None
 
@@ -92,7 +92,7 @@ class ExternalSystem(System):
 
     @property
     def faults(self) -> Collection[str]:  # type: ignore[override]
-        """What can be done to any process, its disk, its clock, and to links."""
+        """The kinds that can be done to any process, its disk, its clock, and to links."""
         possible = {*_BY_SIGNALS, *KINDS_ON[USER_SPACE], SYSCALL}
         if self.adapter.clock_by_libc:
             possible |= KINDS_OF_CLOCKS

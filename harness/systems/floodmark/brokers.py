@@ -102,7 +102,7 @@ def check_upgrades(schedule: Schedule) -> None:
 
 
 class StartupMonitor:
-    """Which processes began, and which brokers the controller lets take part, by the traces."""
+    """The processes that began, and which brokers the controller lets take part, by the traces."""
 
     def __init__(self) -> None:
         self.started: set[str] = set()

@@ -41,7 +41,7 @@ ANSWER_HEADER_BYTES: Final = 1 << 20
 
 
 class DriverConfig(ClientsConfig, frozen=True, kw_only=True):
-    """Where the clients listen, and how they reach the brokers."""
+    """The address where the clients listen, and those of the brokers."""
 
     bind: str
     peers: dict[str, str]
@@ -194,5 +194,5 @@ class _Driver:
     def _report(self, moment_us: int) -> None:
         self._reported_us = moment_us
         status = self._group.status(moment_us)
-        status.turned_away = self._mail.gate.turned_away
+        status.rejected = self._mail.gate.rejected
         self._pipe.send(status)

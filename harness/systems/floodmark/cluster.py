@@ -82,7 +82,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         self.hub: HubControl | None = None
         self._upgraded: dict[str, str] = {}
         self._heard_hub_s = time.monotonic()
-        self._turned_away: Counter[str] = Counter()
+        self._rejected: Counter[str] = Counter()
         processes.prepare()
 
     # -- what it is
@@ -92,10 +92,10 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         return CAPABILITIES
 
     @property
-    def turned_away(self) -> dict[str, int]:
+    def rejected(self) -> dict[str, int]:
         """The counts of the traces, the hub, the clients, and our own gate; complete once it is
         closed."""
-        return {name: count for name, count in sorted(self._turned_away.items()) if count}
+        return {name: count for name, count in sorted(self._rejected.items()) if count}
 
     @property
     def world(self) -> RealWorld:
@@ -172,7 +172,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
     def _events(self) -> list[TraceEvent]:
         """Return what is new in the traces; count the turns in which a node refused a sender."""
         events = self._tail.read()
-        self._turned_away.update(
+        self._rejected.update(
             each["node"] for each in events if each.get("reason") == UNAUTHENTICATED
         )
         return events
@@ -185,7 +185,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
 
     def _close_links(self) -> None:
         self._watch_hub()
-        self._count_turned_away()
+        self._count_rejected()
         if self._hub is not None:
             self._hub.kill()
             self._hub.join(REAP_S)
@@ -195,17 +195,17 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
             self._mail.close()
         self._tail.close()
 
-    def _count_turned_away(self) -> None:
+    def _count_rejected(self) -> None:
         """Ask everybody who keeps count of it, as far as they still answer."""
         self._events()
         if self._mail is not None:
             self._mail.gate.serve()
-            self._turned_away[ADMIN] = self._mail.gate.turned_away
+            self._rejected[ADMIN] = self._mail.gate.rejected
         if self._clients is not None:
-            self._turned_away[CLIENTS] = self._clients.turned_away
+            self._rejected[CLIENTS] = self._clients.rejected
         if self.hub is not None and self._hub is not None and self._hub.exitcode is None:
             with contextlib.suppress(FloodmarkError):
-                self._turned_away[HUB] = self.hub.stats().unauthenticated
+                self._rejected[HUB] = self.hub.stats().unauthenticated
 
     def _watch_hub(self) -> None:
         """Note the end of the hub, or that it does not answer: without it no message passes."""

@@ -47,7 +47,7 @@ MakeConfig = Callable[[str, int], ProcessConfig]
 
 
 class ProcessOrders:
-    """What the harness wants of one process: its breakpoints, and the faults of its disk. The
+    """The orders of the harness to one process: its breakpoints, and the faults of its disk. The
     process may have ended. `writes` counts, by fault, those that the disk affected; `ended` is the
     last sentence of a process that ended by itself."""
 

@@ -1,4 +1,4 @@
-"""What the processes of a cluster of our brokers import: nodes, clients and the link hub.
+"""The modules that the processes of our brokers import: nodes, clients and the link hub.
 
 Each of them is forked by a template process (`node.runtime.template`), which imports it once.
 """

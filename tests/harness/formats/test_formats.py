@@ -33,7 +33,7 @@ INFO = RunInfo(
     state="finished",
     recovery_limit_ms=7500,
     problems=[Problem(kind="hub-ended", sentence="p")],
-    turned_away={"n1": 3},
+    rejected={"n1": 3},
 )
 SIDE = Side(protocol="kafka", bugs=("x",), verdict="valid", sentence="s", broken=("liveness",))
 

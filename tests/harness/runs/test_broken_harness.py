@@ -129,7 +129,7 @@ def test_a_process_that_somebody_suspends_makes_a_run_unknown_and_goes_on(
 
 
 @pytest.mark.integration
-def test_who_was_turned_away_stands_in_run_json_and_changes_no_verdict(tmp_path: Path) -> None:
+def test_rejected_senders_stand_in_run_json_and_changes_no_verdict(tmp_path: Path) -> None:
     def breakage(harness: subprocess.Popen[str]) -> None:
         """Messages with no key of the run to every port of it, until a broker has traced one."""
         trace = run_folder(tmp_path) / "trace" / "n1.jsonl"
@@ -150,8 +150,8 @@ def test_who_was_turned_away_stands_in_run_json_and_changes_no_verdict(tmp_path:
         harness.send_signal(signal.SIGINT)
 
     _, info, _ = broken(tmp_path, ONE, breakage)
-    assert info["turned_away"].keys() <= {"n1", "v1", "hub", "clients", "admin"}
-    assert info["turned_away"]["n1"] >= 1
+    assert info["rejected"].keys() <= {"n1", "v1", "hub", "clients", "admin"}
+    assert info["rejected"]["n1"] >= 1
     assert problems(info) == ["interrupted"]
 
 
