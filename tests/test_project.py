@@ -381,7 +381,7 @@ BUDGETS = {
     "documents": 4_178,
     "node": 11_394,
     "nemesis": 9_343,
-    "checker": 16_438,
+    "checker": 16_345,
     "reports": 6_044,
     "harness": 35_550,
     "tests": 40_294,

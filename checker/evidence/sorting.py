@@ -6,7 +6,6 @@ finds distinct values much faster by sorting than by `np.unique`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -17,8 +16,6 @@ I64 = npt.NDArray[np.int64]
 _ROOM: Final = 1 << 62
 # Below this many rows looking at ranges costs more than it saves.
 _FEW: Final = 512
-_FEW_CELLS: Final = 1 << 22
-_CELLS_PER_ROW: Final = 16
 _MANY: Final = 1 << 14
 
 
@@ -124,40 +121,6 @@ def places(haystack: I64, needles: I64, side: Literal["left", "right"] = "left")
     found = np.empty(len(needles), np.int64)
     found[order] = np.searchsorted(haystack, needles[order], side)
     return found
-
-
-def alike(columns: Sequence[I64], sums: Sequence[I64]) -> tuple[tuple[I64, ...], tuple[I64, ...]]:
-    """The different rows of these columns, sorted, and what `sums` are for each of them in all.
-
-    Sums must be below 2**53. Where few different rows are possible, nothing is sorted.
-    """
-    if not len(columns[0]):
-        return tuple(columns), tuple(sums)
-    ranges = [(int(column.min()), int(column.max()) + 1) for column in columns]
-    room = math.prod(high - low for low, high in ranges)
-    if room > min(_FEW_CELLS, _CELLS_PER_ROW * len(columns[0]) + _MANY):
-        order = any_order_of(columns)
-        new = np.zeros(len(order), bool)
-        new[0] = True
-        for column in columns:
-            new[1:] |= np.diff(column[order]) != 0
-        starts = np.flatnonzero(new)
-        return (
-            tuple(column[order[starts]] for column in columns),
-            tuple(np.add.reduceat(each[order], starts) for each in sums),
-        )
-    cell = np.zeros(len(columns[0]), np.int64)
-    for column, (low, high) in zip(columns, ranges, strict=True):
-        if high - low > 1:
-            cell *= high - low
-            cell += column - low
-    met = np.flatnonzero(np.bincount(cell, minlength=room))
-    found, rest = [], met
-    for low, high in reversed(ranges):
-        found.append(rest % (high - low) + low)
-        rest = rest // (high - low)
-    totals = (np.bincount(cell, each, minlength=room)[met] for each in sums)
-    return tuple(found[::-1]), tuple(total.astype(np.int64) for total in totals)
 
 
 def distinct(values: I64) -> I64:
