@@ -32,6 +32,12 @@ def bare(sentence: str) -> str:
     return rest if is_name else rest[:1].upper() + rest[1:]
 
 
+def by_number(name: str) -> tuple[str, int, str]:
+    """Order names by their first letter, then by number: c2 before c10."""
+    digits = "".join(c for c in name if c.isdecimal())[:9]
+    return (name[:1], int(digits or 0), name)
+
+
 def count(number: int, noun: str = "", plural: str = "") -> str:
     """`1,234`, or with a noun `1 batch`, `1,234 batches` (`plural` where an s is not enough)."""
     if not noun:

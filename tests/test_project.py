@@ -382,7 +382,7 @@ BUDGETS = {
     "node": 11_394,
     "nemesis": 9_343,
     "checker": 16_345,
-    "reports": 6_044,
+    "reports": 6_009,
     "harness": 35_550,
     "tests": 40_275,
 }

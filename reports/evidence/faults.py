@@ -111,16 +111,13 @@ class Executed:
             return f"Missed: {self.detail or 'its trigger never came'}."
         if self.status == "waiting":
             return "Not reached before the run ended."
-        if self.writes is not None:
-            return f"{wording.count(self.writes, 'write')} failed, late or lost."
-        if self.calls is not None:
-            return f"{wording.count(self.calls, 'system call')} changed."
-        if self.on_process:
-            return f"Took effect{f': {self.detail}' if self.detail else ''}."
-        if self.touched is None and not self.links:
-            return f"Took effect{f': {self.detail}' if self.detail else ''}."
-        if self.touched is None:
-            return f"Links changed{f': {self.detail}' if self.detail else ''}."
+        on_disk = {"writes": ("write", "failed, late or lost"), "calls": ("system call", "changed")}
+        for name, (noun, became) in on_disk.items():
+            if (number := getattr(self, name)) is not None:
+                return f"{wording.count(number, noun)} {became}."
+        if self.on_process or self.touched is None:
+            did = "Links changed" if self.links and not self.on_process else "Took effect"
+            return f"{did}{f': {self.detail}' if self.detail else ''}."
         if self.stopped:
             return f"{wording.count(self.stopped, 'process', 'processes')} stopped there."
         if self.connections is not None:
@@ -129,13 +126,8 @@ class Executed:
             return f"{wording.count(self.packets, 'packet')} dropped or answered with a reset."
         if not self.touched:
             return "No message was affected." if self.links else "No process came to it."
-        parts = []
-        if self.dropped:
-            parts.append(f"{wording.count(self.dropped, 'message')} dropped")
-        if self.delayed:
-            parts.append(f"{wording.count(self.delayed, 'message')} delayed")
-        if self.duplicated:
-            parts.append(f"{wording.count(self.duplicated, 'message')} duplicated")
+        counts = [(n, getattr(self, n)) for n in ("dropped", "delayed", "duplicated")]
+        parts = [f"{wording.count(number, 'message')} {name}" for name, number in counts if number]
         return f"{' and '.join(parts)}."
 
 
@@ -169,7 +161,7 @@ def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
         shared = set.intersection(*({a, b} for a, b in pairs))
         if len(shared) == 1:
             hub = shared.pop()
-            others = sorted({node for pair in pairs for node in pair} - {hub}, key=_by_number)
+            others = sorted({node for pair in pairs for node in pair} - {hub}, key=_in_order)
             more = f" and {len(others) - 7} more" if len(others) > 8 else ""
             return [f"{hub} ⇄ {', '.join(others[:7] if more else others)}{more}"]
     made: list[str] = []
@@ -181,10 +173,9 @@ def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
     return made
 
 
-def _by_number(node: str) -> tuple[str, int, str]:
-    """Order node names: brokers, clients and voters apart, c2 before c10."""
-    digits = "".join(c for c in node if c.isdecimal())[:9]
-    return (node[:1].replace("c", "~"), int(digits or 0), node)
+def _in_order(node: str) -> tuple[str, int, str]:
+    """Order brokers, clients and voters apart, c2 before c10."""
+    return wording.by_number(node.replace("c", "~", 1))
 
 
 def join(

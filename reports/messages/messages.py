@@ -127,15 +127,10 @@ def _lifelines(folder: RunFolder, shown: Iterable[MessageRow], partition: str) -
     """Clients first, then the replicas, then the controllers; only those with messages."""
     named = {name for row in shown for name in (row.sender, row.receiver) if name}
     replicas = folder.info.partitions.get(partition, ()) or folder.info.brokers
-    others = sorted(named - set(replicas), key=_natural)
+    others = sorted(named - set(replicas), key=wording.by_number)
     nodes = {*folder.info.brokers, *folder.info.voters}
     clients = [name for name in others if name not in nodes]
     return (*clients, *replicas, *(name for name in others if name not in clients))
-
-
-def _natural(name: str) -> tuple[str, int, str]:
-    digits = "".join(c for c in name if c.isdecimal())[:9]
-    return (name[:1], int(digits or 0), name)
 
 
 def _recorded(folder: RunFolder, place: _Window) -> list[MessageRow]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Final
 
 from harness.formats import not_tried
@@ -236,8 +237,8 @@ def known_bugs(nightly_runs: Sequence[NightlyRun]) -> list[BugSummary]:
             breaks=about[code].breaks,
             searches=len(times),
             found=sum(t[1] for t in times),
-            schedules=_median([t[2] for t in times]),
-            seconds=_median([t[3] for t in times]),
+            schedules=median([t[2] for t in times]),
+            seconds=median([t[3] for t in times]),
             trend=tuple(t[3] if t[1] else -1.0 for t in times[-TREND:]),
             last=times[-1][0],
         )
@@ -345,17 +346,3 @@ def never_met(table: dict[str, dict[str, int]]) -> list[str]:
     """Return the pairs of a kind of fault and a state of the partitions that never met."""
     counts = {f"{kind}/{where}": n for kind, row in table.items() for where, n in row.items()}
     return not_tried.never_met(counts, table)
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def speeds(nightly_runs: Sequence[NightlyRun]) -> Iterator[tuple[int, float]]:
-    """Schedules a second of the simulated search, by nightly run."""
-    for nightly in nightly_runs[-TREND:]:
-        yield nightly.number, nightly.totals.schedules_per_s

@@ -141,5 +141,5 @@ def _most(table: dict[str, dict[str, int]]) -> int:
 
 
 def _speeds(known: Sequence[NightlyRun]) -> Markup:
-    speeds = [speed for _, speed in index_model.speeds(known)]
+    speeds = [nightly.totals.schedules_per_s for nightly in known[-index_model.TREND :]]
     return bars(speeds, "schedules a second by nightly run")

@@ -98,9 +98,8 @@ def _groups(
 
     def order(code: int) -> tuple[bool, bool, int, str]:
         name = ops.clients[code]
-        digits = "".join(c for c in name if c.isdecimal())[:9]
         role = roles.get(name, "")
-        return (role != "producer", role != "consumer", int(digits or 0), name)
+        return (role != "producer", role != "consumer", *wording.by_number(name)[1:])
 
     if len(present) > MOST_ROWS:
         odd = np.bincount(ops.client[shown][ops.outcome[shown] != OK], minlength=len(ops.clients))

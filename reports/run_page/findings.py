@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -22,24 +22,11 @@ FIRST_WITNESSES: Final = 6
 """Of the first finding, shown at once; the others unfold."""
 
 
-@dataclass(frozen=True)
-class WitnessRow:
-    """One witness as a row of text; "" where a field says nothing."""
-
-    what: str
-    at: str
-    op: str
-    client: str
-    node: str
-    offset: str
-    value: str
-    epoch: str
-    link: str = ""
-    citations: tuple[FileLine, ...] = ()
+WitnessRow = dict[str, Any]
+"""One witness as texts by column, "" if it says nothing; `link` leads to its operation."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One column of a witness table; those that say nothing anywhere are left out."""
 
     field: str
@@ -136,7 +123,7 @@ def _finding(
         more=len(anomaly.witnesses) - len(shown),
         grid=number_of_grid,
         timed=anomaly.t_us >= 0,
-        columns=tuple(c for c in COLUMNS if any(getattr(w, c.field) for w in shown)),
+        columns=tuple(c for c in COLUMNS if any(w[c.field] for w in shown)),
     )
 
 
@@ -144,15 +131,15 @@ def _witness(
     folder: RunFolder, w: Witness, recorded: set[int], lines: tuple[FileLine, ...]
 ) -> WitnessRow:
     client = w.client + (f" / {w.process}" if w.process >= 0 else "")
-    return WitnessRow(
-        what=wording.clip(w.what, 300),
-        client=wording.clip(client, 60),
-        node=wording.clip(w.node, 60),
-        at=f"{folder.seconds(w.t_us):.3f}" if w.t_us >= 0 else "",
-        op=f"#{w.op}" if w.op >= 0 else "",
-        offset=f"{w.offset:,}" if w.offset >= 0 else "",
-        value=show_value(w.value) if w.value >= 0 else "",
-        epoch=str(w.epoch) if w.epoch >= 0 else "",
-        link=f"op-{w.op}" if w.op in recorded else "",
-        citations=lines,
-    )
+    return {
+        "what": wording.clip(w.what, 300),
+        "client": wording.clip(client, 60),
+        "node": wording.clip(w.node, 60),
+        "at": f"{folder.seconds(w.t_us):.3f}" if w.t_us >= 0 else "",
+        "op": f"#{w.op}" if w.op >= 0 else "",
+        "offset": f"{w.offset:,}" if w.offset >= 0 else "",
+        "value": show_value(w.value) if w.value >= 0 else "",
+        "epoch": str(w.epoch) if w.epoch >= 0 else "",
+        "link": f"op-{w.op}" if w.op in recorded else "",
+        "citations": lines,
+    }
