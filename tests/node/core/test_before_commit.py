@@ -22,11 +22,11 @@ def append(base: int, leo: int, partition: str = "p") -> TraceEvent:
 
 
 def high_watermark(hw: int, partition: str = "p") -> TraceEvent:
-    return event(HW, partition, hw=hw, leo=hw, leader_epoch=1, role="leader", batch_end=hw, hash="")
+    return event(HW, partition, hw=hw, leo=99, leader_epoch=1, role="leader", batch_end=hw, hash="")
 
 
 def ack(leo: int) -> TraceEvent:
-    return event(ACK, "p", base_offset=0, leo=leo, acks=-1, hw=leo, isr=["n1"], client="c1")
+    return event(ACK, "p", base_offset=0, leo=leo, acks=1, hw=0, isr=["n1"], client="c1")
 
 
 ROLE_TAKEN = event(
