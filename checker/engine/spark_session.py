@@ -84,18 +84,10 @@ def start_session(
 ) -> SparkSession:
     """Start a Spark session, or return the one that runs in this process.
 
-    Args:
-        app_name: what Spark calls it.
-        master: a cluster's master URL; by default this machine. A cluster's machines need the same
-            Python packages; `PYSPARK_PYTHON` names their Python.
-        cores: how many cores of this machine to use; by default all that we may use.
-        driver_memory: the JVM's heap limit, in Java's spelling.
-        small: tune for histories of seconds rather than for hundreds of millions of operations.
-        log_file: gets everything that Spark prints, which never reaches the terminal.
-
-    Raises:
-        JavaMissing: there is no Java that Spark can use.
-        SparkStartError: Spark did not start.
+    `master` is the URL of a cluster, by default this machine: a cluster's machines need the same
+    Python packages, and `PYSPARK_PYTHON` names their Python. By default all `cores` that we may use
+    are used. `driver_memory` is in Java's spelling. A `small` session is tuned for histories of
+    seconds. All that Spark prints goes to `log_file`. Raises JavaMissing, SparkStartError.
     """
     global _jvm
     java = find_java()
@@ -165,11 +157,8 @@ class SessionInBackground:
         self._thread.start()
 
     def get(self, timeout_s: float) -> SparkSession:
-        """Wait for the session.
-
-        Raises:
-            CheckerError: what `start_session` raised, or that it takes longer than `timeout_s`.
-        """
+        """Wait for the session. Raises what `start_session` raised, or CheckerError if it takes
+        longer than `timeout_s`."""
         self._thread.join(timeout_s)
         if self._session is not None:
             return self._session

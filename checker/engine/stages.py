@@ -95,11 +95,8 @@ def check_on_processes(
     again: bool = True,
     small_bytes: int | None = None,
 ) -> list[RunResult]:
-    """The same on processes of this machine. Main thread only.
-
-    Raises:
-        CheckerError: a process failed, or results cannot be written.
-    """
+    """Judge on processes of this machine. Main thread only. Raises CheckerError if a process failed
+    or results cannot be written."""
     try:
         with ProcessWorkers() as workers:
             return check(paths, workers, out=out, again=again, small_bytes=small_bytes)

@@ -47,15 +47,8 @@ def usable_cores() -> int:
 
 
 class ProcessWorkers:
-    """Processes of this machine, which live until `close` and no longer than this one. Main thread
-    only.
-
-    Args:
-        number: how many; by default one for each core that we may use.
-
-    Raises:
-        CheckerError: they cannot be started here.
-    """
+    """Processes of this machine, which live until `close` and no longer than this one, by default
+    one for each core that we may use. Main thread only. Raises CheckerError if none can start."""
 
     def __init__(self, number: int | None = None) -> None:
         self.number = number or usable_cores()

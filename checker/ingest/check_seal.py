@@ -14,11 +14,11 @@ from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Problems
 from checker.ingest.source import Source
 from harness.formats import seal as seals
-from harness.formats.seal import HISTORY, FileSeal, Seal
+from harness.formats.seal import HISTORY, PROBES, FileSeal, Seal
 from node.formats.json_input import MOST_FILE_BYTES, Unreadable, decode, read_bytes, read_file
 
 _OURS: Final = ("real", "simulated")
-_HEAD: Final = ("schedule.json", "faults.jsonl", "exits.jsonl", "messages.jsonl")
+_HEAD: Final = ("schedule.json", "faults.jsonl", "exits.jsonl", "messages.jsonl", PROBES)
 UNSEALED: Final = (
     "The evidence is not sealed, so that it cannot be known whether it is whole (its harness was "
     "killed, or was of an earlier version)."

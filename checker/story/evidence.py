@@ -16,7 +16,8 @@ from checker.ingest.lines import Problems, readable_lines
 from checker.ingest.read_head import read_meta
 from harness.formats.history import LogRun, Op
 from harness.formats.process_exits import Exit
-from harness.formats.run_info import Promise
+from harness.formats.run_info import Promise, RunInfo
+from harness.formats.seal import PROBES
 from nemesis.faults import KINDS
 from nemesis.faults.kind import FaultKind
 from nemesis.formats.fault_log import FaultLine
@@ -64,7 +65,8 @@ class Sent:
 
 @dataclass(frozen=True)
 class RecordsRead:
-    """Records that a client read: as a run of offsets and values that rise together."""
+    """Records that a client read: as a run of offsets and values that rise together. `hw` is the
+    high watermark that the answer states, -1 if it states none."""
 
     t_us: int
     op: int
@@ -74,11 +76,13 @@ class RecordsRead:
     value: int
     count: int
     final: bool
+    hw: int = -1
 
 
 @dataclass(frozen=True)
 class PartitionEvidence:
-    """Evidence about one partition of a run."""
+    """Evidence about one partition of a run. `events` are of the traces of the nodes or, unless
+    `traced`, what probes of the nodes said."""
 
     partition: str
     events: tuple[Event, ...] = ()
@@ -90,6 +94,7 @@ class PartitionEvidence:
     promise: Promise = field(default_factory=Promise)
     heal_us: int = 0
     end_us: int = 0
+    traced: bool = True
 
     @property
     def damaged(self) -> dict[str, int]:
@@ -103,71 +108,74 @@ class PartitionEvidence:
 
 def of(
     partition: str,
+    about: RunMeta | RunInfo,
     *,
     events: Iterable[Mapping[str, Any]],
     faults: Iterable[FaultLine],
     exits: Iterable[Exit],
     ops: Iterable[Op],
     logs: Mapping[str, Iterable[LogRun]],
-    promise: Promise,
-    heal_us: int = 0,
-    end_us: int = 0,
+    traced: bool = True,
 ) -> PartitionEvidence:
-    """The evidence of a partition from lines in memory. Events of other partitions, and lines that
-    are no events, are left out."""
+    """Return the evidence of a partition of the run `about` from lines in memory, without events of
+    other partitions and lines that are no events."""
     kept = []
     for line in events:
         if line.get("partition", partition) == partition:
             with contextlib.suppress(msgspec.ValidationError):
                 kept.append(parse(line))
     kept.sort(key=lambda e: e.t_us)
-    ended = tuple(exits)
     sent, seen = _operations(partition, ops)
-    last = max([end_us, *(e.t_us for e in kept[-1:]), *(s.t_us for s in sent[-1:])], default=0)
+    phases = about.phases
+    last = max(
+        [
+            phases.final_us or phases.end_us,
+            *(e.t_us for e in kept[-1:]),
+            *(s.t_us for s in sent[-1:]),
+        ],
+        default=0,
+    )
     return PartitionEvidence(
         partition=partition,
         events=tuple(kept),
         faults=tuple(active(faults, kept, last)),
-        exits=ended,
+        exits=tuple(exits),
         sent=sent,
         seen=seen,
         logs={
             node: tuple(run for run in runs if run.partition == partition and run.count)
             for node, runs in logs.items()
         },
-        promise=promise,
-        heal_us=heal_us,
+        promise=about.promise,
+        heal_us=phases.heal_us,
         end_us=last,
+        traced=traced and any(e.event == trace.ROLE for e in kept),
     )
 
 
 def read(folder: Path, partition: str) -> PartitionEvidence:
-    """The evidence of a partition from a run folder; lines that cannot be read are left out."""
+    """Return the evidence of a partition from a run folder, without lines that cannot be read."""
     meta = read_meta(folder, Problems())
     history = folder / "history.jsonl"
     with_history = history.exists() and history.stat().st_size <= MOST_HISTORY_BYTES
     needle = (partition.encode(),)
+    traced = not meta.is_undeclared("trace")
+    probes = () if traced else (folder / PROBES,)
     return of(
         partition,
-        events=() if meta.is_undeclared("trace") else _trace(folder, partition),
+        meta,
+        events=_trace(probes or sorted((folder / "trace").glob("*.jsonl")), partition),
         faults=readable_lines(folder / "faults.jsonl", FaultLine),
         exits=readable_lines(folder / "exits.jsonl", Exit),
         ops=readable_lines(history, Op, needle) if with_history else (),
         logs={} if meta.is_undeclared("logs") else _logs(folder, needle),
-        promise=meta.promise,
-        heal_us=meta.phases.heal_us,
-        end_us=_end(meta),
+        traced=traced,
     )
 
 
-def _end(meta: RunMeta) -> int:
-    """Return when the storm's clients and brokers were about to be stopped."""
-    return meta.phases.final_us or meta.phases.end_us
-
-
-def _trace(folder: Path, partition: str) -> Iterator[dict[str, Any]]:
+def _trace(files: Iterable[Path], partition: str) -> Iterator[dict[str, Any]]:
     needles = (partition.encode(), b'"started"', b'"broker"')
-    for file in sorted((folder / "trace").glob("*.jsonl")):
+    for file in files:
         yield from readable_lines(file, dict[str, Any], needles)
 
 
@@ -181,7 +189,7 @@ def _logs(folder: Path, needles: tuple[bytes, ...]) -> dict[str, list[LogRun]]:
 def _operations(
     partition: str, ops: Iterable[Op]
 ) -> tuple[tuple[Sent, ...], tuple[RecordsRead, ...]]:
-    """The acknowledged sends and the reads of a partition, by time."""
+    """Return the acknowledged sends and the reads of a partition, by time."""
     invoked: dict[int, int] = {}
     sent, seen = [], []
     for op in ops:
@@ -198,6 +206,7 @@ def _operations(
                     RecordsRead(
                         *(op.t_us, op.op, op.client, read.node),
                         *(run.offset, run.value, run.count, op.final),
+                        hw=read.hw,
                     )
                     for run in read.records
                 ]
@@ -207,7 +216,7 @@ def _operations(
 def active(
     lines: Iterable[FaultLine], events: Iterable[Event], last_us: int
 ) -> Iterator[ActiveFault]:
-    """The faults that were injected, with their ends, in the order in which they began."""
+    """Yield the faults that were injected, with their ends, in the order of their beginnings."""
     known = [(f.injected, f.healed) for f in joined_faults(lines).values() if f.injected]
     starts = [e for e in events if e.event == trace.STARTED]
     for line, healed in sorted(known, key=lambda pair: pair[0].t_us):

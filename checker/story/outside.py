@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from checker.checks.findings import listing
 from checker.formats.anomalies import LIVENESS
-from checker.formats.story import Span, Story, StoryStep
+from checker.formats.story import Span, StoryStep
 from checker.formats.verdict import Anomaly
 from checker.story.evidence import ActiveFault, PartitionEvidence, RecordsRead, Sent
-from checker.story.fault_steps import fault_end_step, fault_step
-from checker.story.record import RecordLife
+from checker.story.fault_steps import ToldSteps, active_faults, with_faults
 from checker.story.replica_logs import ReplicaLogs
-from checker.story.rules import BrokenRule
-from checker.story.spans import down, spans
+from checker.story.rules import EVERYTHING, BrokenRule
+from checker.story.spans import down, led
 from harness.formats.history import show_value
 from nemesis.faults import KINDS
 from nemesis.faults.kind import FaultKind
@@ -49,8 +48,6 @@ def _crashes(known: PartitionEvidence) -> Iterator[BrokenRule]:
 
 def _reads_above(known: PartitionEvidence) -> Iterator[BrokenRule]:
     """Reads beyond what any leader had called committed by then."""
-    if not known.promise.committed_stays:
-        return
     moves = [e for e in known.events if e.event == trace.HW and e.role == "leader"]
     if not moves:
         return
@@ -60,10 +57,13 @@ def _reads_above(known: PartitionEvidence) -> Iterator[BrokenRule]:
             hw = max(hw, moves[at].hw)
             at += 1
         end = seen.offset + seen.count
-        if end > hw and not seen.final:
+        stated = 0 <= seen.hw < hw
+        limit = seen.hw if stated else hw
+        if end > limit and not seen.final:
             event = Event(READ, t_us=seen.t_us, node=seen.client)
-            why = f": {_read(seen, end - 1)}, although {hw} is committed"
-            yield BrokenRule(event, "read-above-hw", why, max(hw, seen.offset), end)
+            says = f"the answer states high watermark {limit}" if stated else f"{hw} is committed"
+            why = f": {_read(seen, end - 1)}, although {says}"
+            yield BrokenRule(event, "read-above-hw", why, max(limit, seen.offset), end)
 
 
 def _reads_changed(known: PartitionEvidence) -> Iterator[BrokenRule]:
@@ -148,20 +148,8 @@ def _read(seen: RecordsRead, offset: int) -> str:
     return f"{seen.client} reads {shown} at offset {offset}{whence}"
 
 
-def last_reads(
-    known: PartitionEvidence, finding: Anomaly, life: RecordLife | None
-) -> list[tuple[StoryStep, bool]]:
-    """The first read of the record, and the first of another record in its place."""
-    if life is None or life.acknowledged is None:
-        return []
-    at = life.offset
-    own = next(
-        (s.value + at - s.offset for s in known.sent if s.offset <= at < s.offset + s.count), -1
-    )
-    return [(step, False) for step in _reads_at(known, at, own)] if own >= 0 else []
-
-
-def _reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]:
+def reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]:
+    """Yield the first read of the record, and the first of another record in its place."""
     shown: set[bool] = set()
     for seen in known.seen:
         if not seen.offset <= at < seen.offset + seen.count:
@@ -199,7 +187,7 @@ def _ends(known: PartitionEvidence) -> dict[str, int]:
 def _stuck(known: PartitionEvidence, since_us: int) -> Iterator[StoryStep]:
     """The last step of the replicas, and from when on nothing was acknowledged by which nodes."""
     last = next((e for e in reversed(known.events) if e.node and e.event in _SAID), None)
-    if last is not None and (what := action(last)):
+    if known.traced and last is not None and (what := action(last)):
         by = "The controller" if last.event == trace.PARTITION else last.node
         text = f"{by} {what}: the last step of a replica or the controller."
         yield StoryStep(t_us=last.t_us, text=text, kind=last.event, node=last.node)
@@ -219,83 +207,92 @@ def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:
     return StoryStep(t_us=s.t_us, text=text, kind="send", node=s.client)
 
 
-def build(known: PartitionEvidence, finding: Anomaly) -> Story:
-    """Build the story of a finding of a system that leaves no traces."""
-    own = _own(known, finding)
-    at = finding.offset
-    steps = [*_crashed(known), *_named(known)]
-    if own is not None:
-        value = own.value + at - own.offset
-        leader = _leader_at(known, own.t_us)
-        steps.append(_sent(own, at, f" while {leader} leads" if leader else ""))
-        again = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
-        if again:
-            other = _sent(again[0], at, ": the offset is given again")
-            steps.append(replace(other, breaks="overwritten"))
-        steps += [_marked(s) for s in _reads_at(known, at, value)]
-        steps += _held_at_end(known, at, value)
-    else:
+class RecordSeen(NamedTuple):
+    """What clients saw of a record; -1 and "" stand for what is not known, or for no record."""
+
+    offset: int = -1
+    value: int = -1
+    client: str = ""
+    acknowledged_us: int = -1
+
+
+def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordSeen]:
+    """Return the steps of a finding of a system that leaves no traces, and its record."""
+    own, led_by = _own(known, finding), list(led(known, known.end_us))
+    steps = [*_crashed(known), *_leaders(known, led_by)]
+    seen = RecordSeen()
+    if own is None:
         steps += [step for step, _ in without_record(known, finding)]
+        first_us = min((s.t_us for s in steps), default=0)
+    else:
+        value, first_us = own.value + finding.offset - own.offset, own.t_us
+        seen = RecordSeen(finding.offset, value, own.client, own.t_us)
+        steps += _of_record(known, led_by, own, seen)
     steps.sort(key=lambda s: s.t_us)
-    if own is not None:
-        steps = [s for s in steps if s.t_us >= own.t_us - 1_000_000]
-    return _with_cause(known, finding, own, steps)
-
-
-def _with_cause(
-    known: PartitionEvidence, finding: Anomaly, own: Sent | None, steps: list[StoryStep]
-) -> Story:
-    first_us = own.t_us if own is not None else min((s.t_us for s in steps), default=0)
     gone = next((s for s in steps if s.breaks), None)
     last_us = gone.t_us if gone is not None else max((s.t_us for s in steps), default=0)
     last_us = last_us or max(finding.t_us, known.heal_us)
-    active = [f for f in known.faults if f.from_us <= last_us and f.until_us >= first_us]
-    active = active or [f for f in known.faults if f.from_us <= last_us]
-    cause = _cause(active, own is not None)
-    faults = {f.number: fault_step(f) for f in active}
-    over = (f for f in active if f.lasts and f.ended and f.until_us <= last_us)
-    ends = [fault_end_step(f) for f in over]
-    told = sorted([*steps, *faults.values(), *ends], key=lambda s: (s.t_us, s.kind != "fault"))
-    crashed = next((s for s in told if s.rule), None)
-    marked = crashed or (faults[cause.number] if cause is not None else None)
-    window = (told[0].t_us, told[-1].t_us) if told else (0, 0)
-    return Story(
-        about=finding.name,
-        property=finding.property,
-        partition=finding.partition,
-        offset=finding.offset if own is not None else -1,
-        value=own.value + finding.offset - own.offset if own is not None else -1,
-        client=own.client if own is not None else "",
-        acknowledged_us=own.t_us if own is not None else -1,
-        cause=next((i for i, s in enumerate(told) if s is marked), -1),
-        loss=next((i for i, s in enumerate(told) if s is gone), -1),
-        loss_us=gone.t_us if gone is not None else finding.t_us,
-        traced=False,
-        steps=tuple(told),
-        spans=(*_life(own, gone, window), *spans(known, None, window)),
+    pairs = active_faults(known.faults, first_us, last_us)
+    pairs = pairs or active_faults(known.faults, 0, last_us)
+    # Of what was before the record, only leaders are of interest, and only since these faults.
+    since_us = min([first_us, *(f.from_us for f, _ in pairs)])
+    steps = [s for s in steps if s.t_us >= (since_us if s.kind == trace.ROLE else first_us)]
+    kept = [s.t_us for s in steps if s.t_us < last_us and s.kind == READ and not s.breaks]
+    at = _which_lost([f for f, _ in pairs], led_by, max([first_us, *kept])) if own else -1
+    cause = next(
+        (s for s in steps if s.rule and s.t_us <= last_us), pairs[at][1] if pairs else None
     )
+    # In-sync sets come and go: before the cause only the last of them matters.
+    named = [s for s in steps if s.kind == trace.ISR and cause is not None and s.t_us < cause.t_us]
+    both = [(s, any(s is each for each in named[:-1])) for s in steps]
+    return ToldSteps(with_faults(both, pairs, last_us), cause, gone), seen
 
 
-def _life(own: Sent | None, gone: StoryStep | None, window: tuple[int, int]) -> list[Span]:
+def _of_record(
+    known: PartitionEvidence, led_by: list[Span], own: Sent, seen: RecordSeen
+) -> Iterator[StoryStep]:
+    """Yield what clients and the logs at the end say of a record."""
+    at, value = seen.offset, seen.value
+    yield _sent(own, at, _while(known, led_by, own.t_us))
+    again = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
+    if again:
+        more = f"{_while(known, led_by, again[0].t_us)}: the offset is given again"
+        yield replace(_sent(again[0], at, more), breaks="overwritten")
+    for read in reads_at(known, at, value):
+        other = read.text.endswith("another record.")
+        yield replace(read, breaks="read-other") if other else read
+    yield from _held_at_end(known, at, value)
+
+
+def spans_of_clients(
+    seen: RecordSeen, gone: StoryStep | None, window: tuple[int, int]
+) -> list[Span]:
     """Return how long the record was there, as far as clients could see: a row of its own."""
-    if own is None:
+    if seen.acknowledged_us < 0:
         return []
-    until = gone.t_us if gone is not None else window[1]
-    made = [Span(lane="holds", who="record", from_us=own.t_us, until_us=max(until, own.t_us))]
+    from_us = seen.acknowledged_us
+    until = max(from_us, gone.t_us if gone is not None else window[1])
+    made = [Span(lane="holds", who="record", from_us=from_us, until_us=until)]
     if gone is not None and gone.breaks != "gone":
         made.append(Span(lane="other", who="record", from_us=until, until_us=max(until, window[1])))
     return made
 
 
-def _cause(active: list[ActiveFault], lost: bool) -> ActiveFault | None:
-    """The fault that did it: of a loss one that took what a disk had not synced, else the last that
-    began."""
-    if lost:
-        disks = [f for f in active if KINDS.get(f.what, FaultKind).loss]
-        leaders = [f for f in active if f.on.startswith("leader")]
-        if disks or leaders:
-            return (disks or leaders)[-1]
-    return active[-1] if active else None
+def _which_lost(active: list[ActiveFault], led_by: list[Span], seen_us: int) -> int:
+    """Return which fault lost a record last seen at `seen_us`: the first that took what a disk had
+    not synced; else the last on a leader before the next one led; else the last of all."""
+    since = [i for i, f in enumerate(active) if f.until_us >= seen_us] or range(len(active))
+    disks = [i for i in since if KINDS.get(active[i].what, FaultKind).loss]
+    next_us = min((s.from_us for s in led_by if s.from_us > seen_us), default=EVERYTHING)
+    on_leader = [i for i in since if _hits_leader(active[i], led_by)]
+    before = [i for i in on_leader if active[i].from_us <= next_us]
+    return disks[0] if disks else [-1, *(before or on_leader or since)][-1]
+
+
+def _hits_leader(fault: ActiveFault, led_by: list[Span]) -> bool:
+    if not led_by:
+        return fault.on.startswith("leader")
+    return any(s.who in fault.nodes and s.from_us <= fault.from_us <= s.until_us for s in led_by)
 
 
 def _covers(s: Sent, offset: int) -> bool:
@@ -313,11 +310,6 @@ def _own(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
     return next(iter([*named, *here]), None)
 
 
-def _marked(step: StoryStep) -> StoryStep:
-    """A read of another record shows that the record is gone."""
-    return replace(step, breaks="read-other") if step.text.endswith("another record.") else step
-
-
 def _crashed(known: PartitionEvidence) -> Iterator[StoryStep]:
     for x in known.exits:
         if not x.expected:
@@ -325,18 +317,37 @@ def _crashed(known: PartitionEvidence) -> Iterator[StoryStep]:
             yield StoryStep(t_us=x.t_us, text=text, kind=EXIT, node=x.node, rule="process-lives")
 
 
-def _named(known: PartitionEvidence) -> Iterator[StoryStep]:
-    """Changes of the leader, as the nodes name it when they are asked."""
-    before = ""
+def _leaders(known: PartitionEvidence, led_by: list[Span]) -> Iterator[StoryStep]:
+    """Yield changes of the leader and of its in-sync set, as the nodes tell it when asked."""
+    ended = {(x.node, x.t_us) for x in known.exits}
+    begun, over = {(s.who, s.from_us) for s in led_by}, {(s.who, s.until_us) for s in led_by}
+    for s in led_by:
+        if (s.who, s.from_us) not in over:
+            named = _in_sync(known, s.who, s.from_us)
+            text = f"{s.who} says that it leads{f', and{named}' if named else ''}."
+            yield StoryStep(t_us=s.from_us, text=text, kind=trace.ROLE, node=s.who)
+        if s.until_us < known.end_us and (s.who, s.until_us) not in ended | begun:
+            text = f"{s.who} no longer says that it leads."
+            yield StoryStep(t_us=s.until_us, text=text, kind=trace.ROLE, node=s.who)
     for e in known.events:
-        if e.event == trace.PARTITION and e.leader and e.leader != before:
-            before = e.leader
-            yield StoryStep(t_us=e.t_us, text=f"{e.leader} leads.", kind=e.event, node=e.leader)
+        if e.event == trace.ISR and e.isr and (e.node, e.t_us) not in begun:
+            text = f"{e.node} names {listing(sorted(e.isr))} in sync."
+            yield StoryStep(t_us=e.t_us, text=text, kind=trace.ISR, node=e.node)
 
 
-def _leader_at(known: PartitionEvidence, t_us: int) -> str:
-    named = [e.leader for e in known.events if e.event == trace.PARTITION and e.t_us <= t_us]
-    return (named[-1] or "") if named else ""
+def _in_sync(known: PartitionEvidence, leader: str, t_us: int) -> str:
+    """Continue a sentence about a leader with the in-sync set that it named last."""
+    said = (e for e in known.events if e.event == trace.ISR and e.t_us <= t_us)
+    named = [e.isr for e in said if e.node == leader][-1:]
+    return f" names {listing(sorted(named[0]))} in sync" if named and named[0] else ""
+
+
+def _while(known: PartitionEvidence, led_by: list[Span], t_us: int) -> str:
+    leaders = sorted(s.who for s in led_by if s.from_us <= t_us < s.until_us)
+    if len(leaders) == 1:
+        named = _in_sync(known, leaders[0], t_us)
+        return f" while {leaders[0]} leads{f' and{named}' if named else ''}"
+    return f" while {listing(leaders)} say that they lead" if leaders else ""
 
 
 def _held_at_end(known: PartitionEvidence, at: int, value: int) -> list[StoryStep]:

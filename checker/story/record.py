@@ -107,8 +107,7 @@ class RecordLife:
             case trace.TRUNCATED:
                 self._truncated(e)
             case trace.DELETED:
-                self._logs.observe(e)
-                self._settle(e)
+                self._deleted(e)
             case trace.ROLE:
                 self._role(e)
             case trace.PARTITION:
@@ -206,6 +205,12 @@ class RecordLife:
             breaks=f"cut:{e.reason}" if self._required else "",
         )
 
+    def _deleted(self, e: Event) -> None:
+        self._logs.observe(e)
+        before, _ = self._settle(e)
+        if before == self.record and e.start > self.offset:
+            self._say(e, f". Offset {self.offset} is deleted", minor=e.role != "leader")
+
     def _role(self, e: Event) -> None:
         was_committed = e.node in self._committed
         self._logs.observe(e)
@@ -221,6 +226,10 @@ class RecordLife:
         again = self._newest == (e.leader_epoch, e.node)
         self._newest = max(self._newest, (e.leader_epoch, e.node))
         if self.first_us < 0 or not (self.holders or short):
+            return
+        start = self._logs.logs[e.node].start
+        if now is None and start > self.offset:
+            self._say(e, f", and its log begins at {start}", minor=not short)
             return
         lacks = now != self.record
         wrong = CAME_BACK_WITHOUT if short and again else "elected-without"

@@ -72,10 +72,10 @@ class ReplicaLogs:
 
     logs: dict[str, ReplicaLog] = field(default_factory=lambda: defaultdict(ReplicaLog))
     _made: dict[tuple[int, str], tuple[LogBatch, str]] = field(default_factory=dict)
-    """By end and hash: the batch as its leader appended it, and the hash of all before it."""
+    """By end and hash: the batch as it was first appended, and the hash of all before it."""
 
     def append(self, e: Event) -> bool:
-        """Take an append; return whether it continues the log that its leader has."""
+        """Take an append; return whether it continues a log that is known."""
         log = self.logs[e.node]
         if e.base_offset < log.leo:
             log.cut(e.base_offset)
@@ -94,7 +94,9 @@ class ReplicaLogs:
             found.append(batch)
             at = (batch.base, before)
         if not found:
-            log.batches.append(LogBatch(e.base_offset, e.leo, e.hash, e.leader_epoch))
+            made = LogBatch(e.base_offset, e.leo, e.hash, e.leader_epoch)
+            self._made[end] = (made, log.last_hash)
+            log.batches.append(made)
             return False
         log.batches += reversed(found)
         return found[-1].base == e.base_offset

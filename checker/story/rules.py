@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from checker.checks.findings import listing
+from checker.checks.metadata import may_lead
 from checker.story.replica_logs import LogBatch, ReplicaLogs
 from harness.formats.run_info import Promise
 from node.formats import trace
@@ -205,7 +206,7 @@ class RuleReader:
     def _deleted(self, e: Event) -> Iterator[BrokenRule]:
         self.replicas.observe(e)
         kept = self.promise.retention_records
-        if self.promise.committed_stays and e.start and e.start + kept > self.hw:
+        if not self.harmed and e.start and e.start + kept > self.hw:
             why = f", although {self.hw} is committed and {kept} records are to be kept"
             yield BrokenRule(e, "deleted-early", why)
 
@@ -215,8 +216,8 @@ class RuleReader:
             return
         before = self.hw
         if e.batch_end <= before or e.role != "leader":
-            known = next((b for b in self.committed if b.end == e.batch_end), None)
-            if known is not None and known.hash != e.hash:
+            known = next((b for b in self.committed if b.base < e.batch_end <= b.end), None)
+            if known is not None and (known.end, known.hash) != (e.batch_end, e.hash):
                 why = ", over records that are not the committed ones"
                 yield BrokenRule(e, "log-matching", why)
         if e.role != "leader" or e.batch_end <= before:
@@ -354,9 +355,7 @@ class RuleReader:
     def _election(self, before: Event, e: Event) -> Iterator[BrokenRule]:
         if not e.leader or e.leader == before.leader or e.leader_epoch <= before.leader_epoch:
             return
-        may_lead = {*before.isr, *before.elr} or {*before.last_known_elr}
-        completed = before.leader in before.removing and not e.removing and e.leader in e.isr
-        if e.leader not in may_lead and e.leader not in before.adding and not completed:
+        if e.leader not in may_lead(before, e):
             why = f", from outside ISR [{', '.join(before.isr)}]"
             yield BrokenRule(e, "clean-election", why)
 

@@ -48,19 +48,15 @@ def _faults(known: PartitionEvidence) -> Iterator[Span]:
 
 
 def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
-    """Spans of leaders by their own belief; without traces, by what the nodes named."""
+    """Yield the spans of leaders, by their own belief."""
     open_: dict[str, tuple[int, int]] = {}
-    roles = any(e.event == trace.ROLE for e in known.events)
     # A process ends after everything that it said at that moment.
     moments = [(x.t_us, 1, x.node, -1, False) for x in known.exits]
-    named = ""
-    for e in known.events:
-        if e.event == trace.ROLE:
-            moments.append((e.t_us, 0, e.node, e.leader_epoch, e.role == "leader"))
-        elif e.event == trace.PARTITION and not roles and (e.leader or "") != named:
-            moments.append((e.t_us, 0, named, -1, False))
-            named = e.leader or ""
-            moments.append((e.t_us, 0, named, e.leader_epoch, bool(named)))
+    moments += [
+        (e.t_us, 0, e.node, e.leader_epoch, e.role == "leader")
+        for e in known.events
+        if e.event == trace.ROLE
+    ]
     for t_us, _, node, epoch, leads in sorted(moments, key=lambda m: m[:2]):
         if node in open_ and (not leads or open_[node][1] != epoch):
             start, was = open_.pop(node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -19,7 +19,7 @@ from checker.formats.verdict import Anomaly, RunResult, Verdict
 from checker.story import evidence as evidences
 from checker.story import outside
 from checker.story.evidence import PartitionEvidence
-from checker.story.fault_steps import fault_end_step, fault_step
+from checker.story.fault_steps import ToldSteps, active_faults, with_faults
 from checker.story.record import RecordLife, RecordMoment, record_at
 from checker.story.rules import BrokenRule, RuleReader
 from checker.story.spans import spans
@@ -57,31 +57,33 @@ def subject(result: RunResult) -> Anomaly | None:
 
 def build(known: PartitionEvidence, finding: Anomaly) -> Story:
     """Build the story of a finding from what is known of its partition."""
-    if not any(e.event == trace.ROLE for e in known.events):
-        return outside.build(known, finding)
-    life = life_of(known.events, finding.offset, read_of(finding), known.promise.acks)
-    told = _told(known, finding, life)
-    kept, left_out = _shortened(told.steps)
+    life, seen = None, outside.RecordSeen()
+    if known.traced:
+        life = life_of(known.events, finding.offset, read_of(finding), known.promise.acks)
+        seen = _seen(known, finding, life) if life is not None else seen
+        told = _told(known, finding, life, seen)
+    else:
+        told, seen = outside.told(known, finding)
+    kept, left_out = _shortened(told.steps, told.cause)
     cause = next((i for i, s in enumerate(kept) if s is told.cause), -1)
     loss = next((i for i, s in enumerate(kept) if s is told.loss), -1)
-    record = life.record if life is not None else None
-    value, client = _value(known, finding, life)
-    acknowledged = life.acknowledged if life is not None else None
     window = (kept[0].t_us, kept[-1].t_us) if kept else (0, 0)
+    clients = () if known.traced else outside.spans_of_clients(seen, told.loss, window)
     return Story(
         about=finding.name,
         property=finding.property,
         partition=finding.partition,
-        offset=finding.offset if record is not None else -1,
-        value=value,
-        epoch=record.epoch if record is not None else -1,
-        client=client,
-        acknowledged_us=acknowledged.t_us if acknowledged is not None else -1,
+        offset=seen.offset,
+        value=seen.value,
+        epoch=life.record.epoch if life is not None else -1,
+        client=seen.client,
+        acknowledged_us=seen.acknowledged_us,
         cause=cause,
         loss=loss,
         loss_us=kept[loss].t_us if loss >= 0 else finding.t_us,
+        traced=known.traced,
         steps=tuple(kept),
-        spans=tuple(spans(known, life, window)),
+        spans=(*clients, *spans(known, life, window)),
         left_out=left_out,
     )
 
@@ -129,15 +131,9 @@ RULES_OF: Final = {
 """The rules that a finding names by itself: where one of them is broken, it is the cause."""
 
 
-class _Told(NamedTuple):
-    """All steps by time, and which of them are the cause and the loss."""
-
-    steps: list[tuple[StoryStep, bool]]
-    cause: StoryStep | None
-    loss: StoryStep | None
-
-
-def _told(known: PartitionEvidence, finding: Anomaly, life: RecordLife | None) -> _Told:
+def _told(
+    known: PartitionEvidence, finding: Anomaly, life: RecordLife | None, seen: outside.RecordSeen
+) -> ToldSteps:
     moments = life.moments if life is not None else []
     broken = list(RuleReader(known.promise, known.damaged).read(known.events))
     cause = _cause(broken, finding, life)
@@ -160,11 +156,15 @@ def _told(known: PartitionEvidence, finding: Anomaly, life: RecordLife | None) -
         steps.append((step, m.minor and rule is None))
     losing = next((s for s, _ in steps if s.breaks in LOSING), None)
     losing = losing or next((s for s, _ in reversed(steps) if s.breaks), None)
-    steps = [*_ended(steps), *outside.last_reads(known, finding, life)]
+    steps = _ended(steps)
+    if seen.acknowledged_us >= 0 and seen.value >= 0:
+        steps += [(s, False) for s in outside.reads_at(known, seen.offset, seen.value)]
     if not moments or finding.name == "not-converged":
         steps += outside.without_record(known, finding)
         by_cause = by_cause or next((s for s, _ in steps if s.rule), None)
-    return _Told(_with_faults(steps, known), by_cause, losing)
+    times = [s.t_us for s, _ in steps] or [0]
+    faults = active_faults(known.faults, min(times), max(times)) if steps else []
+    return ToldSteps(with_faults(steps, faults, max(times)), by_cause, losing)
 
 
 def _cause(
@@ -202,26 +202,11 @@ def _ended(steps: list[tuple[StoryStep, bool]]) -> list[tuple[StoryStep, bool]]:
     return steps[: last + 1 + AFTERWARDS]
 
 
-def _with_faults(
-    steps: list[tuple[StoryStep, bool]], known: PartitionEvidence
-) -> list[tuple[StoryStep, bool]]:
-    """The steps with the faults that were active between the first and the last of them. A fault
-    that ended is said to end only where it is said to begin."""
-    if not steps:
-        return []
-    first, last = min(s.t_us for s, _ in steps), max(s.t_us for s, _ in steps)
-    made = list(steps)
-    for fault in known.faults:
-        if fault.from_us > last or max(fault.until_us, fault.from_us) < first:
-            continue
-        made.append((fault_step(fault), False))
-        if fault.lasts and fault.ended and fault.until_us <= last:
-            made.append((fault_end_step(fault), True))
-    return sorted(made, key=lambda pair: (pair[0].t_us, pair[0].kind != "fault"))
-
-
-def _shortened(steps: list[tuple[StoryStep, bool]]) -> tuple[list[StoryStep], int]:
-    """At most MOST_STEPS: minor ones go first, then those farthest from what broke."""
+def _shortened(
+    steps: list[tuple[StoryStep, bool]], cause: StoryStep | None
+) -> tuple[list[StoryStep], int]:
+    """Return at most MOST_STEPS, and how many steps are left out: minor ones first, then those
+    farthest from what broke."""
     kept = [step for step, minor in steps if not minor or step.kind == "fault-end"]
     if len(kept) <= MOST_STEPS:
         return kept, len(steps) - len(kept)
@@ -231,7 +216,7 @@ def _shortened(steps: list[tuple[StoryStep, bool]]) -> tuple[list[StoryStep], in
 
     def weight(i: int) -> tuple[bool, bool, int]:
         step = kept[i]
-        plain = not (step.breaks or step.rule or step is first)
+        plain = not (step.breaks or step.rule or step is first or step is cause)
         return (plain, step.kind == "fault-end", min(abs(i - b) for b in broke))
 
     chosen = sorted(sorted(range(len(kept)), key=weight)[:MOST_STEPS])
@@ -246,15 +231,13 @@ def _shortened(steps: list[tuple[StoryStep, bool]]) -> tuple[list[StoryStep], in
     return short, len(steps) - len(short)
 
 
-def _value(known: PartitionEvidence, finding: Anomaly, life: RecordLife | None) -> tuple[int, str]:
-    """The value of the record and the client that sent it; -1 and "" if they are not known."""
-    if life is None:
-        return -1, ""
-    at = life.offset
+def _seen(known: PartitionEvidence, finding: Anomaly, life: RecordLife) -> outside.RecordSeen:
+    """Return what clients saw of the record that the brokers' traces follow."""
+    at, acked = finding.offset, life.acknowledged
     here = [s for s in known.sent if s.offset <= at < s.offset + s.count]
-    if life.acknowledged is not None:
-        acked = life.acknowledged
+    if acked is not None:
         here = [s for s in here if s.client == acked.client and s.t_us >= acked.t_us] or here
+    acked_us = acked.t_us if acked is not None else -1
     if not here:
-        return -1, ""
-    return here[0].value + at - here[0].offset, here[0].client
+        return outside.RecordSeen(at, acknowledged_us=acked_us)
+    return outside.RecordSeen(at, here[0].value + at - here[0].offset, here[0].client, acked_us)

@@ -34,7 +34,8 @@ class JournalRow(msgspec.Struct, kw_only=True, tag_field="what"):
 
 
 class Began(JournalRow, tag="began"):
-    """The first line of each session of a nightly run: what was asked for, and where."""
+    """The first line of each session of a nightly run: what was asked for, and where. `systems` are
+    the third-party systems, as they were named."""
 
     number: LargeCount
     seed: int
@@ -44,6 +45,7 @@ class Began(JournalRow, tag="began"):
     machine: str
     real: bool = True
     systems_share: LargeCount = 0
+    systems: tuple[str, ...] = ()
 
 
 class Searched(JournalRow, tag="search"):

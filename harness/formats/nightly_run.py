@@ -8,6 +8,7 @@ reads it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -189,6 +190,17 @@ class NightlyRun(msgspec.Struct, kw_only=True):
 def system_label(system: str, version: str, given: str) -> str:
     """Return a version of a system, in a configuration: `nats 2.15.1 sync=always`."""
     return " ".join(filter(None, (system, version, given)))
+
+
+def equal_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
+    """Say each reason once, with the first name that it is about and how many more there are."""
+    about: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        about.setdefault(reason, []).append(name)
+    return [
+        f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
+        for reason, names in about.items()
+    ]
 
 
 def bucket_key(protocol: str, world: str, name: str) -> str:

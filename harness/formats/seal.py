@@ -26,6 +26,8 @@ from node.formats.json_input import read_file
 FILE: Final = "seal.json"
 TABLES_FILE: Final = "tables/seal.json"
 HISTORY: Final = "history.jsonl"
+PROBES: Final = "probes.jsonl"
+"""What nodes without traces answered when they were asked who leads, as trace events."""
 MOST_CHUNK_BYTES: Final = 32 << 20
 _LEAST_CHUNK_BYTES: Final = 512
 _MOST_CHUNKS: Final = 256
@@ -33,7 +35,7 @@ _DIGITS: Final = 16
 _READ_BYTES: Final = 1 << 20
 _SEALED: Final = (
     *("schedule.json", HISTORY, "faults.jsonl", "exits.jsonl", "messages.jsonl"),
-    *("trace/*.jsonl", "logs/*.jsonl"),
+    *("trace/*.jsonl", "logs/*.jsonl", PROBES),
 )
 _TABLES: Final = ("ops", "sends", "reads", "assigns")
 _encoder: Final = msgspec.json.Encoder(order="deterministic")

@@ -164,6 +164,7 @@ class NightlySession:
             machine=machine(),
             real=self._settings.real,
             systems_share=self._systems_share,
+            systems=tuple(system_label(s.system, "", _given(s)) for s in self._settings.systems),
         )
         self._add(began, 0.0)
         known = {row.key for row in self._journal.rows if isinstance(row, Skipped)}
@@ -469,15 +470,19 @@ class _TestedSystem(NamedTuple):
     options: tuple[str, ...]
 
 
+def _given(subject: StormSubject) -> str:
+    settings = subject.settings.items()
+    return " ".join(f"{name}={value}" for name, value in settings if name != SERVER.name)
+
+
 def _tested_system(subject: StormSubject) -> _TestedSystem:
     """Raises FloodmarkError where the system cannot be asked for its version."""
     system = registry.find(subject.system, subject.settings)
-    given = {name: value for name, value in subject.settings.items() if name != SERVER.name}
     safe = system.safe_settings
     return _TestedSystem(
         name=system.short_name,
         version=system.version(),
-        given=" ".join(f"{name}={value}" for name, value in given.items()),
+        given=_given(subject),
         holds=safe is None or system.settings.items() >= safe.items(),
         options=system.run_options(),
     )

@@ -31,6 +31,7 @@ from harness.formats.nightly_run import (
     Unmet,
     VerdictCounts,
     bucket_key,
+    equal_reasons,
 )
 from harness.nightly import corpus, plan
 from harness.replay.replay import has_failed
@@ -78,7 +79,7 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun
     )
     _Adding(nightly, lines, past).all()
     nightly.red = red(nightly)
-    nightly.uncovered = uncovered(nightly)
+    nightly.uncovered = [*uncovered(nightly), *_without_storm(lines, last.systems)]
     return nightly
 
 
@@ -127,6 +128,17 @@ def uncovered(nightly: NightlyRun) -> list[str]:
     return found
 
 
+def _without_storm(lines: Sequence[AnyRow], systems: Sequence[str]) -> list[str]:
+    """Name the third-party systems of which no storm has a result."""
+    judged = [row for row in lines if isinstance(row, Judged)]
+    proved = [row.key for row in judged if row.verdict in (Verdict.VALID, Verdict.INVALID)]
+    return [
+        f"no storm on real processes proved anything about {name}"
+        for at, name in enumerate(systems)
+        if not any(key.startswith(f"{plan.SYSTEM}/{at}/") for key in proved)
+    ]
+
+
 class _Adding:
     """Adds row after row to a nightly run."""
 
@@ -145,7 +157,7 @@ class _Adding:
     def all(self) -> None:
         """Everything, in the order of the journal."""
         ran = {row.key: row for row in self._lines if isinstance(row, Ran)}
-        lost: dict[str, list[str]] = {}
+        lost = [(row.key, row.sentence) for row in self._lines if isinstance(row, Lost)]
         for row in self._lines:
             match row:
                 case Searched():
@@ -160,13 +172,9 @@ class _Adding:
                     self._judged(ran[row.key], row)
                 case Lost():
                     self._totals.cut_off += 1
-                    lost.setdefault(row.sentence, []).append(row.key)
                 case Skipped():
                     self._nightly.skipped[row.key] = row.sentence
-        self._nightly.problems += [
-            f"{keys[0]}{f' and {len(keys) - 1} more' if len(keys) > 1 else ''}: {sentence}"
-            for sentence, keys in lost.items()
-        ]
+        self._nightly.problems += equal_reasons(lost)
         nightly = self._nightly
         nightly.cells, nightly.storms = list(self._cells.values()), list(self._storms.values())
         nightly.systems = list(self._systems.values())

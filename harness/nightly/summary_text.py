@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from harness.formats import not_tried
-from harness.formats.nightly_run import Bucket, NightlyRun
+from harness.formats.nightly_run import Bucket, NightlyRun, equal_reasons
 from reports import wording
 from reports.nightly_page import index_model
 
@@ -36,17 +36,19 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
     """The last of `nightly_runs` on one screen."""
     nightly, totals = nightly_runs[-1], nightly_runs[-1].totals
     new = index_model.new_buckets(nightly_runs)
+    never = not_tried.never_met(nightly.coverage, nightly.kinds)
+    used, budget = (wording.span(s * 1e6) for s in (nightly.used_s, nightly.budget_s))
     mark = "✗ RED" if nightly.red else "✓ GREEN" if exit_code(nightly) == EXIT_GREEN else "? OPEN"
     lines = [
-        f"{mark}  nightly run {nightly.number}, {nightly.state} after {_span(nightly.used_s)} of "
-        f"{_span(nightly.budget_s)}; seeds from {nightly.seed:,}",
+        f"{mark}  nightly run {nightly.number}, {nightly.state} after {used} of {budget}; "
+        f"seeds from {nightly.seed:,}",
         *(f"  {_clip(reason)}" for reason in nightly.red[:_MOST_LINES]),
         *_more(nightly.red),
         *(f"  not covered {_clip(sentence)}" for sentence in nightly.uncovered),
         *_skipped(nightly),
         f"  search      {totals.schedules:,} schedules, {totals.schedules_per_s:.1f}/s, "
         f"{totals.virtual_seconds:,.0f} virtual seconds; {totals.failures:,} failures",
-        f"  not tried   {not_tried.in_words(_never(nightly), _MOST_PAIRS) or 'nothing'}",
+        f"  not tried   {not_tried.in_words(never, _MOST_PAIRS) or 'nothing'}",
         f"  known bugs  {_known_bugs(nightly)}",
         f"  storms      {totals.storms} on real processes: {_storms(nightly)}",
         *_systems(nightly_runs),
@@ -76,23 +78,9 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
 
 def _skipped(nightly: NightlyRun) -> list[str]:
     """Format the work that could not be done here, a line for each reason."""
-    works: dict[str, list[str]] = {}
-    for work, sentence in nightly.skipped.items():
-        works.setdefault(sentence, []).append(work)
-    lines = [
-        f"  not run     {_clip(f'{_works(names)}: {sentence}')}"
-        for sentence, names in works.items()
-    ]
+    reasons = equal_reasons(nightly.skipped.items())
+    lines = [f"  not run     {_clip(reason)}" for reason in reasons]
     return [*lines[:_MOST_LINES], *_more(lines)]
-
-
-def _works(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return names[0] + more
-
-
-def _never(nightly: NightlyRun) -> list[str]:
-    return not_tried.never_met(nightly.coverage, nightly.kinds)
 
 
 def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
@@ -122,17 +110,14 @@ def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
             _failed(case, f"{age}, {wording.count(bucket.count, 'time')}: {bucket.property}", where)
     _case_of_the_canary(suite, nightly)
     for work, sentence in nightly.skipped.items():
-        case = _case(suite, "skipped", work, "")
-        ElementTree.SubElement(case, "skipped", message=_printable(sentence))
+        _skipped_case(_case(suite, "skipped", work, ""), sentence)
     case = _case(suite, "nightly", "coverage", "\n".join(nightly.uncovered))
     if nightly.uncovered:
         _failed(case, nightly.uncovered[0], "\n".join(nightly.uncovered))
     if nightly.open:
         case = _case(suite, "nightly", "still open", "\n".join(nightly.open))
         left = wording.count(len(nightly.open), "bucket")
-        ElementTree.SubElement(
-            case, "skipped", message=f"{left} of earlier nightly runs not met again"
-        )
+        _skipped_case(case, f"{left} of earlier nightly runs not met again")
     case = _case(
         suite, "nightly", "determinism", f"{nightly.totals.determinism_runs} schedules run twice"
     )
@@ -168,7 +153,11 @@ def _case_of_the_canary(suite: ElementTree.Element, nightly: NightlyRun) -> None
     if nightly.canary.result == "missed":
         _failed(case, "canary did not fail", nightly.canary.sentence)
     elif not nightly.canary.result:
-        ElementTree.SubElement(case, "skipped", message="no canary was judged")
+        _skipped_case(case, "no canary was judged")
+
+
+def _skipped_case(case: ElementTree.Element, why: str) -> None:
+    ElementTree.SubElement(case, "skipped", message=_printable(why))
 
 
 def _failed(case: ElementTree.Element, message: str, text: str) -> None:
@@ -240,12 +229,4 @@ def _more(lines: Sequence[str]) -> list[str]:
 
 
 def _clip(text: str) -> str:
-    return text if len(text) <= _SENTENCE else text[: _SENTENCE - 1] + "…"
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return wording.clip(text, _SENTENCE)

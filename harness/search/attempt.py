@@ -190,14 +190,12 @@ def story_of(result: SimResult, about: str = "") -> Story:
         )
     known = evidence.of(
         found.partition,
+        result.info,
         events=result.trace,
         faults=result.faults,
         exits=result.exits,
         ops=result.ops,
         logs=result.logs,
-        promise=result.info.promise,
-        heal_us=result.info.phases.heal_us,
-        end_us=result.info.phases.final_us or result.info.phases.end_us,
     )
     return story.build(known, found)
 

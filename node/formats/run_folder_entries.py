@@ -17,8 +17,8 @@ from typing import Final
 _FILES: Final = frozenset(
     {
         *("run.json", "seal.json", "schedule.json", "history.jsonl", "faults.jsonl"),
-        *("exits.jsonl", "messages.jsonl", "results.json", "checked.json", "story.json"),
-        *("report.html", "history.edn", "history.json"),
+        *("exits.jsonl", "messages.jsonl", "probes.jsonl", "results.json", "checked.json"),
+        *("story.json", "report.html", "history.edn", "history.json"),
     }
 )
 _FOLDERS: Final = frozenset({"trace", "logs", "tables"})

@@ -187,7 +187,9 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
             each = "one of them" if len(needed) > 1 else "it"
             said = f"{'; '.join(needed[:6])}. Without {each} nothing fails."
             return [HeadLine("Fault", said)]
-    shown = [s for s in folder.steps if s.kind == "fault"]
+    over = [folder.story.loss_us] if folder.story and folder.story.loss_us >= 0 else []
+    over += [folder.cause.t_us] if folder.cause else []
+    shown = [s for s in folder.steps if s.kind == "fault" and s.t_us <= max(over, default=s.t_us)]
     if not shown:
         return [HeadLine("Fault", "None was active: the clients alone show it.")]
     names = [f"{_fault(s)} ({folder.seconds(s.t_us):.3f} s)" for s in shown[:5]]

@@ -40,7 +40,7 @@ class SlowReading:
     def __post_init__(self) -> None:
         logs: dict[str, list[Cell]] = {}
         prefixes: dict[tuple[int, str], list[Cell]] = {}
-        for e in self.run.trace:
+        for e in sorted(self.run.trace, key=lambda e: e["t_us"]):
             if e.get("partition", self.partition) != self.partition:
                 continue
             kind, node = e["event"], e["node"]
@@ -99,9 +99,10 @@ class Reader:
         self.record = self._find_record()
 
     def _find_record(self) -> Cell | None:
-        """The record that the story is about: what the story's first append wrote."""
+        """The record that the story is about: what the story's first append in its epoch wrote."""
+        epoch = f"epoch {self.told.epoch}"
         for step in self.told.steps:
-            if step.kind != "append" or "another record" in step.text:
+            if step.kind != "append" or "another record" in step.text or epoch not in step.text:
                 continue
             for i in self.slow.at(step.t_us, step.node, "append"):
                 e, cell = self.slow.events[i], self.slow.cell(i, step.node, self.told.offset)
@@ -280,6 +281,14 @@ class Reader:
         ]
         if match[3] not in values and not (match[3] is None and None in values):
             return f"read {values}"
+        stated = re.search(r"although the answer states high watermark (\d+)", step.text)
+        if stated is not None and all(
+            read.hw != int(stated[1])
+            for op in self.run.ops
+            if op.t_us == step.t_us and op.client == match[1]
+            for read in op.reads
+        ):
+            return "the answer states another high watermark"
         above = re.search(r"although (\d+) is committed", step.text)
         moves = [
             e["hw"]

@@ -16,6 +16,7 @@ import msgspec
 from harness.formats.host_errors import reason
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
+from harness.formats.seal import PROBES
 from harness.runs.run_folder import RunDir
 from harness.systems.adapter import Adapter, Node
 from harness.systems.disks import PLAIN
@@ -71,6 +72,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._probe = Probe(
             *(adapter, self._brokers, self._partitions, self._running), self._output / "probe.txt"
         )
+        self._answers = folder.append_only(PROBES) if adapter.probes() else None
         self._dumped: list[NodeDump] | None = None
 
     # -- what it is
@@ -171,6 +173,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._probe.close()
         closing = calls.in_thread(self._adapter.resources.close)
         super().close()
+        if self._answers is not None:
+            self._answers.close()
         with contextlib.suppress(Exception):
             closing.result(calls.CLOSE_TIMEOUT_S)
 
@@ -184,7 +188,10 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         )
 
     def _events(self) -> list[TraceEvent]:
-        return self._probe.events()
+        events = self._probe.events()
+        if self._answers is not None and events:
+            self._answers.write(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+        return events
 
     def _problems_of_links(self) -> list[Problem]:
         told = self._links.problems if self._links is not None else []

@@ -124,15 +124,20 @@ class _Memory:
 
     def __init__(self) -> None:
         self._claims: dict[str, tuple[str, int, int]] = {}
+        self._leading: dict[tuple[str, str], tuple[int, int]] = {}
+        """By partition and node: the process and the term of a claim that still holds. Two nodes
+        may claim one term for a long time."""
         self._epochs: dict[str, int] = {}
         self._in_sync: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def take(self, node: str, incarnation: int, told: Mapping[str, Roles]) -> Iterator[TraceEvent]:
         """Yield the events that follow from what a node says it leads."""
+        yield from self._given_up(node, incarnation, told)
         for partition, roles in told.items():
             claim = (node, incarnation, roles.term)
             before = self._claims.get(partition)
-            is_new = before != claim and (before is None or roles.term >= before[2])
+            again = self._leading.get((partition, node)) != claim[1:]
+            is_new = before != claim and again and (before is None or roles.term >= before[2])
             if is_new:
                 self._claims[partition] = claim
                 self._epochs[partition] = max(roles.term, self._epochs.get(partition, 0) + 1)
@@ -142,19 +147,12 @@ class _Memory:
                 if is_new:
                     yield about | trace.event(trace.CONTROLLER, state="active", term=epoch)
                 continue
+            leads = self._claims[partition][:2] == (node, incarnation)
             if is_new:
                 yield about | _partition(partition, node, epoch, roles)
-                yield about | trace.event(
-                    trace.ROLE,
-                    partition,
-                    role="leader",
-                    leader=node,
-                    leader_epoch=epoch,
-                    partition_epoch=0,
-                    leo=0,
-                    hw=0,
-                )
-            leads = self._claims[partition][:2] == (node, incarnation)
+            if is_new or (leads and again):
+                self._leading[partition, node] = claim[1:]
+                yield about | _role(partition, "leader", node, epoch)
             if leads and self._in_sync.get(partition) != (epoch, roles.in_sync):
                 self._in_sync[partition] = (epoch, roles.in_sync)
                 yield about | trace.event(
@@ -165,6 +163,21 @@ class _Memory:
                     leader_epoch=epoch,
                     partition_epoch=now_us(),
                 )
+
+    def _given_up(
+        self, node: str, incarnation: int, told: Mapping[str, Roles]
+    ) -> Iterator[TraceEvent]:
+        """Yield an event for each partition that a node led and does not claim any more."""
+        about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
+        for partition, led_by in sorted(self._leading):
+            if led_by == node and partition not in told:
+                del self._leading[partition, node]
+                yield about | _role(partition, "follower", None, self._epochs[partition])
+
+
+def _role(partition: str, role: str, leader: str | None, epoch: int) -> TraceEvent:
+    about = {"role": role, "leader": leader, "leader_epoch": epoch}
+    return trace.event(trace.ROLE, partition, **about, partition_epoch=0, leo=0, hw=0)
 
 
 def _partition(partition: str, leader: str, epoch: int, roles: Roles) -> TraceEvent:

@@ -1,12 +1,13 @@
 """The story of each known loss of other systems marks the fault that its row names.
 
 `known_losses/` has what real runs left of the first lost record: its operations, the faults, the
-exits and the logs at its offset.
+exits, the answers to probes and the logs at its offset.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from harness.formats.history import show_value
 FOLDER = Path(__file__).parent / "known_losses"
 CAUSES = {
     "redis-cut-off": "cut n1",
-    "redis-stale": "kill",
+    "redis-stale": "kill n1",
     "pysyncobj-memory": "kill n1, n2 and n3",
     "pysyncobj-journal": "kill n1, n2 and n3",
     "nats-all-power": "power-cut n1, n2 and n3",
 }
 """The fault that the row of each loss names: a primary is cut off, a stale replica is promoted when
-the primary is killed, all nodes are killed, the disks of several nodes lose writes."""
+the primary n1 is killed, all nodes are killed, the disks of several nodes lose writes."""
 
 
 def told(name: str, folder: Path) -> tuple[dict[str, Any], Story]:
@@ -35,7 +36,8 @@ def told(name: str, folder: Path) -> tuple[dict[str, Any], Story]:
     kept = json.loads((FOLDER / f"{name}.json").read_text())
     (folder / "logs").mkdir()
     (folder / "run.json").write_text(json.dumps(kept["run.json"]))
-    files = {file: kept[file] for file in ("history.jsonl", "faults.jsonl", "exits.jsonl")}
+    names = ("history.jsonl", "faults.jsonl", "exits.jsonl", "probes.jsonl")
+    files = {file: kept[file] for file in names}
     files |= {f"logs/{node}.jsonl": lines for node, lines in kept["logs"].items()}
     for file, lines in files.items():
         (folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -69,3 +71,33 @@ def test_what_it_says_of_the_record_is_in_the_history(name: str, tmp_path: Path)
     begun = [s.text[7:] for s in made.steps if s.kind == "fault"]
     for ended in (s.text[12:].rstrip(".") for s in made.steps if s.kind == "fault-end"):
         assert any(each.startswith(ended) for each in begun), "no end without a beginning"
+
+
+def leaders(kept: dict[str, Any], t_us: int) -> set[str]:
+    """Return the nodes that said last that they lead, and whose process has not ended since."""
+    said = [e for e in kept["probes.jsonl"] if e["event"] == "role" and e["t_us"] <= t_us]
+    gone = [x | {"role": "none"} for x in kept["exits.jsonl"] if x["t_us"] <= t_us]
+    last = {e["node"]: e["role"] for e in sorted([*said, *gone], key=lambda e: e["t_us"])}
+    return {node for node, role in last.items() if role == "leader"}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_what_it_says_of_leaders_is_what_nodes_answered(name: str, tmp_path: Path) -> None:
+    kept, made = told(name, tmp_path)
+    isr = [e for e in kept["probes.jsonl"] if e["event"] == "isr"]
+    found = 0
+    for step in made.steps:
+        led = leaders(kept, step.t_us)
+        for names in re.findall(r" while ([n\d, and]+?) (?:leads|say that they lead)", step.text):
+            assert set(re.findall(r"n\d", names)) == led, step.text
+            found += 1
+        for node, over in re.findall(r"^(n\d) (no longer )?says that it leads", step.text):
+            assert (node in led) == (not over), step.text
+            found += 1
+        for node, names in re.findall(r"(n\d)(?: [ \w,]+? and)? names ([n\d, and]+) in", step.text):
+            sets = [e["isr"] for e in isr if e["node"] == node and e["t_us"] <= step.t_us]
+            assert sorted(sets[-1]) == re.findall(r"n\d", names), step.text
+    assert found >= 2
+    for span in made.spans:
+        middle = (span.from_us + span.until_us) // 2
+        assert span.lane != "led" or span.who in leaders(kept, middle), span

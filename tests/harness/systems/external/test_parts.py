@@ -22,7 +22,7 @@ from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, processes, several
 from harness.systems.external.logs import log_lines
-from harness.systems.external.probe import Probe
+from harness.systems.external.probe import Probe, _Memory
 from harness.systems.external.processes import ExpectedExits, ExternalProcesses, Launch
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
@@ -32,6 +32,7 @@ from harness.systems.node_processes import last_lines
 from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.strace import Tracers
 from nemesis.world import DiskDamage, DiskFails
+from node.formats import trace
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support import trial_adapters
@@ -360,6 +361,17 @@ def test_a_probe_that_lies_is_not_believed(tmp_path: Path) -> None:
     assert made.names_in_sync
     assert made.understood([1, 2]) == {}
     assert made.understood({"log-0": Roles(1, 5, None)}) == {"log-0": Roles(1, (), ("n1", "n2"))}  # type: ignore[arg-type]
+
+
+def test_two_nodes_that_claim_one_term_do_not_take_turns() -> None:
+    """A primary that is cut off says that it leads for as long as it cannot know better."""
+    memory, heard = _Memory(), []
+    for nodes in ("n1", "n1 n2", "n1 n2", "n2", "n2", "n1 n2"):
+        for node in ("n1", "n2"):
+            told = {"log-0": Roles(5)} if node in nodes else {}
+            roles = (e for e in memory.take(node, 1, told) if e["event"] == trace.ROLE)
+            heard += [f"{node} {e['role']} {e['leader_epoch']}" for e in roles]
+    assert heard == ["n1 leader 5", "n2 leader 6", "n1 follower 6", "n1 leader 7"]
 
 
 # -- the class
