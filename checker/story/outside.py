@@ -130,9 +130,7 @@ def _wrong_duplicates(known: PartitionEvidence) -> Iterator[BrokenRule]:
         for r in run.records
         for k in range(r.count)
     }
-    for e in known.events:
-        if e.event != trace.DUPLICATE:
-            continue
+    for e in (e for e in known.events if e.event == trace.DUPLICATE):
         from_us = e.t_us - _CLOSE_US
         answered = (s for s in known.sent if s.offset == e.base_offset and s.t_us >= from_us)
         s = next((s for s in answered if held.get(s.offset, s.value) != s.value), None)
@@ -144,8 +142,7 @@ def _wrong_duplicates(known: PartitionEvidence) -> Iterator[BrokenRule]:
 def _read(seen: RecordsRead, offset: int) -> str:
     value = seen.value + offset - seen.offset if seen.value >= 0 else seen.value
     shown = f"value {show_value(value)}" if value >= 0 else "a damaged record"
-    whence = f" from {seen.node}" if seen.node else ""
-    return f"{seen.client} reads {shown} at offset {offset}{whence}"
+    return f"{seen.client} reads {shown} at offset {offset}{f' from {seen.node}' * bool(seen.node)}"
 
 
 def reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]:
@@ -219,8 +216,11 @@ class RecordSeen(NamedTuple):
 def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordSeen]:
     """Return the steps of a finding of a system that leaves no traces, and its record."""
     own, led_by = _own(known, finding), list(led(known, known.end_us))
-    steps = [*_crashed(known), *_leaders(known, led_by)]
-    seen = RecordSeen()
+    seen, steps = RecordSeen(), list(_leaders(known, led_by))
+    for x in (x for x in known.exits if not x.expected):
+        text = f"{x.node} exits by itself with code {x.code}."
+        step = StoryStep(t_us=x.t_us, text=text, kind=EXIT, node=x.node, rule="process-lives")
+        steps.append(step)
     if own is None:
         steps += [step for step, _ in without_record(known, finding)]
         first_us = min((s.t_us for s in steps), default=0)
@@ -308,13 +308,6 @@ def _own(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
     values = {w.value for w in finding.witnesses if w.offset == finding.offset}
     named = [s for s in here if s.op in ops or s.value + finding.offset - s.offset in values]
     return next(iter([*named, *here]), None)
-
-
-def _crashed(known: PartitionEvidence) -> Iterator[StoryStep]:
-    for x in known.exits:
-        if not x.expected:
-            text = f"{x.node} exits by itself with code {x.code}."
-            yield StoryStep(t_us=x.t_us, text=text, kind=EXIT, node=x.node, rule="process-lives")
 
 
 def _leaders(known: PartitionEvidence, led_by: list[Span]) -> Iterator[StoryStep]:

@@ -195,12 +195,10 @@ def system_label(system: str, version: str, given: str) -> str:
 def equal_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
     """Say each reason once, with the first name that it is about and how many more there are."""
     about: dict[str, list[str]] = {}
-    for name, reason in reasons:
-        about.setdefault(reason, []).append(name)
-    return [
-        f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
-        for reason, names in about.items()
-    ]
+    for name, why in reasons:
+        about.setdefault(why, []).append(name)
+    more = {why: f" and {len(names) - 1} more" if names[1:] else "" for why, names in about.items()}
+    return [f"{names[0]}{more[why]}: {why}" for why, names in about.items()]
 
 
 def bucket_key(protocol: str, world: str, name: str) -> str:

@@ -79,7 +79,11 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun
     )
     _Adding(nightly, lines, past).all()
     nightly.red = red(nightly)
-    nightly.uncovered = [*uncovered(nightly), *_without_storm(lines, last.systems)]
+    judged = [row for row in lines if isinstance(row, Judged)]
+    proved = [row.key for row in judged if row.verdict in (Verdict.VALID, Verdict.INVALID)]
+    turns = enumerate(last.systems)
+    stormed = {name for at, name in turns if any(f"{plan.SYSTEM}/{at}/" in key for key in proved)}
+    nightly.uncovered = uncovered(nightly, [name for name in last.systems if name not in stormed])
     return nightly
 
 
@@ -102,8 +106,9 @@ def red(nightly: NightlyRun) -> list[str]:
     return found
 
 
-def uncovered(nightly: NightlyRun) -> list[str]:
-    """Return which parts of the plan of a nightly run have no result, one sentence each."""
+def uncovered(nightly: NightlyRun, systems: Sequence[str]) -> list[str]:
+    """Return which parts of the plan of a nightly run have no result, one sentence each. `systems`
+    are the third-party systems without a storm that has one."""
     totals = nightly.totals
     parts = {
         "no schedule was searched": totals.schedules,
@@ -121,22 +126,11 @@ def uncovered(nightly: NightlyRun) -> list[str]:
     }
     stormed = {storms.protocol for storms in nightly.storms} & proved
     without = [name for name in correct_protocols() if name not in stormed]
-    if without:
+    if without := [*without, *systems]:
         found.append(f"no storm on real processes proved anything about {', '.join(without)}")
     if nightly.canary.result == "":
         found.append("no canary was judged")
     return found
-
-
-def _without_storm(lines: Sequence[AnyRow], systems: Sequence[str]) -> list[str]:
-    """Name the third-party systems of which no storm has a result."""
-    judged = [row for row in lines if isinstance(row, Judged)]
-    proved = [row.key for row in judged if row.verdict in (Verdict.VALID, Verdict.INVALID)]
-    return [
-        f"no storm on real processes proved anything about {name}"
-        for at, name in enumerate(systems)
-        if not any(key.startswith(f"{plan.SYSTEM}/{at}/") for key in proved)
-    ]
 
 
 class _Adding:

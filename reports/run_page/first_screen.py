@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from checker.formats.anomalies import LOST_WRITES
-from checker.formats.story import RULES, StoryStep
+from checker.formats.story import RULES
 from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.history import show_value
 from node.core.bugs import KNOWN_BUGS
@@ -192,13 +192,10 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
     shown = [s for s in folder.steps if s.kind == "fault" and s.t_us <= max(over, default=s.t_us)]
     if not shown:
         return [HeadLine("Fault", "None was active: the clients alone show it.")]
-    names = [f"{_fault(s)} ({folder.seconds(s.t_us):.3f} s)" for s in shown[:5]]
+    each_us = ((s.text.removeprefix("Fault: ").rstrip("."), s.t_us) for s in shown[:5])
+    names = [f"{fault} ({folder.seconds(t_us):.3f} s)" for fault, t_us in each_us]
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
     return [HeadLine("Fault", f"Active: {wording.listing(names)}{more}.")]
-
-
-def _fault(step: StoryStep) -> str:
-    return step.text.removeprefix("Fault: ").rstrip(".")
 
 
 def _silent_bugs(folder: RunFolder) -> list[HeadLine]:

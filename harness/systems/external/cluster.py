@@ -190,7 +190,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     def _events(self) -> list[TraceEvent]:
         events = self._probe.events()
         if self._answers is not None and events:
-            self._answers.write(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+            self._answers.write(msgspec.json.Encoder().encode_lines(events))
         return events
 
     def _problems_of_links(self) -> list[Problem]:

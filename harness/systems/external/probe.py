@@ -132,7 +132,10 @@ class _Memory:
 
     def take(self, node: str, incarnation: int, told: Mapping[str, Roles]) -> Iterator[TraceEvent]:
         """Yield the events that follow from what a node says it leads."""
-        yield from self._given_up(node, incarnation, told)
+        about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
+        for partition in [name for name, who in self._leading if who == node and name not in told]:
+            del self._leading[partition, node]
+            yield about | _role(partition, "follower", None, self._epochs[partition])
         for partition, roles in told.items():
             claim = (node, incarnation, roles.term)
             before = self._claims.get(partition)
@@ -141,7 +144,6 @@ class _Memory:
             if is_new:
                 self._claims[partition] = claim
                 self._epochs[partition] = max(roles.term, self._epochs.get(partition, 0) + 1)
-            about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
             epoch = self._epochs[partition]
             if not partition:
                 if is_new:
@@ -155,24 +157,9 @@ class _Memory:
                 yield about | _role(partition, "leader", node, epoch)
             if leads and self._in_sync.get(partition) != (epoch, roles.in_sync):
                 self._in_sync[partition] = (epoch, roles.in_sync)
-                yield about | trace.event(
-                    trace.ISR,
-                    partition,
-                    isr=list(roles.in_sync),
-                    maximal_isr=list(roles.in_sync),
-                    leader_epoch=epoch,
-                    partition_epoch=now_us(),
-                )
-
-    def _given_up(
-        self, node: str, incarnation: int, told: Mapping[str, Roles]
-    ) -> Iterator[TraceEvent]:
-        """Yield an event for each partition that a node led and does not claim any more."""
-        about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
-        for partition, led_by in sorted(self._leading):
-            if led_by == node and partition not in told:
-                del self._leading[partition, node]
-                yield about | _role(partition, "follower", None, self._epochs[partition])
+                isr = {name: list(roles.in_sync) for name in ("isr", "maximal_isr")}
+                at = {"leader_epoch": epoch, "partition_epoch": now_us()}
+                yield about | trace.event(trace.ISR, partition, **isr, **at)
 
 
 def _role(partition: str, role: str, leader: str | None, epoch: int) -> TraceEvent:
@@ -181,18 +168,8 @@ def _role(partition: str, role: str, leader: str | None, epoch: int) -> TraceEve
 
 
 def _partition(partition: str, leader: str, epoch: int, roles: Roles) -> TraceEvent:
-    return trace.event(
-        trace.PARTITION,
-        partition,
-        leader=leader,
-        leader_epoch=epoch,
-        partition_epoch=0,
-        isr=list(roles.in_sync),
-        elr=[],
-        last_known_elr=[],
-        replicas=list(roles.replicas),
-        unclean=False,
-        adding=[],
-        removing=[],
-        min_isr=1,
-    )
+    led = {"leader": leader, "leader_epoch": epoch, "partition_epoch": 0}
+    isr = {"isr": list(roles.in_sync), "elr": [], "last_known_elr": []}
+    moves = {"unclean": False, "adding": [], "removing": [], "min_isr": 1}
+    replicas = {"replicas": list(roles.replicas)}
+    return trace.event(trace.PARTITION, partition, **led, **isr, **replicas, **moves)
