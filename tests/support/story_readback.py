@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,10 +35,12 @@ class SlowReading:
     run: SimResult
     partition: str
     states: list[dict[str, list[Cell]]] = field(default_factory=list)
+    starts: list[dict[str, int]] = field(default_factory=list)
     events: list[TraceEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         logs: dict[str, list[Cell]] = {}
+        begins: dict[str, int] = {}
         prefixes: dict[tuple[int, str], list[Cell]] = {}
         for e in sorted(self.run.trace, key=lambda e: e["t_us"]):
             if e.get("partition", self.partition) != self.partition:
@@ -52,6 +54,8 @@ class SlowReading:
             elif kind == "deleted" and e["leo"] == e["start"]:
                 own = prefixes.get((e["start"], e["hash"]), [("deleted", 0, 0)] * e["start"])
             logs = {**logs, node: own}
+            begins = begins | ({node: e["start"]} if kind == "deleted" else {})
+            self.starts.append(begins)
             self.events.append(e)
             self.states.append(logs)
 
@@ -68,17 +72,14 @@ class SlowReading:
         return made
 
     def at(self, t_us: int, node: str, kind: str) -> list[int]:
-        """The indices of the events of a node at a moment."""
-        return [
-            i
-            for i, e in enumerate(self.events)
-            if e["t_us"] == t_us and e["node"] == node and e["event"] == kind
-        ]
+        """Return the indices of the events of a node at a moment."""
+        wanted, known = (t_us, node, kind), enumerate(self.events)
+        return [i for i, e in known if (e["t_us"], e["node"], e["event"]) == wanted]
 
     def cell(self, i: int, node: str, offset: int) -> Cell | None:
-        """What a node has at an offset after event `i`."""
+        """Return what a node has at an offset after event `i`, and has not deleted."""
         log = self.states[i].get(node, []) if i >= 0 else []
-        return log[offset] if 0 <= offset < len(log) else None
+        return log[offset] if self.starts[i].get(node, 0) <= offset < len(log) else None
 
     def before(self, t_us: int) -> int:
         """The index of the last event up to a moment."""
@@ -148,11 +149,10 @@ class Reader:
 
     def _event(self, step: StoryStep, i: int) -> str:
         e, text = self.slow.events[i], step.text
-        pattern, holds = FORMS.get(step.kind, (None, None))
-        match = pattern.match(text) if pattern is not None else None
-        if match is None or holds is None:
+        match = re.match(FORMS[step.kind], text) if step.kind in FORMS else None
+        if match is None:
             return "cannot be read"
-        if not holds(match.groupdict(), e):
+        if not _holds({k: v for k, v in match.groupdict().items() if v is not None}, e):
             return "the event says otherwise"
         return self._added(text, e, i)
 
@@ -282,12 +282,8 @@ class Reader:
         if match[3] not in values and not (match[3] is None and None in values):
             return f"read {values}"
         stated = re.search(r"although the answer states high watermark (\d+)", step.text)
-        if stated is not None and all(
-            read.hw != int(stated[1])
-            for op in self.run.ops
-            if op.t_us == step.t_us and op.client == match[1]
-            for read in op.reads
-        ):
+        answers = (o for o in self.run.ops if (o.t_us, o.client) == (step.t_us, match[1]))
+        if stated is not None and int(stated[1]) not in {r.hw for o in answers for r in o.reads}:
             return "the answer states another high watermark"
         above = re.search(r"although (\d+) is committed", step.text)
         moves = [
@@ -304,23 +300,14 @@ class Reader:
         match = re.match(form, step.text)
         if match is None:
             return "cannot be read"
-        found = [
-            s
-            for op in self.run.ops
-            if op.t_us == step.t_us and op.type == "ok" and op.client == match[1]
-            for s in op.sends
-            if s.offset <= int(match[3]) < s.offset + s.count
-        ]
+        wanted = (step.t_us, "ok", match[1])
+        acked = (s for o in self.run.ops if (o.t_us, o.type, o.client) == wanted for s in o.sends)
+        found = any(s.offset <= int(match[3]) < s.offset + s.count for s in acked)
         return "" if found else "no such acknowledgement"
 
     def _log_ends(self, step: StoryStep) -> str:
-        late = [
-            op
-            for op in self.run.ops
-            if op.type == "ok" and op.t_us > step.t_us
-            for s in op.sends
-            if s.partition == self.told.partition
-        ]
+        after = (op for op in self.run.ops if op.type == "ok" and op.t_us > step.t_us)
+        late = any(s.partition == self.told.partition for op in after for s in op.sends)
         if step.text.startswith("No send is acknowledged") and late:
             return "one is acknowledged"
         for names, state in re.findall(r"(n\d[\w, ]*) (?:is|are) (up|down)", step.text):
@@ -351,12 +338,8 @@ class Reader:
                 return "it has nothing there"
             return "" if (cell == self.record) == (span.lane == "holds") else "it is the other"
         if span.lane == "led":
-            roles = [
-                e
-                for e in self.slow.events[: i + 1]
-                if e["event"] == "role" and e["node"] == span.who
-            ]
-            last = roles[-1]
+            said = self.slow.events[: i + 1]
+            last = [e for e in said if (e["event"], e["node"]) == ("role", span.who)][-1]
             leads = (last["role"], last["leader_epoch"]) == ("leader", span.epoch)
             return "" if leads else "it does not lead"
         if span.lane == "down":
@@ -364,81 +347,41 @@ class Reader:
         return "" if any(f.what == span.what for f in self.run.faults) else "no such fault"
 
 
-Form = tuple[re.Pattern[str], Callable[[Mapping[str, str], TraceEvent], bool]]
 _SPAN: Final = r"offsets? (?P<low>\d+)(?:-(?P<high>\d+))?"
-
-
-def _spans(m: Mapping[str, str], e: TraceEvent) -> bool:
-    return (int(m["low"]), int(m["high"] or m["low"]) + 1) == (e["base_offset"], e["leo"])
-
-
-def _ends(m: Mapping[str, str], e: TraceEvent) -> bool:
-    return (int(m["leo"]), int(m["hw"])) == (e["leo"], e["hw"])
-
-
-def _names(text: str) -> list[str]:
-    return re.findall(r"\w+", text)
-
-
-def _form(pattern: str, holds: Callable[[Mapping[str, str], TraceEvent], bool]) -> Form:
-    return re.compile(pattern), holds
-
-
-FORMS: Final[dict[str, Form]] = {
-    "append": _form(
-        rf"(?P<node>\w+) (?:appends {_SPAN} as leader of|copies offsets? [\d-]+ of) "
-        r"epoch (?P<epoch>\d+)",
-        lambda m, e: (
-            int(m["epoch"]) == e["leader_epoch"]
-            and (m["low"] is None or (_spans(m, e) and e["role"] == "leader"))
-        ),
-    ),
-    "ack": _form(
-        rf"\w+ acknowledges {_SPAN} to (?P<client>\w+) .*ISR \[(?P<isr>[\w, ]*)\], "
-        r"high watermark (?P<hw>\d+)",
-        lambda m, e: (
-            _spans(m, e)
-            and (m["client"], int(m["hw"])) == (e["client"], e["hw"])
-            and _names(m["isr"]) == list(e["isr"])
-        ),
-    ),
-    "hw": _form(
-        r"\w+ (?P<how>moves its|learns) high watermark (?:to )?(?P<hw>\d+)",
-        lambda m, e: int(m["hw"]) == e["hw"] and (e["role"] == "leader") == (m["how"] != "learns"),
-    ),
-    "truncated": _form(
-        r"\w+ truncates its log from (?P<from>\d+) to (?P<leo>\d+)",
-        lambda m, e: (int(m["from"]), int(m["leo"])) == (e["from_leo"], e["leo"]),
-    ),
-    "role": _form(
-        r"\w+ (?P<what>becomes leader of|follows (?P<leader>\w+) in|has no role in|"
-        r"has role \w+ in) epoch (?P<epoch>-?\d+) \(log end (?P<leo>\d+), "
-        r"high watermark (?P<hw>\d+)\)",
-        lambda m, e: _ends(m, e) and int(m["epoch"]) == e["leader_epoch"],
-    ),
-    "partition": _form(
-        r"The controller commits: (?P<leader>\w+) leads epoch (?P<epoch>\d+)"
-        r"(?: after an unclean election)?, ISR \[(?P<isr>[\w, ]*)\]",
-        lambda m, e: (
-            (m["leader"], int(m["epoch"])) == (e["leader"] or "nobody", e["leader_epoch"])
-            and _names(m["isr"]) == list(e["isr"])
-        ),
-    ),
-    "started": _form(
-        r"\w+ starts again \(process (?P<number>\d+)\)",
-        lambda m, e: int(m["number"]) == e["incarnation"],
-    ),
-    "deleted": _form(
-        r"\w+ deletes the head of its log: it begins at (?P<start>\d+)",
-        lambda m, e: int(m["start"]) == e["start"],
-    ),
-    "vote": _form(
-        r"\w+ grants its vote for (?P<candidate>\w+) in term (?P<term>\d+)",
-        lambda m, e: (m["candidate"], int(m["term"])) == (e["candidate"], e["term"]),
-    ),
-    "duplicate": _form(rf"\w+ knows {_SPAN}, which \w+ sends again", _spans),
+FORMS: Final = {
+    "append": rf"\w+ (?:appends {_SPAN} as (?P<role>leader) of|copies offsets? [\d-]+ of) "
+    r"epoch (?P<leader_epoch>\d+)",
+    "ack": rf"\w+ acknowledges {_SPAN} to (?P<client>\w+) .*ISR \[(?P<isr>[\w, ]*)\], "
+    r"high watermark (?P<hw>\d+)",
+    "hw": r"\w+ (?P<how>moves its|learns) high watermark (?:to )?(?P<hw>\d+)",
+    "truncated": r"\w+ truncates its log from (?P<from_leo>\d+) to (?P<leo>\d+)",
+    "role": r"\w+ (?:becomes (?P<role>leader) of|follows (?P<leader>\w+) in|has no role in|"
+    r"has role \w+ in) epoch (?P<leader_epoch>-?\d+) \(log end (?P<leo>\d+), "
+    r"high watermark (?P<hw>\d+)\)",
+    "partition": r"The controller commits: (?P<leader>\w+) leads epoch (?P<leader_epoch>\d+)"
+    r"(?: after an unclean election)?, ISR \[(?P<isr>[\w, ]*)\]",
+    "started": r"\w+ starts again \(process (?P<incarnation>\d+)\)",
+    "deleted": r"\w+ deletes the head of its log: it begins at (?P<start>\d+)",
+    "vote": r"\w+ grants its vote for (?P<candidate>\w+) in term (?P<term>\d+)",
+    "duplicate": rf"\w+ knows {_SPAN}, which \w+ sends again",
 }
-"""How the sentence of each kind of event reads, and whether the event says the same."""
+"""How the sentence of each kind of event reads; its groups are named as the fields of the event."""
+
+
+def _holds(said: Mapping[str, str], e: TraceEvent) -> bool:
+    """Return whether an event has what a sentence says of its fields."""
+    fields = {**e, "how": "moves its" if e.get("role") == "leader" else "learns"}
+    if "base_offset" in e:
+        fields |= {"low": e["base_offset"], "high": e["leo"] - 1}
+    if "low" in said:
+        said = {"high": said["low"], **said}
+    return all(_shown(fields[name]) == text for name, text in said.items())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(value)
+    return "nobody" if value in (None, "") else str(value)
 
 
 _CODES: Final = (
