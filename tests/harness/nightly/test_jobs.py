@@ -12,17 +12,9 @@ import pytest
 from harness.formats.finding import REAL
 from harness.formats.nightly_journal import Replayed, Searched
 from harness.formats.nightly_run import nightly_runs
-from harness.nightly import corpus
+from harness.nightly import corpus, jobs
 from harness.nightly.environment import side_by_side
-from harness.nightly.jobs import (
-    DeterminismJob,
-    Digests,
-    KnownBugJob,
-    ReplayJob,
-    SearchJob,
-    compared,
-    do,
-)
+from harness.nightly.jobs import DeterminismJob, Digests, KnownBugJob, ReplayJob, SearchJob
 from harness.search.campaign import INTERNAL, Budget, Finding
 from harness.search.fault_coverage import fault_coverage
 from harness.search.real_schedule import slow_motion
@@ -31,21 +23,14 @@ from nemesis.formats.schedule import load
 from tests.harness.search.test_attempt import LOST, bitten
 from tests.support.paths import ROOT
 
-SEARCH = SearchJob(
-    key="search/0",
-    protocol="high-watermark",
-    seed=0,
-    budget=Budget(until_failure=True),
-    shrink_tries=30,
-    store="",
-    pages=1,
-)
+LIMITS = {"budget": Budget(until_failure=True), "shrink_tries": 30, "pages": 1}
+SEARCH = SearchJob(key="search/0", protocol="high-watermark", seed=0, store="", **LIMITS)
 
 
 @pytest.mark.integration
 def test_the_finding_of_a_search_becomes_part_of_the_corpus(tmp_path: Path) -> None:
     search = msgspec.structs.replace(SEARCH, store=str(tmp_path))
-    row = do(search)
+    row = jobs.do(search)
     assert isinstance(row, Searched)
     assert row.fault_coverage
     (bucket,) = row.kept
@@ -55,14 +40,14 @@ def test_the_finding_of_a_search_becomes_part_of_the_corpus(tmp_path: Path) -> N
 
     (saved,) = (s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path)))
     assert saved.schedule == load(tmp_path / bucket.schedule)
-    again = do(ReplayJob(key="replay/0", file=saved.file))
+    again = jobs.do(ReplayJob(key="replay/0", file=saved.file))
     assert isinstance(again, Replayed)
     assert again.met
     assert again.verdict == "invalid"
 
     # The next nightly run knows it: counted, and not shrunk again.
     same = Budget(schedules=row.schedules)
-    second = do(msgspec.structs.replace(search, known=tuple(row.buckets), budget=same))
+    second = jobs.do(msgspec.structs.replace(search, known=tuple(row.buckets), budget=same))
     assert isinstance(second, Searched)
     assert (second.buckets, second.kept) == (row.buckets, [])
 
@@ -94,22 +79,22 @@ def test_a_failure_that_clients_see_gets_a_form_for_real_processes(
 @pytest.mark.integration
 def test_jobs_whose_process_fails_or_takes_too_long_are_lost(tmp_path: Path) -> None:
     """Each job has a process of its own, and its own way to end."""
-    jobs = [
+    wanted = [
         KnownBugJob(key="known-bug/0", code="no such known bug", seed=1, seconds=1.0),
         DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
         DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
     ]
-    done = list(side_by_side(jobs, tmp_path / "out.txt", 0.0, lambda: False))
+    done = list(side_by_side(wanted, tmp_path / "out.txt", 0.0, lambda: False))
     (failed,) = (one for one in done if one.result is None)
     assert failed.job.key == "known-bug/0"
     assert failed.sentence.startswith("StopIteration")
     first, second = (one.result for one in done if isinstance(one.result, Digests))
-    assert compared(jobs[1], first, second).differing == []
-    endless = msgspec.structs.replace(jobs[1], runs=1 << 30)
+    assert jobs.compared(wanted[1], first, second).differing == []
+    endless = msgspec.structs.replace(wanted[1], runs=1 << 30)
     (late,) = side_by_side([endless], tmp_path / "out.txt", -1.0, lambda: False)
     assert late.result is None
     assert late.sentence.startswith("its process ended with ")
-    assert list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: True)) == []
+    assert list(side_by_side(wanted, tmp_path / "out.txt", 300.0, lambda: True)) == []
 
 
 def test_a_fault_is_counted_by_the_roles_and_the_isr_at_its_moment() -> None:
