@@ -383,7 +383,7 @@ BUDGETS = {
     "nemesis": 9_343,
     "checker": 16_345,
     "reports": 6_009,
-    "harness": 35_550,
+    "harness": 35_518,
     "tests": 40_275,
 }
 

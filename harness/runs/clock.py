@@ -22,11 +22,9 @@ class Pace(Protocol):
 
     def now_us(self) -> int:
         """Return the clock of the run, in microseconds."""
-        ...
 
     def wait(self, until_us: int) -> None:
         """Let time pass until `until_us` at the latest; sooner when there may be news."""
-        ...
 
 
 class RealPace:

@@ -28,8 +28,18 @@ class ProgressState(msgspec.Struct, kw_only=True):
     faults: tuple[str, ...] = ()
 
 
-class Progress:
-    """Shows phases and moments; silent when `quiet`, plain lines where there is no terminal."""
+class ProgressDisplay:
+    """The display of the phases of a run: this one shows nothing."""
+
+    def phase(self, name: str, limit_s: float = 0.0) -> None:
+        """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
+
+    def show(self, moment: ProgressState) -> None:
+        """Show how things stand."""
+
+
+class Progress(ProgressDisplay):
+    """A display on a terminal; silent when `quiet`, plain lines if there is no terminal."""
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         """`stream` is stderr by default."""
@@ -55,7 +65,6 @@ class Progress:
             self._live.stop()
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
         self._phase, self._limit_s = name, limit_s
         self._began_s = self._printed_s = time.monotonic()
         if self._live is not None:

@@ -6,12 +6,12 @@ There are no fixed sleeps: each phase ends when what it waits for is seen, or wi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from harness.formats.run_info import RunInfo
 from harness.runs.clock import Pace, RealPace
 from harness.runs.interrupts import Interrupts
-from harness.runs.progress import ProgressState
+from harness.runs.progress import ProgressDisplay, ProgressState
 from harness.systems.interface import ClusterUnderTest, RunClients
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
@@ -24,18 +24,6 @@ PATIENCE_S: Final = 60.0
 CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
 _PASSING: Final = ("node-ended", "suspended")
-
-
-class ProgressDisplay(Protocol):
-    """The display of the phases for a person: `harness.runs.progress.Progress`, or nothing."""
-
-    def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
-        ...
-
-    def show(self, moment: ProgressState) -> None:
-        """Show how things stand."""
-        ...
 
 
 class Storm:
@@ -55,8 +43,8 @@ class Storm:
         injector: Injector,
         *,
         session_ms: int,
-        progress: ProgressDisplay,
-        interrupts: Interrupts,
+        progress: ProgressDisplay | None = None,
+        interrupts: Interrupts | None = None,
         pace: Pace | None = None,
     ) -> None:
         """All parts must be ready; nothing happens before `run_storm`. `session_ms` is how long the
@@ -68,8 +56,8 @@ class Storm:
         self._cluster = cluster
         self._clients = clients
         self._injector = injector
-        self._progress = progress
-        self._interrupts = interrupts
+        self._progress = progress or ProgressDisplay()
+        self._interrupts = interrupts or Interrupts()
         self._is_real = pace is None
         self._pace = RealPace() if pace is None else pace
         self._next_step_ms: int | None = 0

@@ -85,11 +85,9 @@ class StoppableNodes(Protocol):
 
     def node_of(self, pid: int) -> str:
         """Return the node that a process belongs to, "" if to none."""
-        ...
 
     def note_stopped(self, node: str, pid: int) -> bool:
         """Note that a process of a node is stopped; return whether no fault did that."""
-        ...
 
 
 class SuspensionWatch:

@@ -20,8 +20,6 @@ from harness.formats.history import LogRun, Op
 from harness.formats.problem import Problem, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import RunInfo
-from harness.runs.interrupts import Interrupts
-from harness.runs.progress import ProgressState
 from harness.runs.run import first_info
 from harness.runs.storm import Storm
 from harness.sim import folder
@@ -171,16 +169,6 @@ class _Ended(Exception):
     """Ends the run at a violation."""
 
 
-class _Silence:
-    """A `Progress` that shows nothing."""
-
-    def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """Do nothing when a phase begins."""
-
-    def show(self, moment: ProgressState) -> None:
-        """Do nothing with the state of the run."""
-
-
 class SimRun:
     """The parts of one run, and what it collects from them."""
 
@@ -244,8 +232,6 @@ class SimRun:
                 cluster.clients(),
                 injector,
                 session_ms=SYSTEM.limits(self.schedule.cluster).session_ms,
-                progress=_Silence(),
-                interrupts=Interrupts(),
                 pace=cluster,
             )
             for phase in storm.phases():
