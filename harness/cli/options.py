@@ -53,17 +53,9 @@ class Option(NamedTuple):
         metavar = None if self.kind is None else self.kind.metavar
         about: Any
         if self.is_argument:
-            about = typer.Argument(
-                help=self.help, metavar=self.written, callback=self.value, show_default=False
-            )
+            about = typer.Argument(help=self.help, metavar=self.written, show_default=False)
         else:
-            about = typer.Option(
-                self.written,
-                help=self.help,
-                metavar=metavar,
-                callback=self.value,
-                show_default=False,
-            )
+            about = typer.Option(self.written, help=self.help, metavar=metavar, show_default=False)
         is_needed = self.default is msgspec.NODEFAULT
         return inspect.Parameter(
             name,
@@ -82,7 +74,7 @@ def as_command(function: Command) -> Callable[..., Any]:
     def run(context: typer.Context, **given: Any) -> int | None:
         if context.invoked_subcommand is not None:
             return 0
-        return function(_made(request, [(option, given[p.name]) for option, p in options]))
+        return function(_made(request, [(each, each.value(given[p.name])) for each, p in options]))
 
     context = inspect.Parameter(
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
 
-from harness.runs.suspension import kill_helpers
+from harness.runs.process_tree import kill_helpers
 
 EXIT_STOPPED: Final = 2
 """The exit code of a command that was stopped: it says nothing about any run."""

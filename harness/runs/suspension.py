@@ -1,16 +1,13 @@
-"""Notices processes of a run that somebody suspends (SIGSTOP), and lets them go on.
+"""Suspension (SIGSTOP) of processes of a run by others, which is a problem of the run.
 
-A suspended process looks like a slow network to everybody else. A run in which that happened says
-nothing about the system, so it is a problem of the run. The process is resumed, because what
-follows needs it. A suspension shorter than the time between two looks is not seen: it is no longer
-than the wait for a processor.
+A suspended process looks like a slow network. It is resumed, because later phases need it. A
+suspension shorter than the time between two looks is not seen.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,66 +15,23 @@ from typing import Final, Protocol
 
 from harness.formats.problem import Problem, suspended
 from harness.runs.clock import PeriodicThread
+from harness.runs.process_tree import descendants, is_stopped, resume_if_stopped
 
 LOOK_S: Final = 0.2
-_STOPPED: Final = b"T"
 _SPARK: Final = "spark"
 """Its JVM has nothing to do with the system under test: it goes on, and that is all."""
 
 
-def is_stopped(pid: int) -> bool:
-    """Return whether a signal keeps the process from running; a debugger does not count."""
-    try:
-        # The name of the program, in parentheses, may have any character.
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return False
-    return state[:1] == [_STOPPED]
-
-
-def resume_if_stopped(pid: int) -> bool:
-    """Let a process go on that somebody else has stopped; whether one had."""
-    if not is_stopped(pid):
-        return False
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGCONT)
-    return True
-
-
 class KeptGoing(PeriodicThread):
-    """Lets all processes below this one go on whenever somebody stops them, while it is entered.
-
-    For processes that have nothing to do with the system under test, such as the JVM of Spark: that
-    they stood still changes no verdict, but who waits for them would wait for ever.
-    """
+    """Resumes all processes below this one, while it is entered. For processes outside of the
+    system under test, such as the JVM of Spark: their waits must end, and change no verdict."""
 
     def __init__(self) -> None:
-        """Nothing is resumed before it is entered."""
         super().__init__(self._resume, LOOK_S, "kept-going")
 
     def _resume(self) -> None:
         for pid in descendants(os.getpid()):
             resume_if_stopped(pid)
-
-
-def descendants(pid: int) -> list[int]:
-    """Return all processes that `pid` started, and theirs; threads and processes end meanwhile."""
-    found = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-                    found += [int(child), *descendants(int(child))]
-    return found
-
-
-def kill_helpers() -> None:
-    """Kill the processes below this one that are left as it ends, stopped ones too: one that ends
-    when a pipe is closed does not do so while it is stopped. A browser has a session of its own."""
-    for pid in descendants(os.getpid()):
-        with contextlib.suppress(OSError):
-            if os.getsid(pid) == os.getsid(0) or is_stopped(pid):
-                os.kill(pid, signal.SIGKILL)
 
 
 class StoppableNodes(Protocol):

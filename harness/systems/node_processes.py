@@ -14,7 +14,7 @@ from harness.formats.problem import Problem, node_ended, suspended
 from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
 from harness.runs.host_disk import HostDisk
-from harness.runs.suspension import is_stopped
+from harness.runs.process_tree import is_stopped
 from node.formats.files import AppendOnlyFile
 
 Done = Literal["kill", "stop", "itself", "hung"]

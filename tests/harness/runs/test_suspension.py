@@ -12,7 +12,8 @@ import pytest
 
 from harness.formats.problem import suspended
 from harness.runs import suspension
-from harness.runs.suspension import KeptGoing, SuspensionWatch, is_stopped
+from harness.runs.process_tree import is_stopped
+from harness.runs.suspension import KeptGoing, SuspensionWatch
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration

@@ -1,0 +1,50 @@
+"""The processes below the harness. Imports little, because every command imports it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+_STOPPED: Final = b"T"
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal keeps the process from running; a debugger does not count."""
+    try:
+        # The name of the program, in parentheses, may have any character.
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return state[:1] == [_STOPPED]
+
+
+def resume_if_stopped(pid: int) -> bool:
+    """Let a process go on that somebody else has stopped; whether one had."""
+    if not is_stopped(pid):
+        return False
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGCONT)
+    return True
+
+
+def descendants(pid: int) -> list[int]:
+    """Return all processes that `pid` started, and theirs; threads and processes end meanwhile."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
+                    found += [int(child), *descendants(int(child))]
+    return found
+
+
+def kill_helpers() -> None:
+    """Kill the processes below this one that are left as it ends, stopped ones too: one that ends
+    when a pipe is closed does not do so while it is stopped. A browser has a session of its own."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == os.getsid(0) or is_stopped(pid):
+                os.kill(pid, signal.SIGKILL)
