@@ -19,7 +19,7 @@ RATE_HEIGHT: Final = 84
 MOST_DOTS: Final = 5_000
 LEAST_FOR_QUANTILES: Final = 400
 """Of fewer dots each can be seen."""
-QUANTILES: Final = (("p50", 0.5), ("p99", 0.99))
+QUANTILES: Final = {"p50": (0.5, "median"), "p99": (0.99, "99th percentile")}
 
 Ints = npt.NDArray[np.int64]
 
@@ -41,14 +41,16 @@ def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
     body = [svg.path("rule", _rules(low, high))]
     for code, kind in ((OK, "dot-ok"), (FAIL, "dot-fail"), (INFO, "dot-info")):
         body += _dots(x[outcome == code], y[outcome == code], kind, folder, len(rows))
-    for name, q in QUANTILES:
-        ok = outcome == OK
-        body.append(svg.path(f"quantile {name}", _quantile(x[ok], y[ok], q)))
+    legend, ok = _LATENCY_LEGEND, outcome == OK
+    for name, (q, meaning) in QUANTILES.items():
+        if line := _quantile(x[ok], y[ok], q):
+            body.append(svg.path(f"quantile {name}", line))
+            legend += Markup(f'<li><i class="key line {name}"></i>{meaning} of ok</li>')
     scale = tuple(
         (100 * _height(d, low, high) / LATENCY_HEIGHT, _decade(d)) for d in range(low, high + 1)
     )
     row = TrackRow("", svg.drawing(body, LATENCY_HEIGHT), LATENCY_HEIGHT, "chart", scale=scale)
-    return Panel("Write latency, by outcome", (row,), _LATENCY_LEGEND)
+    return Panel("Write latency, by outcome", (row,), legend)
 
 
 def _height(decade: int, low: int, high: int) -> float:
@@ -167,6 +169,4 @@ def _gap_mark(folder: RunFolder, axis: svg.Axis) -> Markup:
 _LATENCY_LEGEND: Final = Markup(
     '<li><i class="key dot ok"></i>ok</li><li><i class="key dot fail"></i>fail</li>'
     '<li><i class="key dot info"></i>info</li>'
-    '<li><i class="key line p50"></i>median of ok</li>'
-    '<li><i class="key line p99"></i>99th percentile of ok</li>'
 )
