@@ -25,7 +25,7 @@ def fault_name(fault: ActiveFault, *, role: bool = True) -> str:
         return f"{fault.what} {fault.on}".rstrip()
     chosen, _, partition = fault.on.partition(":")
     one = role and partition and len(fault.nodes) == 1
-    what = f", the {chosen} of {partition}" if one else ""
+    what = f", the {chosen.removeprefix('another-')} of {partition}" if one else ""
     return f"{fault.what} {listing(list(fault.nodes))}{what}"
 
 

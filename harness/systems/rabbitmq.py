@@ -16,9 +16,8 @@ from harness.systems import adapter
 from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
 from node.formats.errors import UsageError
 
-_PAGE, _MOST = "https://www.rabbitmq.com/docs/streams", 200
+_MOST, _PATIENCE_S = 200, 2.0
 _WORDS = "confirms are only issued once the data has been replicated to a quorum of stream replicas"
-_PATIENCE_S = 2.0
 _CHUNK = struct.Struct(">BBHIqQQIIII")
 # Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy.
 _DISCOVERY = """-module(discovery).
@@ -92,7 +91,7 @@ RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host} -setcooki
         raise UsageError(f"there is no RabbitMQ in {self.setting['home']}: {self.needs}")
 
     def promise(self) -> Promise:
-        return Promise(words=_WORDS, source=_PAGE)
+        return Promise(words=_WORDS, source="https://www.rabbitmq.com/docs/streams")
 
     async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         # A stream has its replicas on the nodes that are there.

@@ -64,6 +64,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     ),
     "mount": (file_systems, "be root on a machine that can mount file systems"),
     "nats": (server_of("nats"), "pip install '.[nats]' in a clone of floodmark"),
+    "rabbitmq": (server_of("rabbitmq"), "install rabbitmq-server (Debian)"),
     "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
     "pysyncobj": (server_of("pysyncobj"), "pip install '.[pysyncobj]' in a clone of floodmark"),
     "redis": (server_of("redis"), "pip install '.[redis]' in a clone of floodmark"),

@@ -23,12 +23,14 @@ from nemesis.faults.dice import Dice
 from nemesis.faults.kind import Drawing, FaultKind
 from nemesis.faults.link_fault import LinkFault
 from nemesis.formats.schedule import Cluster, Fault, Workload
+from nemesis.ready_made import RESTART_MS
 
 Disks = Literal["none", "one", "any"]
 """How many nodes may lose unsynced writes in one storm: a part of what a system shall survive."""
 PARTITION: Final = "log-0"
 LEADER: Final = f"leader:{PARTITION}"
 FOLLOWER: Final = f"follower:{PARTITION}"
+ANOTHER: Final = f"another-follower:{PARTITION}"
 POWER_CUT: Final = "power-cut"
 PLAIN_MS: Final = 9000
 """What a plain storm has beside a part of a failover."""
@@ -45,7 +47,7 @@ class StormParts:
     """What the storms of one system are made of.
 
     `kinds` are those that system and links can take. `failover_ms` is from the death of a leader
-    to the first acknowledgement of the next one.
+    to the first acknowledgement of the next one, `restart_ms` until a new process takes part.
     """
 
     cluster: Cluster
@@ -53,6 +55,7 @@ class StormParts:
     kinds: tuple[str, ...]
     disks: Disks
     failover_ms: int
+    restart_ms: int = RESTART_MS
 
 
 class StormDice:
@@ -169,8 +172,9 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
         found += dice.away(at, back - at)
     if not everybody:
         power = 0.4 if dice.parts.disks == "any" else 0.6
-        found += dice.fails(FOLLOWER, fails, dice.failovers(0.05, 0.35), power=power)
-    found += dice.fails(LEADER, fails + dice.between(0, 50), dice.failovers(1.0, 1.5), power=0.15)
+        found += dice.fails(ANOTHER, fails, dice.failovers(0.05, 0.35), power=power)
+    away_ms = dice.failovers(1.0, 1.5) + max(0, dice.parts.restart_ms - RESTART_MS)
+    found += dice.fails(LEADER, fails + dice.between(0, 50), away_ms, power=0.15)
     return found
 
 

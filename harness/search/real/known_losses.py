@@ -97,6 +97,9 @@ KNOWN_LOSSES: Final = (
         # In this configuration a truncated follower may lead as well.
         told=("data/*/controller.log*", "There's potential data loss"),
     ),
+    KnownLoss(
+        code="rabbitmq-stale-log", system="rabbitmq", loss="a stale log", disks="one", lost_disks=1
+    ),
 )
 """The rows of the table, in its order."""
 

@@ -74,6 +74,7 @@ class StormGenerator:
             kinds=self._kinds,
             disks=self._disks,
             failover_ms=system.limits(cluster).session_ms,
+            restart_ms=system.restart_ms,
         )
         dice = Dice(cluster, workload, rng, self._links or HUB, maps=system.simulated)
         family, faults = draw_faults(parts, dice, seed)

@@ -30,7 +30,6 @@ _LOOK_S: Final = 0.2
 _MESSAGE: Final = struct.Struct(">qiIbb")
 """Offset, size, checksum, magic, attributes: of format 0, before Kafka 0.10."""
 _JAR: Final = re.compile(r"kafka_[\d.]+-([\d.]+)\.jar")
-_COMPRESSED: Final = 7
 
 
 class KafkaProtocol(Adapter):
@@ -143,7 +142,7 @@ def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
         try:
             offset, size, crc, magic, attributes = _MESSAGE.unpack_from(data, at)
             entry, at = data[at : at + 12 + size], at + 12 + size
-            compressed = attributes & _COMPRESSED
+            compressed = attributes & 7
             if len(entry) < 12 + size or magic or zlib.crc32(entry[16:]) != crc or compressed:
                 raise ValueError
             # Neither key nor value has more than its size before it.

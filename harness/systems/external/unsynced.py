@@ -19,7 +19,6 @@ ASSUMPTION: Final = (
     "assumed: what was appended to {globs} since the storm began or the node started is unsynced"
 )
 NOTHING: Final = "assumed: all is synced in this configuration"
-MAX_FILES: Final = 10_000
 
 
 class _Floor(NamedTuple):
@@ -81,6 +80,4 @@ class UnsyncedFiles:
                     continue
                 if file.is_file() and not file.is_symlink():
                     found[file] = status
-                if len(found) > MAX_FILES:
-                    raise FloodmarkError(f"{folder}: more than {MAX_FILES} unsynced files")
         return sorted(found.items())

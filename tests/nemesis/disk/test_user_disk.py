@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from nemesis.disk import control
-from nemesis.disk.control import why_impossible
 from nemesis.world import DiskFails
 from node.formats.errors import FloodmarkError
 from tests.support.disk_rig import Program, disk, run, suspend
@@ -33,10 +32,6 @@ import lmdb
 with lmdb.open('store').begin() as turn:
     print(turn.stat()['entries'])
 """
-
-
-def test_a_disk_in_user_space_can_be_mounted_here() -> None:
-    assert why_impossible() == ""
 
 
 def test_a_power_cut_takes_what_was_not_synced_and_a_kill_nothing(tmp_path: Path) -> None:
@@ -95,16 +90,6 @@ def test_lmdb_keeps_what_it_has_committed(tmp_path: Path, writemap: bool) -> Non
         used.start()
         # Of the commit that was under way, nobody knows.
         assert int(run(used, READ_LMDB)) > int(said)
-
-
-def test_lmdb_without_syncs_loses_everything(tmp_path: Path) -> None:
-    with disk(tmp_path) as used:
-        program = Program(used, LMDB.format(writemap=True, sync=False))
-        until(lambda: program.line() == "150", "the 150th commit")
-        program.kill()
-        used.cut(0.0)
-        used.start()
-        assert Program(used, READ_LMDB + "\n").end()[0] != 0 or run(used, READ_LMDB) == "0"
 
 
 def test_faults_begin_and_end_while_a_program_runs(tmp_path: Path) -> None:

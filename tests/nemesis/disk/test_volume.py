@@ -293,26 +293,6 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert contents(tmp_path / "files") == {"log": b"o" * 65536}
 
 
-def test_many_files_with_a_change_each_are_looked_through_seldom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There is nothing to merge: looking again at each write would take ever longer."""
-    volume, merge, merges = disk(tmp_path, most_changes=8), Volume._merge, []
-
-    def counted(volume: Volume) -> None:
-        merges.append(volume.told_apart)
-        merge(volume)
-
-    monkeypatch.setattr(Volume, "_merge", counted)
-    for number in range(200):
-        volume.create(volume.inodes[1], f"f{number}", 0o644)
-        volume.write(inode(volume, f"f{number}"), b"x", 0)
-    assert volume.told_apart >= 200
-    assert len(merges) < 10
-    volume.cut(0)
-    assert contents(tmp_path / "files") == {}
-
-
 def test_extents_do_not_overlap_and_the_first_counts(tmp_path: Path) -> None:
     store = ExtentStore(tmp_path)
     extents = ExtentMap(store)

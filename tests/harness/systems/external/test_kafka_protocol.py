@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.systems.external.kafka_protocol import read_log, release_in
-from harness.systems.external.processes import ExternalProcesses, Launch
-from harness.systems.kafka import Kafka
 from node.formats.errors import UsageError
-from node.formats.files import AppendOnlyFile
-from tests.support.waiting import until
 
 # Written by another implementation of the format (kafka-python 3.0.12). The second has a key.
 FORMAT_0 = (
@@ -70,34 +66,5 @@ def test_a_release_is_known_by_its_jar(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no Kafka"):
         release_in(tmp_path)
     (tmp_path / "libs").mkdir()
-    for name in ("kafka_2.11-0.9.0.1-sources.jar", "kafka_2.11-0.9.0.1.jar", "kafka-clients.jar"):
-        (tmp_path / "libs" / name).touch()
+    (tmp_path / "libs/kafka_2.11-0.9.0.1.jar").touch()
     assert release_in(tmp_path) == "0.9.0.1"
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [
-        ("trap 'exit 1' TERM; echo up; while :; do sleep 0.05; done", True),
-        ("echo up; exit 1", False),
-    ],
-)
-def test_a_broker_that_is_asked_to_end_before_it_is_up_may_halt(
-    script: str, expected: bool, tmp_path: Path
-) -> None:
-    launch = Launch(["sh", "-c", script], tmp_path, "127.0.0.1", {})
-    nodes = ExternalProcesses(
-        *(lambda node: launch, lambda node, pid: None, tmp_path),
-        AppendOnlyFile(tmp_path / "exits.jsonl"),
-        stop_codes=Kafka.stop_codes,
-    )
-    nodes.start("n1")
-    until(lambda: "up" in (tmp_path / "n1.txt").read_text(), "a node that is up")
-    if expected:
-        nodes.ask_to_stop("n1")
-        nodes.await_stop("n1")
-    else:
-        until(nodes.reap, "the end of n1")
-    nodes.close()
-    assert len(nodes.unexpected) == (not expected)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from checker.formats.anomalies import KINDS as ANOMALIES
@@ -29,7 +30,7 @@ from harness.systems.external.system import ExternalSystem
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
 from harness.systems.node_processes import last_lines
-from nemesis.formats.schedule import Cluster, Schedule
+from nemesis.formats.schedule import Schedule
 from nemesis.strace import Tracers
 from nemesis.world import DiskDamage, DiskFails
 from node.formats import trace
@@ -212,10 +213,8 @@ def test_all_processes_of_a_node_are_paused_and_stopped(tmp_path: Path) -> None:
 
 
 def _stopped(nodes: ExternalProcesses) -> list[int]:
-    """The processes of the run that are suspended."""
     marked = guardian.marked(f"{guardian.MARK}={nodes.mark}")
-    states = {pid: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2] for pid in marked}
-    return [pid for pid, state in states.items() if state.split()[0] == "T"]
+    return [pid for pid in marked if psutil.Process(pid).status() == psutil.STATUS_STOPPED]
 
 
 @pytest.mark.integration
@@ -416,7 +415,7 @@ def test_all_mistakes_of_a_class_are_named() -> None:
     ]
 
 
-MOST_LINES = {"RabbitMQ": 203}
+MOST_LINES = {"RabbitMQ": 202}
 """Of adapters with more than an adapter: RabbitMQ's has the discovery of nodes, in Erlang."""
 
 
@@ -429,14 +428,10 @@ def test_the_adapters_that_come_with_floodmark_have_no_mistakes() -> None:
         text = (ROOT / f"{adapter.__module__.replace('.', '/')}.py").read_text()
         most = MOST_LINES.get(adapter.__name__, 100)
         assert len(text.splitlines()) <= most, "it is an example of how short one is"
+    example = ROOT / "examples" / "naive_log"
+    for name, most in (("adapter.py", 100), ("naive_log.py", 140)):
+        assert len((example / name).read_text("utf-8").splitlines()) <= most, name
     assert set(HINTS) <= set(ANOMALIES)
-
-
-def test_a_recovery_takes_several_failovers_or_as_long_as_the_system_says() -> None:
-    limits = {name: registry.find(name).limits(Cluster()) for name in ("nats", "redis")}
-    assert limits["nats"].recovery_ms == 4 * limits["nats"].session_ms
-    # Sentinels that were all paused act again after 30 s.
-    assert limits["redis"].recovery_ms > 30_000 + 2 * limits["redis"].session_ms
 
 
 def test_a_file_without_an_adapter_is_one_sentence(tmp_path: Path) -> None:
