@@ -40,6 +40,7 @@ STAGES: Final = {
     "replica": "tests.support.stage_replica:ReplicaStage",
     "voters": "tests.support.stage_voters:Voters",
     "run": "tests.support.stage_run:RunStage",
+    "store": "tests.support.stage_store:StoreStage",
     "storm": "tests.support.stage_storm:StormStage",
     "tcp": "tests.support.stage_tcp:TcpStage",
     "voter": "tests.support.stage_voter:VoterStage",

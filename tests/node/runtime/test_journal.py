@@ -149,19 +149,6 @@ def test_a_power_cut_keeps_a_prefix_and_is_noticed(tmp_path: Path, seed: int) ->
     assert not store.clean
 
 
-def test_a_power_cut_takes_nothing_that_was_flushed_or_durable(tmp_path: Path) -> None:
-    store = open_(tmp_path)
-    append(store, 0, 1)
-    append(store, 0, 1, 2, durable=True, log="__cluster_metadata-0")
-    store.flush()
-    store.close()
-    assert power_cut(tmp_path, random.Random(1).random()) == (0, 0)
-    store = open_(tmp_path, "boot-2")
-    assert seen(store) == [0, 1]
-    assert len(list(store.batches("__cluster_metadata-0"))) == 3
-    assert store.clean
-
-
 def test_unclean_lasts_until_the_first_commit(tmp_path: Path) -> None:
     """A node that dies before it has acted on `clean` must find it false again."""
     three_turns(tmp_path)

@@ -1,0 +1,200 @@
+"""A real disk and a simulated one, which get the same writes, kills and damage: a stage of scripts.
+
+The simulated disk must always have what the real one has. Batches have two records, and a command
+that is refused says why.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.sim.disk import SimDisk
+from nemesis.world import DiskDamage, DiskFails
+from node.core import batch
+from node.core.log import Log
+from node.formats.errors import FloodmarkError
+from node.runtime import disk_damage
+from node.runtime.damage import BitPlace
+from node.runtime.datadir import power_cut
+from node.runtime.failing_disk import DiskFault, FailingDisk
+from node.runtime.store import LmdbStorage
+from tests.node.runtime.test_store_model import observed
+
+LOG = "log-0"
+Both = list[LmdbStorage | SimDisk]
+
+
+class StoreStage:
+    """Both disks, opened by a process; `limit` is that of the journal."""
+
+    def __init__(self, limit: int = 0, map: int = 0, retries: int = 0) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="floodmark-store-")
+        self.path, self._copy = Path(self._place.name) / "n1", Path(self._place.name) / "copy"
+        self._options = {n: v for n, v in (("journal_limit", limit), ("map_bytes", map)) if v}
+        self._options["retries"] = bool(retries)
+        self._disk, self._sim = FailingDisk(), SimDisk()
+        self._sim.retries = bool(retries)
+        self._told: list[str] = []
+        self._disk.tell = lambda: self._told.append(f"tells of {dict(self._disk.writes)}")
+        self._slept: list[float] = []
+        self._disk._sleep = self._slept.append
+        self._store: LmdbStorage | None = None
+        self._over = False
+        self.open()
+
+    @property
+    def both(self) -> Both:
+        assert self._store is not None
+        return [self._store, self._sim]
+
+    # -- processes
+
+    def open(self, boot: str = "boot") -> str:
+        """Let a new process open the disks."""
+        self._store = LmdbStorage(self.path, boot, disk=self._disk, **self._options)
+        self._sim.open()
+        return self.holds()
+
+    def kill(self) -> None:
+        """End the process."""
+        assert self._store is not None
+        self._store.close()
+        self._store, self._over = None, False
+
+    def power_cut(self, keep: str) -> str:
+        """Keep a share of the journal of a dead process."""
+        before, after = power_cut(self.path, float(keep))
+        self._sim.power_cut(float(keep))
+        return "nothing is lost" if before == after else "a tail is lost"
+
+    def holds(self) -> str:
+        """Return what a disk has, and whether it knows that nothing is lost."""
+        store, sim = self.both
+        found = observed(store)  # type: ignore[arg-type]
+        assert found == observed(sim)  # type: ignore[arg-type]
+        assert store.clean == sim.clean
+        logs = [
+            f"{name} has {' '.join(map(str, log)) or 'nothing'}" for name, log in found.logs.items()
+        ]
+        return "; ".join([*logs, "clean" if store.clean else "not clean"])
+
+    def reads(self) -> str:
+        """Return how far a log of the disk can be used."""
+        log = Log(LOG, self.both[0], durable=True)
+        return f"up to {log.leo}" + (f", damage at {log.damage.offset}" if log.damage else "")
+
+    # -- writes
+
+    def fill(self, first: int, *, deferred: int = 0) -> None:
+        """Write four batches and a high watermark, one turn each."""
+        for one in self.both:
+            log = Log(LOG, one, durable=not deferred)
+            for number in range(first, first + 4):
+                log.append_as_leader(batch.build(2, b"%d of many" % number), 1)
+                one.commit()
+            one.put(f"hw/{LOG}", (2 * first + 8).to_bytes(8, "big"), durable=not deferred)
+            one.commit()
+
+    def append(self, *bases: int, deferred: int = 0, log: str = LOG, size: int = 7) -> None:
+        """Write batches of so many bytes."""
+        for base in bases:
+            data = batch.stamp(batch.build(2, b"x" * size), base, 1)
+            for one in self.both:
+                one.append(log, base, base.to_bytes(8, "big"), data, durable=not deferred)
+
+    def put(self, key: str, value: Any, *, deferred: int = 0) -> None:
+        """Write a small value."""
+        for one in self.both:
+            one.put(key, str(value).encode(), durable=not deferred)
+
+    def truncate(self, offset: int, *, deferred: int = 0) -> None:
+        """Remove the end of the log."""
+        for one in self.both:
+            one.truncate(LOG, offset, durable=not deferred)
+
+    def commit(self) -> list[str]:
+        """End a turn; what the process told of the disk, and how long it waited."""
+        # Once refused, a store refuses for ever, and a simulated process is dead.
+        refused = [self._refused(one.commit) for one in self.both[: 1 if self._over else 2]]
+        assert all(map(bool, refused)) or not any(refused), refused
+        self._over = any(refused)
+        slept = [f"waits {seconds} s" for seconds in self._slept]
+        told, self._told = self._told, []
+        self._slept.clear()
+        return [*filter(None, refused[:1]), *slept, *told]
+
+    def flush(self) -> None:
+        """Sync what is deferred."""
+        for one in self.both:
+            one.flush()
+
+    # -- damage
+
+    def fail(self, what: str, *, written: int = 0, delay_ms: int = 0) -> None:
+        """Let the disks fail from now on."""
+        self._disk.writes.clear()
+        fault = {"what": what, "delay_ms": delay_ms, "written": bool(written)}
+        self._disk.replace([DiskFault(number=7, **fault)])
+        self._sim.add_fault(7, DiskFails(what, delay_ms=delay_ms, written=bool(written)))  # type: ignore[arg-type]
+
+    def work(self) -> str:
+        """Let the disks work again; return how many writes were affected."""
+        self._disk.replace([])
+        affected = self._sim.remove_fault(7)
+        assert affected == sum(self._disk.writes.values())
+        return f"{affected} writes affected"
+
+    def flip(self, part: str, which: str, bit: str, key: str = "") -> str:
+        """Flip a bit of a dead process's disk."""
+        damage: Any = DiskDamage("flip", part, float(which), float(bit), key)  # type: ignore[arg-type]
+        place = BitPlace(part, float(which), float(bit), key)  # type: ignore[arg-type]
+        return self._done(lambda: disk_damage.flip_bit(self.path, place), damage)
+
+    def tear(self, which: str, kept: str) -> str:
+        """Leave the last batch half written."""
+        damage = DiskDamage("tear", which=float(which), bit=float(kept))
+        return self._done(lambda: disk_damage.tear(self.path, float(which), float(kept)), damage)
+
+    def empty(self) -> str:
+        """Remove everything."""
+        gone = f"{disk_damage.empty(self.path)} batches are gone"
+        assert gone == self._sim.damage(DiskDamage("empty"))
+        return gone
+
+    def copy(self) -> None:
+        """Copy the disk while its process runs."""
+        assert self._store is not None
+        self._store.copy(self._copy)
+        self._sim.copy(1)
+
+    def restore(self) -> str:
+        """Let a dead process's disk be as the copy."""
+        gone = disk_damage.restore(self.path, self._copy)
+        assert gone == self._sim.restore(1)
+        return f"{gone} batches are gone"
+
+    def get(self, key: str) -> str:
+        """Read a small value."""
+        real, simulated = (self._refused(lambda o=one: o.get(key)) for one in self.both)  # type: ignore[misc]
+        assert real == simulated
+        return real or "sound"
+
+    def _done(self, act: Callable[[], str], damage: DiskDamage) -> str:
+        if why := self._refused(act):
+            return why
+        return self._sim.damage(damage)
+
+    def _refused(self, act: Callable[[], object]) -> str:
+        """Return why something cannot be done, "" if it was."""
+        try:
+            act()
+        except FloodmarkError as error:
+            return f"refused: {str(error).replace(str(self.path), 'n1')}"
+        return ""
+
+    def observe(self) -> list[str]:
+        """Return nothing: what is there is asked for."""
+        return []
