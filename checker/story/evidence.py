@@ -46,7 +46,7 @@ class ActiveFault:
 
     @property
     def lasts(self) -> bool:
-        """Whether it has a beginning and an end."""
+        """Return whether it has a beginning and an end."""
         return self.until_us > self.from_us
 
 

@@ -31,7 +31,7 @@ _CLOSE_US: Final = 5_000
 
 
 def broken_by_clients(known: PartitionEvidence) -> list[BrokenRule]:
-    """The rules whose breaking clients, exits or logs show."""
+    """Return the rules whose breaking clients, exits or logs show."""
     found = [*_crashes(known), *_appended_twice(known), *_wrong_duplicates(known)]
     found += _after_failed_sync(known)
     if sum(s.count for s in known.seen) <= MOST_READ:
@@ -47,7 +47,7 @@ def _crashes(known: PartitionEvidence) -> Iterator[BrokenRule]:
 
 
 def _reads_above(known: PartitionEvidence) -> Iterator[BrokenRule]:
-    """Reads beyond what any leader had called committed by then."""
+    """Yield the reads beyond what any leader had called committed by then."""
     moves = [e for e in known.events if e.event == trace.HW and e.role == "leader"]
     if not moves:
         return
@@ -67,7 +67,7 @@ def _reads_above(known: PartitionEvidence) -> Iterator[BrokenRule]:
 
 
 def _reads_changed(known: PartitionEvidence) -> Iterator[BrokenRule]:
-    """Reads of another value than the one that was read there first."""
+    """Yield the reads of another value than the one that was read there first."""
     if not known.promise.committed_stays:
         return
     first: dict[int, int] = {}
@@ -84,7 +84,7 @@ def _reads_changed(known: PartitionEvidence) -> Iterator[BrokenRule]:
 
 
 def _appended_twice(known: PartitionEvidence) -> Iterator[BrokenRule]:
-    """Leaders' appends of values that the same log has at a lower offset."""
+    """Yield leaders' appends of values that the same log has at a lower offset."""
     if not known.promise.idempotent:
         return
     again: dict[int, int] = {}
@@ -105,7 +105,7 @@ def _appended_twice(known: PartitionEvidence) -> Iterator[BrokenRule]:
 
 
 def _after_failed_sync(known: PartitionEvidence) -> Iterator[BrokenRule]:
-    """High watermarks of leaders over records that they wrote while their disk could not sync."""
+    """Yield high watermarks over records that a leader wrote while its disk could not sync."""
     if known.promise.flush != "sync":
         return
     for f in known.faults:
@@ -122,7 +122,7 @@ def _after_failed_sync(known: PartitionEvidence) -> Iterator[BrokenRule]:
 
 
 def _wrong_duplicates(known: PartitionEvidence) -> Iterator[BrokenRule]:
-    """Duplicates that leaders knew by an offset where the log has another record."""
+    """Yield duplicates that leaders knew by an offset where the log has another record."""
     held = {
         r.offset + k: r.value + k
         for runs in known.logs.values()
@@ -160,7 +160,7 @@ def reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]
 
 
 def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[StoryStep, bool]]:
-    """Steps of a finding that is about no record: the last acknowledgement, and how it ended."""
+    """Return the steps of a finding about no record: the last acknowledgement, and the end."""
     made: list[StoryStep] = []
     before = [s for s in known.sent if s.t_us <= finding.t_us]
     if finding.property == LIVENESS and before:
@@ -182,7 +182,7 @@ def _ends(known: PartitionEvidence) -> dict[str, int]:
 
 
 def _stuck(known: PartitionEvidence, since_us: int) -> Iterator[StoryStep]:
-    """The last step of the replicas, and from when on nothing was acknowledged by which nodes."""
+    """Yield the last step of the replicas, and the moment after which no send is acknowledged."""
     last = next((e for e in reversed(known.events) if e.node and e.event in _SAID), None)
     if known.traced and last is not None and (what := action(last)):
         by = "The controller" if last.event == trace.PARTITION else last.node
@@ -205,7 +205,7 @@ def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:
 
 
 class RecordSeen(NamedTuple):
-    """What clients saw of a record; -1 and "" stand for what is not known, or for no record."""
+    """A record as clients saw it; -1 and "" stand for an unknown value, or for no record."""
 
     offset: int = -1
     value: int = -1
@@ -300,7 +300,7 @@ def _covers(s: Sent, offset: int) -> bool:
 
 
 def _own(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
-    """The acknowledged send of the record: that of the finding's witness, else the first there."""
+    """Return the acknowledged send of the record: of the finding's witness, else the first."""
     if finding.offset < 0:
         return None
     here = [s for s in known.sent if _covers(s, finding.offset)]

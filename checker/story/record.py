@@ -35,13 +35,13 @@ class HeldSpan(NamedTuple):
 
 
 def counts(ack: Event, acks: int) -> bool:
-    """Whether an acknowledgement is one of those that a run with `acks` promises to keep."""
+    """Return whether a run with `acks` promises to keep what this acknowledges."""
     return ack.acks is None or acks != -1 or ack.acks == -1
 
 
 def record_at(events: Iterable[Event], offset: int, acks: int = -1) -> LogBatch | None:
-    """The batch with the record at `offset` that a story is about: the first that was acknowledged,
-    else the first that a leader called committed, else the first that a leader appended."""
+    """Return the batch with the record at `offset` that a story is about: the first that was
+    acknowledged, else that a leader called committed, else that a leader appended."""
     logs = ReplicaLogs()
     committed: LogBatch | None = None
     appended: LogBatch | None = None

@@ -43,14 +43,14 @@ class ReplicaLog:
         return self.batches[-1].hash if self.batches else self.start_hash
 
     def at(self, offset: int) -> LogBatch | None:
-        """The batch that covers `offset`, None if there is none."""
+        """Return the batch that covers `offset`, None without one."""
         at = bisect_right(self.batches, offset, key=lambda b: b.base) - 1
         if at < 0 or not self.batches[at].base <= offset < self.batches[at].end:
             return None
         return self.batches[at]
 
     def ends_at(self, end: int, chain: str) -> bool:
-        """Whether the log has a batch that ends at `end` with this prefix hash, or begins above."""
+        """Return whether the log begins above `end`, or has a batch end there with this hash."""
         if end < self.start:
             return True
         if end == self.start:

@@ -81,8 +81,8 @@ class RuleReader:
         yield from self._diverged(self.followed)
 
     def _kept_other(self, broken: BrokenRule, known: list[Event]) -> BrokenRule | None:
-        """The step before a commit at which a replica began to follow with records that its leader
-        does not have, if it never removes them: then its log was not compared."""
+        """Return the step before a commit at which a replica began to follow with records that its
+        leader does not have, if it never removes them: then its log was not compared."""
         if broken.rule != "commit-without-replica":
             return None
         at = broken.event
@@ -184,7 +184,7 @@ class RuleReader:
             yield BrokenRule(e, "log-matching", why, e.base_offset, e.leo)
 
     def _leads(self, node: str, epoch: int) -> bool:
-        """Whether the node leads in this epoch, and in no later one."""
+        """Return whether the node leads in this epoch, and in no later one."""
         return self.leaders.get(epoch) == node and self.epochs.get(node) == epoch
 
     def _truncated(self, e: Event) -> Iterator[BrokenRule]:
@@ -251,7 +251,7 @@ class RuleReader:
             yield BrokenRule(e, "commit-without-replica", why, low, high)
 
     def _must_have(self, e: Event) -> list[str]:
-        """The replicas that must have what a leader commits."""
+        """Return the replicas that must have what a leader commits."""
         state = self.state
         if self.voted:
             return sorted(self.replicas.logs)
@@ -266,7 +266,7 @@ class RuleReader:
         return [] if self.harmed else self.committed
 
     def _counts(self, node: str) -> bool:
-        """Whether a replica may lead, so that it must have what is committed."""
+        """Return whether a replica may lead, so that it must have what is committed."""
         if self.voted or self.state is None:
             return True
         return node in self.state.isr or node in self.state.elr
@@ -360,7 +360,7 @@ class RuleReader:
             yield BrokenRule(e, "clean-election", why)
 
     def _deposed(self, before: Event, e: Event) -> Iterator[BrokenRule]:
-        """Reports depose a leader in the epoch in which they were made."""
+        """Yield the rule that reports break which depose a leader of another epoch than theirs."""
         if e.leader == before.leader or e.leader_epoch <= before.leader_epoch:
             return
         counted = self.witnessed
@@ -373,7 +373,7 @@ class RuleReader:
             yield BrokenRule(e, "deposed-while-alive", why)
 
     def _proposal(self, before: Event, e: Event) -> Iterator[BrokenRule]:
-        """A changed ISR under one leader is what that leader proposed for the state before."""
+        """Yield the rule that a changed ISR breaks if its leader proposed it for an older state."""
         if (
             e.leader != before.leader
             or e.leader_epoch != before.leader_epoch

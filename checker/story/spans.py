@@ -17,7 +17,7 @@ MOST_SPANS: Final = 200
 
 
 def spans(known: PartitionEvidence, life: RecordLife | None, window: tuple[int, int]) -> list[Span]:
-    """The spans that reach into the window, cut to it."""
+    """Return the spans that reach into the window, cut to it."""
     low, high = window
     margin = max(1_000, (high - low) // 20)
     low, high = max(0, low - margin), high + margin

@@ -47,8 +47,8 @@ def write_story(folder: Path, result: RunResult) -> Path | None:
 
 
 def subject(result: RunResult) -> Anomaly | None:
-    """The finding that a story is about: the first that broke the run and names an offset, else the
-    first of a partition, else the first; they come in order of weight."""
+    """Return the finding that a story is about: the first that broke the run and names an offset,
+    else the first of a partition, else the first; they come in order of weight."""
     broke = [found for found in result.anomalies if found.verdict is Verdict.INVALID]
     with_offset = (found for found in broke if found.partition and found.offset >= 0)
     in_partition = (found for found in broke if found.partition)
@@ -91,7 +91,7 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
 def life_of(
     events: Sequence[Event], offset: int, read_us: int | None = None, acks: int = -1
 ) -> RecordLife | None:
-    """The life of the record at `offset`; None where no replica is known to have had one."""
+    """Return the life of the record at `offset`; None if no replica is known to have had one."""
     record = record_at(events, offset, acks) if offset >= 0 else None
     if record is None:
         return None
@@ -170,7 +170,7 @@ def _told(
 def _cause(
     broken: Iterable[BrokenRule], finding: Anomaly, life: RecordLife | None
 ) -> BrokenRule | None:
-    """The first step that breaks a rule and that the record, if there is one, depends on."""
+    """Return the first step that breaks a rule and that the record, if there is one, depends on."""
     found = list(broken)
     named = [b for b in found if b.rule in RULES_OF.get(finding.name, ())]
     if named or life is None:
@@ -180,7 +180,7 @@ def _cause(
 
 
 def step_of(m: RecordMoment, rule: BrokenRule | None = None) -> StoryStep:
-    """The sentence of a moment, with the rule that it breaks."""
+    """Return the sentence of a moment, with the rule that it breaks."""
     e = m.event
     by = "The controller" if e.event == trace.PARTITION else e.node
     why = rule.why if rule is not None else ""
@@ -197,7 +197,7 @@ def step_of(m: RecordMoment, rule: BrokenRule | None = None) -> StoryStep:
 
 
 def _ended(steps: list[tuple[StoryStep, bool]]) -> list[tuple[StoryStep, bool]]:
-    """The steps up to a few after the last that broke something."""
+    """Return the steps up to a few after the last that broke something."""
     last = max((i for i, (s, _) in enumerate(steps) if s.breaks or s.rule), default=len(steps))
     return steps[: last + 1 + AFTERWARDS]
 

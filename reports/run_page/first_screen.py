@@ -147,19 +147,14 @@ def _whose(folder: RunFolder) -> list[HeadLine]:
         return [HeadLine("What", text)]
     acked = ""
     if story.acknowledged_us >= 0:
+        by = [s.node for s in story.steps if (s.t_us, s.kind) == (story.acknowledged_us, "ack")]
         acked = f", acknowledged at {folder.seconds(story.acknowledged_us):.3f} s"
-        when = story.acknowledged_us
-        acker = next((s for s in story.steps if s.t_us == when and s.kind == "ack"), None)
-        acked += f" by {acker.node}" if acker is not None else ""
+        acked += "".join(f" by {node}" for node in by[:1])
     epoch = f" of epoch {story.epoch}" if story.epoch >= 0 else ""
     value = show_value(story.value)
     sender = f", sent by {story.client}" if story.client else ""
-    return [
-        HeadLine(
-            "Record",
-            f"Value {value}{sender}: offset {story.offset:,}{epoch} in {story.partition}{acked}.",
-        )
-    ]
+    where = f"offset {story.offset:,}{epoch} in {story.partition}"
+    return [HeadLine("Record", f"Value {value}{sender}: {where}{acked}.")]
 
 
 def _cause(folder: RunFolder) -> list[HeadLine]:
@@ -172,8 +167,7 @@ def _cause(folder: RunFolder) -> list[HeadLine]:
 
 def _without_cause(folder: RunFolder) -> str:
     """Word a failure without a step that is known to be the cause."""
-    broke = next((s for s in folder.steps if s.breaks), None)
-    if broke is not None:
+    for broke in (s for s in folder.steps if s.breaks):
         return f"{folder.seconds(broke.t_us):.3f} s: {broke.text}"
     return "No step of the evidence is known to break a rule."
 
@@ -185,13 +179,15 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
         needed = [c.without.partition("(")[2].rstrip(")") for c in tried if not c.fails]
         if needed:
             each = "one of them" if len(needed) > 1 else "it"
-            said = f"{'; '.join(needed[:6])}. Without {each} nothing fails."
-            return [HeadLine("Fault", said)]
+            return [HeadLine("Fault", f"{'; '.join(needed[:6])}. Without {each} nothing fails.")]
     over = [folder.story.loss_us] if folder.story and folder.story.loss_us >= 0 else []
     over += [folder.cause.t_us] if folder.cause else []
     shown = [s for s in folder.steps if s.kind == "fault" and s.t_us <= max(over, default=s.t_us)]
     if not shown:
-        return [HeadLine("Fault", "None was active: the clients alone show it.")]
+        first_us = min((s.t_us for s in folder.steps), default=0)
+        earlier = [f for f in folder.faults if f.took_effect and f.start_us <= first_us][-1:]
+        last = "".join(f"; the last one before: {f.title(folder.zero_us)}" for f in earlier)
+        return [HeadLine("Fault", f"None was active{last}.")]
     each_us = ((s.text.removeprefix("Fault: ").rstrip("."), s.t_us) for s in shown[:5])
     names = [f"{fault} ({folder.seconds(t_us):.3f} s)" for fault, t_us in each_us]
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
