@@ -33,7 +33,7 @@ POLL_TIMEOUT_MS: Final = 1000
 
 
 class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
-    """Makes the sessions of a run; `roles` maps each client to its role, in order."""
+    """The maker of the sessions of a run; `roles` maps each client to its role, in order."""
 
     cluster: Cluster
     workload: Workload

@@ -61,7 +61,7 @@ class Sequences:
 
 
 class Producer(Session):
-    """Sends batches by a plan, one under way per thread."""
+    """A sender of batches by a plan, one under way per thread."""
 
     def __init__(
         self,

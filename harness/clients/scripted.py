@@ -14,7 +14,7 @@ from nemesis.formats.schedule import Poll, Send
 
 
 class ScriptedProducer(Producer):
-    """Sends the batches the schedule says; `plan` is not asked."""
+    """A producer of the batches that the schedule says; `plan` is not asked."""
 
     def _invoke(self, thread: Thread) -> Call | None:
         next_one = self._next_operation(thread)
@@ -29,7 +29,7 @@ class ScriptedProducer(Producer):
 
 
 class ScriptedConsumer(Consumer):
-    """Polls the partitions the schedule says, each from where its last poll of it ended."""
+    """A consumer of the partitions that the schedule says, each from the end of its last poll."""
 
     def _invoke(self, thread: Thread) -> Call | None:
         next_one = self._next_operation(thread)

@@ -7,7 +7,7 @@ from harness.formats.history import Op
 
 
 class ClientStatistics:
-    """Counts operations as they complete."""
+    """Counts of operations as they complete."""
 
     def __init__(self) -> None:
         self.status = Status(progress={}, missing={})

@@ -266,7 +266,7 @@ def polled_partitions(partitions: Sequence[str], index: int, consumers: int) -> 
     """Return the partitions that consumer `index` of `consumers` reads, in the order it reads
     them.
 
-    Each partition is read by several consumers where there are enough of them, so that two
+    Each partition is read by several consumers if there are enough of them, so that two
     witnesses can disagree.
     """
     total = len(partitions)

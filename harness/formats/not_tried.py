@@ -31,6 +31,6 @@ def never_met(coverage: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
 
 
 def in_words(pairs: list[str], most: int = MOST_NAMED) -> str:
-    """Return the first `most` of them, and how many there are besides; "" where there is none."""
+    """Return the first `most` of them, and how many there are besides; "" if there is none."""
     more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
     return ", ".join(pairs[:most]) + more

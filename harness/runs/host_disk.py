@@ -37,7 +37,7 @@ def kind_of(said: str) -> ProblemKind | None:
 
 
 class HostDisk:
-    """Watches the file system that holds a run folder."""
+    """A watch over the file system that holds a run folder."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` exists; its disk counts as good until a look shows something else."""

@@ -61,7 +61,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class Interrupts:
-    """Counts requests to stop while it is entered. Main thread only.
+    """The requests to stop while it is entered. Main thread only.
 
     `at_once` makes the first one count like a second: set it when nothing is left to be ended well.
     `terminated`: one of them was a SIGTERM, which comes from no person: a time-out of a CI, say.

@@ -1,4 +1,4 @@
-"""Judges run folders, builds their pages, sums up the result for the terminal.
+"""The judging of run folders, their pages, and the result in a few lines for the terminal.
 
 Small runs are judged in this process: below `IN_PROCESS_BYTES` that is over before others have
 begun. Larger ones, and many at once, are judged on Spark. Without it, or where it cannot be had
@@ -77,7 +77,7 @@ def require_spark() -> None:
 
 
 class SparkSoon:
-    """Judges large runs on a Spark session, which is made ready while something else goes on."""
+    """A judge of large runs on a Spark session, which is made ready meanwhile."""
 
     def __init__(self, log_file: Path | None = None, options: SparkOptions | None = None) -> None:
         """`log_file` gets what Spark prints; it is started by `begin`."""
@@ -131,7 +131,7 @@ class SparkSoon:
 
 
 class ManyProcesses:
-    """Judges large runs by processes of this machine, a core each. In the main thread only."""
+    """A judge of large runs by processes of this machine, a core each. In the main thread only."""
 
     def ready(self) -> None:
         """They start with the work."""
@@ -162,7 +162,7 @@ class Keep(NamedTuple):
 def judge(
     folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep | None = None
 ) -> list[RunResult]:
-    """Judge run folders and leave `results.json` of each, and a `story.json` where there is one.
+    """Judge run folders and leave `results.json` of each, and a `story.json` if there is one.
 
     Without `spark` in this process. `tell` takes sentences for a person. Raises FloodmarkError if
     results cannot be written, or a cluster that was asked for cannot be had.

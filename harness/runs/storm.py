@@ -27,7 +27,7 @@ _PASSING: Final = ("node-ended", "suspended")
 
 
 class Storm:
-    """Drives clients and injector through the phases, noting in `info.phases` when each began.
+    """The course of clients and injector through the phases; `info.phases` has the begin of each.
 
     Any phase may raise FloodmarkError (the hub is gone, ..); the others can still be tried.
     `is_complete` says that storm and recovery took place as planned; an interrupt after that

@@ -85,7 +85,7 @@ def store_app(store: Path, hosts: Iterable[str]) -> Starlette:
 
 
 class _SafeHeaders:
-    """Puts the headers that every answer has into every answer."""
+    """A layer that puts the same headers into every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Serves a store over HTTP, with a bound on connections and on how long one may be idle."""
+"""A store over HTTP, with a bound on connections and on how long one may be idle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALWAYS: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class StoreServer:
-    """Serves one store."""
+    """A server of one store."""
 
     def __init__(self, host: str, port: int, store: Path, *, idle_s: float = IDLE_S) -> None:
         """Begin to listen. Raises UsageError when that cannot be done there.
@@ -85,7 +85,7 @@ class StoreServer:
 
 
 class _Server(uvicorn.Server):
-    """Ends in order on SIGINT and SIGTERM, and does not raise them again afterwards."""
+    """A server that ends in order on SIGINT and SIGTERM, and does not raise them again."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Let the first signal ask it to end, and the second end what is under way too."""

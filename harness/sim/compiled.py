@@ -95,7 +95,7 @@ def key(root: Path = ROOT) -> str:
 
 
 class Finder:
-    """Finds the compiled modules; the import system finds all others."""
+    """A finder of the compiled modules; the import system finds all others."""
 
     def __init__(self, modules: Mapping[str, Path]) -> None:
         self._modules = modules
@@ -107,7 +107,7 @@ class Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the compiled module of that name, None where there is none."""
+        """Return the compiled module of that name, None if there is none."""
         file = self._modules.get(fullname)
         if file is None:
             return None

@@ -117,7 +117,7 @@ _TIMELESS: Final = ("t_us", "incarnation")
 
 
 class InvariantChecker:
-    """Checks the events of each turn and each line of the history as they come.
+    """A check of the events of each turn and of each line of the history as they come.
 
     `broker(name)` returns a node's running core, `now` the step and the virtual time. `violations`
     has the first violation of each invariant, in order; `found` is called with each.

@@ -21,7 +21,8 @@ _MAY_LACK = frozenset({trace.APPEND, trace.TRUNCATED, trace.ROLE})
 
 
 class MajorityInvariant:
-    """Checks the events of each turn, after `checker` has seen them: it knows what is committed.
+    """A check of the events of each turn, after `checker` has seen them: it knows what is
+    committed.
 
     `broker(name)` returns a node's running core. A voter counts as one that has everything while it
     is down and had it when it was last heard of, and while it knows that it lost something: then it

@@ -35,7 +35,7 @@ class AffectedMessage(NamedTuple):
 
 
 class Network:
-    """Carries envelopes between the nodes that joined; those for any other name are lost."""
+    """The carrier of envelopes between nodes that joined; those for another name are lost."""
 
     def __init__(self, queue: EventQueue, rng: random.Random) -> None:
         self._queue = queue

@@ -48,7 +48,7 @@ class _Expected:
 
 
 class ProducerInvariant:
-    """Checks the events of each turn. `broker(name)` returns a node's running core."""
+    """A check of the events of each turn. `broker(name)` returns a node's running core."""
 
     def __init__(self, broker: Callable[[str], Broker | None], checker: InvariantChecker) -> None:
         self._broker = broker

@@ -166,7 +166,7 @@ def batched_collections() -> Iterator[None]:
 
 
 class _Ended(Exception):
-    """Ends the run at a violation."""
+    """The end of a run at a violation."""
 
 
 class SimRun:

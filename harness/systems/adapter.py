@@ -231,7 +231,7 @@ class Adapter:
 
     @functools.cached_property
     def java(self) -> str:
-        """The `java` for a server that runs on a JVM. Raises JavaMissing where there is none."""
+        """The `java` for a server that runs on a JVM. Raises JavaMissing if there is none."""
         from checker.engine.java import find_java  # Most adapters need none.
 
         return str(find_java().executable)

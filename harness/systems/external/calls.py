@@ -38,7 +38,7 @@ class WrongAnswer(Exception):
 
 
 class CallErrors:
-    """Counts what an author's methods raised, and shows each kind once, with its traceback."""
+    """The errors of an author's methods; each kind is shown once, with its traceback."""
 
     def __init__(self, show: Callable[[str], object]) -> None:
         self._show = show

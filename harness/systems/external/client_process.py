@@ -57,7 +57,7 @@ def main(config: ExternalClientsConfig, pipe: Connection) -> None:
 
 
 class _ClientsLoop:
-    """Obeys the pipe and reports to it, beside the clients."""
+    """A loop that obeys the pipe and reports to it, beside the clients."""
 
     def __init__(
         self, config: ExternalClientsConfig, pipe: Connection, history: HistoryFile

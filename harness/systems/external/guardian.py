@@ -1,4 +1,4 @@
-"""Ends what is left of a run when its harness is gone: `python -I -S guardian.py MARK`.
+"""The end of what is left of a run when its harness is gone: `python -I -S guardian.py MARK`.
 
 The harness holds the other end of standard input. However it ends, the kernel closes that, and then
 every process that has `MARK` in its environment is killed: nodes, their children, and children that

@@ -33,7 +33,7 @@ _JAR: Final = re.compile(r"kafka_[\d.]+-([\d.]+)\.jar")
 
 
 class KafkaProtocol(Adapter):
-    """Sends and reads; needs the setting `acks`."""
+    """Sending and reading; needs the setting `acks`."""
 
     speaks: ClassVar[str] = ""
     """The version of brokers before 0.10, which cannot be asked what they speak."""

@@ -1,5 +1,5 @@
-"""Becomes a node: `python -I -S launcher.py PARENT_PID [--disk FILE PID] COMMAND...`. Standard
-library only.
+"""A process that becomes a node: `python -I -S launcher.py PARENT_PID [--disk FILE PID]
+COMMAND...`. Standard library only.
 
 The kernel then kills the node, even a stopped one, when the thread that started it dies. A binary
 keeps that over `exec`. The node's own children are the guardian's concern. With `--disk` it is put

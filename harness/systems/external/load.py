@@ -23,7 +23,7 @@ class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
     settings: Mapping[str, str] = {}
 
     def load(self) -> Adapter:
-        """Return an adapter of its own. Raises UsageError where there is none or it cannot be
+        """Return an adapter of its own. Raises UsageError if there is none or it cannot be
         made."""
         made = load_object(self.place)
         assert isinstance(made, type)

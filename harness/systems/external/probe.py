@@ -26,7 +26,7 @@ _HIGHEST_TERM: Final = 1 << 60
 
 
 class Probe:
-    """Asks every node again and again, from `start` to `close`."""
+    """A thread for each node that asks it again and again, from `start` to `close`."""
 
     def __init__(
         self,

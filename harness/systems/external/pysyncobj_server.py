@@ -43,7 +43,7 @@ class Lists(pysyncobj.SyncObjConsumer):  # type: ignore[misc]
 
 
 class NodeServer(socketserver.ThreadingTCPServer):
-    """Answers clients, each in a thread."""
+    """A server of clients, each in a thread."""
 
     allow_reuse_address = True
     daemon_threads = True

@@ -54,7 +54,7 @@ class Keyring:
         )
 
     def _callers(self, owner: str) -> Iterable[Caller]:
-        """Behind the hub only the hub calls, for everybody; the hub, and everybody where there is
+        """Behind the hub only the hub calls, for everybody; the hub, and everybody if there is
         none, is called by each process under its own names."""
         if self._with_hub and owner != HUB:
             yield Caller(public=self.public(HUB), names=(ANY_NAME,))
