@@ -27,7 +27,7 @@ BELOW = {
     "harness": {"node", "nemesis", "checker", "reports"},
 }
 # Libraries that belong to one place.
-SPARK_FILES = ["checker/*", "harness/search/spark_campaign.py"]
+SPARK_FILES = ["checker/*", "harness/search/spark_jobs.py"]
 SOCKET_FILES = ["node/runtime/*", "nemesis/links/hub*", "harness/systems/*"]
 LIBRARY_HOMES = {
     "pyspark": SPARK_FILES,

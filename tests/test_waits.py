@@ -44,6 +44,7 @@ LIMITED = {"poll", "wait_for", "settimeout"}
 MAY_WAIT = {
     ("checker/engine/workers.py", "map"): "`as_completed` has seen it end",
     ("harness/bench/machine_limits.py", "_loopback_us"): "the client is connected",
+    ("harness/search/jobs.py", "_do_jobs"): "it lives until its pool closes the pipe",
     ("harness/systems/external/calls.py", "call"): "the task is done",
     ("harness/systems/external/several.py", "main"): "it lives as long as what it started",
     ("harness/systems/external/system.py", "_version"): "the future is done",

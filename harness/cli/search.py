@@ -11,18 +11,16 @@ def search(request: SearchRequest) -> int:
 
     Runs drawn schedules in simulated worlds, or with --system drawn storms on real processes, and
     shrinks the first failure of each class to the faults that it needs. A find is saved as soon as
-    it is known. Needs an end: --budget, --schedules or --until-failure; Ctrl-C ends it early and
-    keeps what was found. Exit code: 1 when a failure was found, else 0, or 2 when it was ended
-    early.
+    it is known. Needs an end: --budget, --schedules or --until-failure. Ctrl-C ends it early and
+    keeps what was found; the same command goes on from there. Exit code: 1 when a failure was
+    found, else 0, or 2 when it was ended early.
     """
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
-    from harness.search.real.main import search_system
-    from harness.search.simulated_search import search_asked
+    from harness.search import run
 
-    carry_out = search_asked if request.system is None else search_system
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        found = carry_out(request, interrupts, progress, output_of(request.json))
+        found = run.search(request, interrupts, progress, output_of(request.json))
     if request.json:
         print_json(found)
     return 1 if found.findings else 2 if interrupts.asked else 0

@@ -84,7 +84,7 @@ def _confirmed(
                 runs=made.runs,
                 folder=str(folder),
                 sentence=made.attempt.sentence,
-                broken=made.attempt.broken,
+                broken=tuple(made.attempt.broken),
                 faults=len(made.schedule.faults),
                 real_worlds=worlds,
             )

@@ -1,7 +1,7 @@
 """The corpus: all saved schedules, each with its expectation.
 
-They are the ready-made schedules, those of findings (`findings/`), and those of known bugs
-(`known-bugs/`). A file that cannot be read is left out here; `floodmark replay` says why.
+They are the ready-made schedules and those of findings in simulated worlds, also of known bugs. A
+file that cannot be read is left out here; `floodmark replay` says why.
 """
 
 from __future__ import annotations
@@ -13,23 +13,15 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.finding import EXPLANATION, REAL, SCHEDULE, SIMULATED, Explanation
+from harness.formats.finding import REAL, SCHEDULE, SIMULATED, STORE_FOLDER, Finding
 from harness.formats.nightly_run import Bucket, bucket_key
-from harness.replay.pages import page_of_finding
-from harness.runs.judge import Tell
 from harness.runs.options import load_schedule
-from harness.search.campaign import INTERNAL, Finding
-from harness.search.findings import save, save_real_schedule
-from harness.search.known_bugs import STORE_FOLDER
+from harness.search import findings
 from nemesis import ready_made
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
-from node.formats.json_input import Unreadable, read_file
 
-FINDINGS: Final = "findings"
 PAGE: Final = "report.html"
-FORM_RUNS: Final = 150
-"""How hard a nightly run looks for a form for real processes, see `save_real_schedule`."""
 UNNAMED: Final = "?"
 """Stands in a class for a mechanism that nobody has named."""
 
@@ -42,35 +34,29 @@ class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulated(store: Path) -> list[SavedSchedule]:
-    """What is replayed in the simulated world. Findings come first: a nightly run too short for all
-    must know at least whether these still fail."""
-    files = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{SCHEDULE}"))]
-    files += [Path(name) for name in ready_made.names()]
-    files += sorted((store / STORE_FOLDER).glob("*.schedule.json"))
+    """Return what is replayed in the simulated world. Findings come first: a nightly run too short
+    for all must know at least whether these still fail."""
+    files = [*_findings(store), *(Path(name) for name in ready_made.names())]
     return list(_loaded(files, ""))
 
 
 def real(store: Path) -> list[SavedSchedule]:
-    """What real processes can carry out."""
+    """Return what real processes can carry out."""
     files = [Path(name) for name in ready_made.names()]
-    files += sorted((store / STORE_FOLDER).glob("*.slow.json"))
-    found = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{REAL}"))]
+    found = [folder for folder in _findings(store) if (folder / REAL).is_file()]
     return [*_loaded(files, ""), *_loaded(found, REAL)]
 
 
-def keep(finding: Finding, store: Path, tell: Tell, *, with_page: bool = True) -> Bucket:
-    """Save a finding as `floodmark search` does; with a page, also run it in its folder.
+def _findings(store: Path) -> list[Path]:
+    """Return the folders of findings, without those of real processes."""
+    real_ones = {folder for folder, found in findings.load_all(store) if found.world == "real"}
+    folders = (file.parent for file in sorted((store / STORE_FOLDER).glob(f"*/{SCHEDULE}")))
+    return [folder for folder in folders if folder not in real_ones]
 
-    With its form for real processes, where one that fails in simulated worlds is found soon. A page
-    that fails is reported and costs nothing else. Returns the finding's bucket, not counted yet.
-    Raises OSError.
-    """
-    kept = save(finding, store / FINDINGS)
-    if finding.property != INTERNAL:
-        save_real_schedule(finding, kept.folder, runs=FORM_RUNS)
-    smallest = finding.smallest
-    page = _page(kept.folder, tell) if with_page else None
-    protocol, folder = smallest.cluster.protocol, kept.folder.relative_to(store)
+
+def bucket_of(finding: Finding, folder: str, page: str, store: Path) -> Bucket:
+    """Return the bucket of a finding in a folder of the store, not counted yet."""
+    protocol = finding.smallest.cluster.protocol
     return Bucket(
         key=bucket_key(protocol, SIMULATED, finding.bucket),
         protocol=protocol,
@@ -80,26 +66,27 @@ def keep(finding: Finding, store: Path, tell: Tell, *, with_page: bool = True) -
         expected=False,
         count=0,
         sentence=finding.sentence,
-        faults=len(smallest.faults),
+        faults=len(finding.smallest.faults),
         schedule=f"{folder}/{SCHEDULE}",
-        replay=f"floodmark replay {shlex.quote(str(kept.folder))}",
-        page="" if page is None else str(page.relative_to(store)),
+        replay=f"floodmark replay {shlex.quote(str(store / folder))}",
+        page=page,
     )
 
 
 def named(file: Path, schedule: Schedule) -> str:
-    """The class of failure that a finding was saved for; "" for a file that is no finding."""
-    if file.parent.name != FINDINGS:
+    """Return the class of failure that a finding was saved for; "" for a file that is no
+    finding."""
+    if file.parent.name != STORE_FOLDER:
         return ""
     try:
-        return read_file(file / EXPLANATION, Explanation).bucket
-    except (OSError, Unreadable):
+        return findings.load(file).bucket
+    except FloodmarkError:
         return f"{schedule.expectation.property or UNNAMED}: {UNNAMED}"
 
 
 def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bucket:
-    """The bucket of a finding in `findings/` that no nightly run made, not counted yet."""
-    folder = f"{FINDINGS}/{Path(file).name}"
+    """Return the bucket of a finding that no nightly run made, not counted yet."""
+    folder = f"{STORE_FOLDER}/{Path(file).name}"
     return Bucket(
         key=bucket_key(protocol, SIMULATED, name),
         protocol=protocol,
@@ -111,22 +98,13 @@ def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bu
         sentence=sentence,
         faults=faults,
         schedule=f"{folder}/{SCHEDULE}",
-        replay=f"floodmark replay {shlex.quote(str(file))}",
+        replay=f"floodmark replay {shlex.quote(file)}",
         page=f"{folder}/{SIMULATED}/{PAGE}",
     )
 
 
-def _page(folder: Path, tell: Tell) -> Path | None:
-    """The page of a finding; whatever goes wrong with it, the finding is kept all the same."""
-    try:
-        return page_of_finding(folder, lambda sentence: None)
-    except Exception as error:
-        tell(f"the page of {folder} could not be built: {type(error).__name__}: {error}")
-        return None
-
-
 def _loaded(files: list[Path], inside: str) -> Iterator[SavedSchedule]:
-    """Those that can be read; of a folder, the schedule in the file `inside`."""
+    """Yield those that can be read; of a folder, the schedule in the file `inside`."""
     for file in files:
         try:
             schedule = load_schedule(file / inside if inside else file)

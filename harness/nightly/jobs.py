@@ -1,103 +1,75 @@
-"""The jobs of a nightly run in simulated worlds: a job goes in, a row of the journal comes out.
-
-A job is complete in itself, so that a worker process can do it, and so that the same job gives the
-same result. The work itself is done by `harness.search` and `harness.replay.replay`.
-"""
+"""The jobs that only a nightly run has: determinism, replays, and runs of real processes."""
 
 from __future__ import annotations
 
+import heapq
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from harness.formats.nightly_journal import (
-    AnyRow,
-    DeterminismChecked,
-    KnownBugSearched,
-    Replayed,
-    Searched,
-)
-from harness.nightly import corpus
-from harness.replay.replay import is_met, replay, requested_schedule
+from checker.formats.verdict import RunResult, Verdict
+from harness.formats.nightly_journal import DeterminismChecked, Ran, Replayed
+from harness.formats.nightly_run import system_label
+from harness.nightly import corpus, plan
+from harness.replay.replay import broken_classes, is_met, replay, requested_schedule
+from harness.runs.interrupts import Interrupts
+from harness.runs.judge import build_page, run_and_judge
+from harness.runs.program import called
+from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
-from harness.search import known_bugs
-from harness.search.attempt import Attempt
-from harness.search.campaign import Budget, Campaign, search_alone
-from harness.search.engines import Subject, random_engine
+from harness.runs.run import Run, RunSettings
+from harness.runs.run_folder import remove
+from harness.search.fault_coverage import fault_coverage
+from harness.search.real.world import StormSubject
+from harness.search.simulated_world import SimulatedSubject
 from harness.sim.run import simulate
+from harness.systems import registry
+from harness.systems.adapter import SERVER
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
+from node.formats.json_input import JsonReader, Unreadable
 
+Form = TypeVar("Form")
 FAILED: Final = "could not be run"
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
-    """What all jobs have: `key` names the job in the journal."""
-
-    key: str
-
-
-class SearchJob(Job, frozen=True, tag="search"):
-    """Search a protocol that is expected to hold, for so long; known buckets are not shrunk. What
-    is found is saved in `store`, the first `pages` findings with a page."""
-
-    protocol: str
-    seed: int
-    budget: Budget
-    shrink_tries: int
-    store: str
-    pages: int = 0
-    known: tuple[str, ...] = ()
-
-
-class KnownBugJob(Job, frozen=True, tag="known-bug"):
-    """Search for one known bug, for at most so many seconds of a core."""
-
-    code: str
-    seed: int
-    seconds: float
-
-
-class DeterminismJob(Job, frozen=True, tag="determinism"):
-    """Draw so many schedules and run each. Two processes do the same job."""
-
-    protocol: str
-    seed: int
-    runs: int
-
-
-class ReplayJob(Job, frozen=True, tag="replay"):
-    """Replay a saved schedule."""
-
-    file: str
-
-
-AnyJob = SearchJob | KnownBugJob | DeterminismJob | ReplayJob
+_KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
     """What one of the two processes of a `DeterminismJob` saw: a digest a schedule."""
 
+    key: str
     schedules: tuple[Schedule, ...]
     digests: tuple[str, ...]
 
 
-def do(job: AnyJob) -> AnyRow | Digests:
-    """Carry out a job. Raises FloodmarkError when it is invalid."""
-    match job:
-        case SearchJob():
-            return _search(job)
-        case KnownBugJob():
-            return _known_bug(job)
-        case DeterminismJob():
-            return _digests(job)
-        case ReplayJob():
-            return _replay(job)
+class DeterminismJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Draw so many schedules and run each. Two processes do the same job."""
+
+    key: str
+    protocol: str
+    seed: int
+    runs: int
+
+    def do(self) -> Digests:
+        """Run the schedules to their end."""
+        subject = SimulatedSubject(protocol=self.protocol)
+        schedules = [subject.draw(self.seed, number) for number in range(self.runs)]
+        digests = []
+        for schedule in schedules:
+            try:
+                run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
+                digests.append(run.digest)
+            except FloodmarkError as error:
+                digests.append(f"{FAILED}: {error}")
+        return Digests(key=self.key, schedules=tuple(schedules), digests=tuple(digests))
 
 
 def compared(job: DeterminismJob, first: Digests, second: Digests) -> DeterminismChecked:
-    """The row of a determinism check, from the results of its two processes."""
+    """Return the row of a determinism check, from the results of its two processes."""
     pairs = zip(first.schedules, first.digests, second.digests, strict=True)
     return DeterminismChecked(
         key=job.key,
@@ -108,81 +80,147 @@ def compared(job: DeterminismJob, first: Digests, second: Digests) -> Determinis
     )
 
 
-def _search(job: SearchJob) -> Searched:
-    wanted = Campaign(
-        subject=Subject(job.protocol),
-        seed=job.seed,
-        budget=job.budget,
-        shrink_tries=job.shrink_tries,
-        known=job.known,
-        internal=True,
+class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Replay a saved schedule in the simulated world."""
+
+    key: str
+    file: str
+
+    def do(self) -> Replayed:
+        """Replay it."""
+        request = ReplayRequest(file=Path(self.file), quiet=True)
+        schedule = requested_schedule(request)
+        outcomes = list(replay(request))
+        return Replayed(
+            key=self.key,
+            file=self.file,
+            protocol=schedule.cluster.protocol,
+            bugs=schedule.cluster.bugs,
+            faults=len(schedule.faults),
+            found=corpus.named(Path(self.file), schedule),
+            expectation=schedule.expectation,
+            met=is_met(schedule.expectation, outcomes),
+            verdict=outcomes[0].verdict,
+            sentence=outcomes[0].sentence,
+        )
+
+
+class RealJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Make one run of real processes, and judge it. `keeps_expected`: the folder of a failure that
+    was expected stays. `subject` is the third-party system, None for our brokers."""
+
+    key: str
+    why: str
+    schedule: Schedule
+    name: str
+    store: str
+    kinds: str = ""
+    file: str = ""
+    subject: StormSubject | None = None
+    keeps_expected: bool = True
+
+    def do(self) -> Ran:
+        """Run, judge, build the page of a failure, and remove the folder of another run."""
+        row = self.row()
+        system = registry.find(registry.DEFAULT) if self.subject is None else self.subject.find()
+        settings = RunSettings(
+            name=self.name,
+            seed=self.schedule.workload.seed,
+            store=Path(self.store),
+            command=(*called(), *sys.argv[1:]),
+        )
+        with Interrupts() as interrupts, Progress(quiet=True) as progress:
+            run = Run(self.schedule, settings, system, progress=progress, interrupts=interrupts)
+            folder = run.folder.path
+            try:
+                result = run_and_judge(run, progress, interrupts)
+            except FloodmarkError:
+                remove(folder)
+                raise
+        return self.judged(row, folder, result)
+
+    def judged(self, row: Ran, folder: Path, result: RunResult) -> Ran:
+        """Add the verdict to a row; keep the folder or remove it."""
+        faults = _lines(folder / "faults.jsonl", FaultLine)
+        row.verdict, row.sentence = result.verdict.value, result.sentence
+        row.broken = broken_classes(result)
+        row.faults = sum(fault.action == "inject" for fault in faults)
+        if not row.system:
+            # Without traces nobody knows whom a fault met, and how.
+            row.fault_coverage = dict(fault_coverage(_trace(folder), faults))
+        expected = result.verdict is Verdict.INVALID and plan.is_expected_of(row, row.broken)
+        if result.verdict in _KEEPING and (self.keeps_expected or not expected):
+            build_page(folder, lambda sentence: None)
+            row.kept = str(folder.relative_to(self.store))
+        else:
+            remove(folder)
+        return row
+
+    def row(self) -> Ran:
+        """Return the row of the run without its verdict."""
+        row = Ran(
+            key=self.key,
+            why=self.why,
+            protocol=self.schedule.cluster.protocol,
+            verdict="",
+            sentence="",
+            bugs=self.schedule.cluster.bugs,
+            kinds=self.kinds,
+            file=self.file,
+            expectation=self.schedule.expectation,
+        )
+        if self.subject is not None:
+            # A version that cannot be asked for must not cost the run.
+            row.system, row.version, row.given, row.holds, row.options = tested(self.subject)
+            row.protocol = system_label(row.system, row.version, row.given)
+        return row
+
+
+class AskedSystem(NamedTuple):
+    """Which system a run is of, and whether it should lose nothing: one that declares a safe
+    configuration only in that. See `Ran`."""
+
+    name: str
+    version: str
+    given: str
+    holds: bool
+    options: tuple[str, ...]
+
+
+def given_of(subject: StormSubject) -> str:
+    """Return the settings that a system was given, without its server."""
+    settings = subject.settings.items()
+    return " ".join(f"{name}={value}" for name, value in settings if name != SERVER.name)
+
+
+def tested(subject: StormSubject) -> AskedSystem:
+    """Ask a system for its version. Raises FloodmarkError if it does not answer."""
+    system = subject.find()
+    safe = system.safe_settings
+    return AskedSystem(
+        name=system.short_name,
+        version=system.version(),
+        given=given_of(subject),
+        holds=safe is None or system.settings.items() >= safe.items(),
+        options=system.run_options(),
     )
-    wanted.check()
-    result = search_alone(wanted)
-    problems = result.problems[:10]
-    kept = [
-        corpus.keep(finding, Path(job.store), problems.append, with_page=number < job.pages)
-        for number, finding in enumerate(result.findings)
-    ]
-    return Searched(
-        key=job.key,
-        protocol=job.protocol,
-        seed=job.seed,
-        schedules=result.schedules,
-        virtual_us=result.virtual_us,
-        events=result.events,
-        failures=result.failures,
-        buckets=result.buckets,
-        fault_coverage=result.fault_coverage,
-        problems=problems,
-        kept=kept,
-    )
 
 
-def _known_bug(job: KnownBugJob) -> KnownBugSearched:
-    target = next(e for e in known_bugs.search_targets() if e.code == job.code)
-    entry = known_bugs.search(target, job.seed, job.seconds, shrink=False)
-    return KnownBugSearched(
-        key=job.key,
-        code=target.code,
-        name=target.name,
-        protocol=target.protocol,
-        breaks=target.breaks,
-        found=entry.found,
-        schedules=entry.schedules,
-        core_s=entry.seconds,
-    )
+def _trace(folder: Path) -> Iterable[dict[str, Any]]:
+    files = [_lines(path, dict[str, Any]) for path in sorted((folder / "trace").glob("*.jsonl"))]
+    return heapq.merge(*files, key=lambda event: int(event["t_us"]))
 
 
-def _digests(job: DeterminismJob) -> Digests:
-    schedules: list[Schedule] = []
-    digests: list[str] = []
-
-    def judge(schedule: Schedule) -> Attempt:
-        schedules.append(schedule)
+def _lines(path: Path, form: type[Form]) -> list[Form]:
+    """Return the whole lines of a file; the checker reports what cannot be read."""
+    found, decoder = [], JsonReader(form)
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return []
+    for line in text.split(b"\n"):
         try:
-            digests.append(simulate(schedule, seed=schedule.workload.seed, stop_at="never").digest)
-        except FloodmarkError as error:
-            digests.append(f"{FAILED}: {error}")
-        return Attempt()
-
-    random_engine(Subject(job.protocol), job.seed, judge, lambda: len(digests) >= job.runs)
-    return Digests(schedules=tuple(schedules), digests=tuple(digests))
-
-
-def _replay(job: ReplayJob) -> Replayed:
-    request = ReplayRequest(file=Path(job.file), quiet=True)
-    schedule = requested_schedule(request)
-    outcomes = list(replay(request))
-    return Replayed(
-        key=job.key,
-        file=job.file,
-        protocol=schedule.cluster.protocol,
-        bugs=schedule.cluster.bugs,
-        faults=len(schedule.faults),
-        found=corpus.named(Path(job.file), schedule),
-        expectation=schedule.expectation,
-        met=is_met(schedule.expectation, outcomes),
-        verdict=outcomes[0].verdict,
-        sentence=outcomes[0].sentence,
-    )
+            found.append(decoder.decode(line))
+        except Unreadable:
+            continue
+    return found

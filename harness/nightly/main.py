@@ -1,90 +1,60 @@
-"""A whole nightly run, from its lock to its page: `floodmark nightly`."""
+"""A whole nightly run, from its journal to its page: `floodmark nightly`."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from harness.formats.host_errors import reason
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import summary_text
 from harness.nightly.environment import NightlyEnvironment
+from harness.nightly.kept_runs import prune
 from harness.nightly.plan import Settings
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
-from harness.nightly.verdicts import prune
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
-from node.formats.errors import FloodmarkError, StorageError, UsageError
+from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import write_whole
 from reports.nightly_page.index_model import still_open
 
 JUNIT = "junit.xml"
-LOCK = ".lock"
 MakeEnvironment = Callable[[Settings, Interrupts, Progress], NightlyEnvironment]
 
 
 def run_nightly(
     settings: Settings, request: NightlyRequest, make_environment: MakeEnvironment | None = None
 ) -> int:
-    """Carry out a nightly run, or the rest of one, and report it; returns the exit code.
+    """Carry out a nightly run, or the rest of one, and report it; return the exit code.
 
     `make_environment` replaces the real environment in tests. Raises FloodmarkError before the
-    first line.
+    first line, also while another process has the journal.
     """
     if settings.number < 0 or settings.cores < 1:
         raise UsageError("--number and --jobs must be positive")
-    with _locked(settings.store):
-        return _run_nightly(settings, request, make_environment)
-
-
-@contextlib.contextmanager
-def _locked(store: Path) -> Iterator[None]:
-    """Lock the store for one nightly run: the lock ends with its process."""
-    try:
-        (store / FOLDER).mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(store / FOLDER / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StorageError(f"{store}: cannot be written: {reason(error)}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise UsageError(f"{store}: another nightly run uses it") from None
-    finally:
-        os.close(descriptor)
-
-
-def _run_nightly(
-    settings: Settings, request: NightlyRequest, make_environment: MakeEnvironment | None
-) -> int:
     settings, journal = open_journal(settings.store, settings, fresh=request.fresh)
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]
-    try:
-        with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-            make = make_environment or (lambda *parts: _real(*parts, spark=request.spark))
-            session = NightlySession(settings, make(settings, interrupts, progress), journal, past)
-            progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
+    with closing(journal), Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
+        environment = (make_environment or _real)(settings, interrupts, progress)
+        session = NightlySession(settings, environment, journal, past)
+        progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
+        with closing(environment.pool):
             state = session.work()
-            nightly = summarise(journal.rows, past)
-            # On a full disk even the last line may be missing.
-            nightly.state = state
-            nightly.open = _still_open([*past, nightly], settings.store)
-            prune(settings.store, settings.kept_per_class)
-            return _report(settings, request, nightly, past, session.sentence)
-    finally:
-        journal.close()
+        nightly = summarise(journal.rows, past, settings.store)
+        # On a full disk even the last line may be missing.
+        nightly.state = state
+        nightly.open = _still_open([*past, nightly], settings.store)
+        prune(settings.store, settings.kept_per_class)
+        return _report(settings, request, nightly, past, session.sentence)
 
 
 def _still_open(known: list[NightlyRun], store: Path) -> list[str]:
-    """The open buckets of earlier nightly runs, a line each."""
+    """Return the open buckets of earlier nightly runs, a line each."""
     left = still_open(known, lambda path: bool(path) and (store / path).is_file())
     return [
         f"{s.shown.protocol}: {s.shown.name} ({s.shown.world}, last met in nightly run {s.last})"
@@ -92,11 +62,9 @@ def _still_open(known: list[NightlyRun], store: Path) -> list[str]:
     ]
 
 
-def _real(
-    settings: Settings, interrupts: Interrupts, progress: Progress, *, spark: bool
-) -> NightlyEnvironment:
+def _real(settings: Settings, interrupts: Interrupts, progress: Progress) -> NightlyEnvironment:
     output = settings.store / FOLDER / f"{settings.number:04d}.txt"
-    return NightlyEnvironment(settings.store, output, interrupts, progress, spark=spark)
+    return NightlyEnvironment(settings.store, output, settings.cores, interrupts, progress)
 
 
 def _report(

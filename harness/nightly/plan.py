@@ -17,7 +17,7 @@ from harness.formats.nightly_run import NightlyRun
 from harness.formats.options import settings_of, worker_count
 from harness.nightly.requests import NightlyRequest
 from harness.search.known_bugs import broken_by, correct_protocols, search_targets
-from harness.search.real.storms import StormSubject
+from harness.search.real.world import StormSubject
 from harness.systems import registry
 from nemesis.faults import Isolate, aliases
 from nemesis.formats.schedule import Cluster, Schedule, Workload
@@ -46,9 +46,9 @@ only, so protocols whose word is about flush=sync are spared them."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a nightly run. `piece_schedules` ends a stretch of search by count (0: by
-    time alone). So many findings get `pages`. `storm_s` is the length of a storm, without its start
-    and end. `kept_of_a_kind` is how many real runs of one class stay as folders, over all nightly
+    """What is asked of a nightly run. `job_schedules` ends a stretch of search by count (0: by time
+    alone). So many findings get `pages`. `storm_s` is the length of a storm, without its start and
+    end. `kept_per_class` is how many real runs of one class stay as folders, over all nightly
     runs."""
 
     store: Path
@@ -64,7 +64,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     storm_s: float = 10.0
     real: bool = True
     least_free_bytes: int = 512 << 20
-    judge_every: int = 40
     kept_per_class: int = 5
     systems: tuple[StormSubject, ...] = ()
     systems_share: int = SYSTEMS_SHARE
@@ -119,7 +118,7 @@ def fitted(settings: Settings) -> Settings:
 
 
 def seed_of(number: int) -> int:
-    """The first seed of a nightly run; the next `SEEDS_A_NIGHT` belong to it too."""
+    """Return the first seed of a nightly run; the next `SEEDS_PER_RUN` belong to it too."""
     return number * SEEDS_PER_RUN
 
 

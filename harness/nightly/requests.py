@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, OnSpark, Quiet, Store
+from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, Store
 
 
 class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,6 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
             "nats,nats+server=old/nats-server: versions of a system are compared."
         ),
     ] = None
-    spark: OnSpark = True
     junit: Annotated[
         Path | None,
         Meta(

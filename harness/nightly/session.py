@@ -1,59 +1,65 @@
-"""The loop of a nightly run: the share with the least time so far is next, until no budget is left.
+"""The policy of a nightly run: the share with the least time so far is next, until no budget is
+left.
 
-Each finished job becomes a line of the journal at once, and nothing else is remembered. So a
-nightly run can end at any moment, by itself, a signal, a full disk or SIGKILL, and continue later.
+Each finished job becomes a row of the journal at once, and nothing else is remembered. So a
+nightly run can end at any moment, by itself, a signal, a full disk or SIGKILL, and go on later.
+Jobs of simulated worlds are done side by side; a run of real processes has the machine for itself.
 """
 
 from __future__ import annotations
 
 import datetime
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
+from checker.formats.verdict import Verdict
 from harness.formats import nightly_journal
-from harness.formats.nightly_journal import Judged, Lost, NightlyJournal, Ran, Searched, Skipped
-from harness.formats.nightly_run import Bucket, NightlyRun, system_label
-from harness.nightly import corpus, plan
-from harness.nightly.environment import FinishedJob, NightlyEnvironment
-from harness.nightly.jobs import (
-    AnyJob,
-    DeterminismJob,
-    Digests,
-    KnownBugJob,
-    ReplayJob,
-    SearchJob,
-    compared,
+from harness.formats.journal import (
+    FINISHED,
+    STOPPED,
+    Ended,
+    Finished,
+    JobJournal,
+    Lost,
+    Searched,
+    state_of,
 )
+from harness.formats.nightly_journal import AnyRow, Began, Ran, Skipped
+from harness.formats.nightly_run import NightlyRun, system_label
+from harness.nightly import corpus, plan
+from harness.nightly.environment import NightlyEnvironment
+from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob, compared, given_of
 from harness.nightly.plan import Settings
-from harness.nightly.summary import spent
-from harness.nightly.verdicts import judge_all
-from harness.runs.interrupts import StopNow
+from harness.nightly.summary import CANARY, spent
 from harness.runs.options import to_schedule
 from harness.runs.requests import RunRequest
-from harness.search.bug_search import machine
-from harness.search.campaign import Budget
-from harness.search.known_bugs import correct_protocols
-from harness.search.real.storms import StormGenerator, StormSubject
-from harness.systems import registry
-from harness.systems.adapter import SERVER
+from harness.runs.run_folder import remove
+from harness.search import findings
+from harness.search.bug_world import CHUNK, BugSubject
+from harness.search.find_bugs import machine
+from harness.search.jobs import EndedJob, Job, work_through
+from harness.search.known_bugs import correct_protocols, search_targets
+from harness.search.loop import FinishJob, SearchJob
+from harness.search.real.storms import StormGenerator
+from harness.search.simulated_world import SimulatedSubject
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.files import cannot_write
 
-FINISHED: Final = "finished"
-STOPPED: Final = "stopped"
 DISK_FULL: Final = "disk-full"
 FAILED: Final = "failed"
 LATE_S: Final = 600.0
 """How long beyond its time a job may take before its process is killed."""
-AROUND_A_RUN_S: Final = 25.0
-"""Start, recovery, final reads and end of a real run."""
-TO_JUDGE_S: Final = 25.0
-TO_JUDGE_A_RUN_S: Final = 2.0
+AROUND_A_RUN_S: Final = 50.0
+"""Start, recovery, final reads, end and verdict of a real run."""
+FORM_RUNS: Final = 150
+"""How hard a nightly run looks for a form for real processes."""
+KEPT_EXPECTED: Final = 2
+"""Of each protocol that is known to fail, of each configuration of another system that is not safe,
+and of the canary, so many failing runs a nightly run stay."""
 _TOO_LITTLE_S: Final = 1.0
 MOST_LOSSES_OF_A_CELL: Final = 2
 MOST_LOSSES_IN_A_ROW: Final = 5
@@ -67,11 +73,10 @@ class NightlySession:
         self,
         settings: Settings,
         environment: NightlyEnvironment,
-        journal: NightlyJournal,
+        journal: JobJournal[AnyRow],
         past: Sequence[NightlyRun],
     ) -> None:
-        """`past` are the earlier nightly runs. Raises StorageError when the journal cannot be
-        written."""
+        """`past` are the earlier nightly runs."""
         self._settings = settings
         self._environment = environment
         self._journal = journal
@@ -81,48 +86,115 @@ class NightlySession:
         self._seed = plan.seed_of(settings.number)
         self._idle: set[str] = set() if settings.real else {"storm", plan.SYSTEM}
         self._systems_share = settings.systems_share if settings.systems else 0
+        self._share = ""
+        self._batch: list[Job] = []
+        """The jobs that are done together; the next share has its turn after them."""
+        self._together = 1
+        self._digests: list[Digests] = []
+        self.state = ""
         self.sentence = ""
 
     def work(self) -> str:
         """Work until the budget is used up. Returns how the session ended, and records it."""
         try:
             self._add_first()
-            self._cut_off()
-            state = self._work()
-        except StopNow:
-            state = STOPPED
+            self._remove_cut_off()
+            work_through(self, self._environment.pool, self._environment.stopping)
+            if self._environment.stopping():
+                self.state = STOPPED
         except StorageError as error:
-            state, self.sentence = DISK_FULL, str(error)
+            self.state, self.sentence = DISK_FULL, str(error)
         except FloodmarkError as error:
-            state, self.sentence = FAILED, str(error)
+            self.state, self.sentence = FAILED, str(error)
         except OSError as error:
-            state, self.sentence = DISK_FULL, cannot_write(self._settings.store, error)
+            self.state, self.sentence = DISK_FULL, cannot_write(self._settings.store, error)
         try:
-            self._add(nightly_journal.Ended(state=state), 0.0)
+            self._add(Ended(state=self.state), 0.0)
         except StorageError as error:
-            state, self.sentence = DISK_FULL, self.sentence or str(error)
-        return state
+            self.state, self.sentence = DISK_FULL, self.sentence or str(error)
+        return self.state
 
-    def _work(self) -> str:
-        if self._settings.real and "canary" not in self._journal.done():
-            self._run("canary", "canary", plan.canary(), "nightly-canary")
-        while not self._environment.stopping():
+    # -- the policy
+
+    def next_job(self) -> Job | None:
+        """See `Policy`."""
+        if self._batch:
+            return self._batch.pop(0)
+        if self._environment.pool.running or self.state:
+            return None
+        self._settle_last()
+        while self._may_go_on():
             left_s = self._left_s()
-            shares = plan.shares(self._systems_share)
-            share = plan.next_share(spent(self._journal.rows), self._idle, shares)
-            if share is None or left_s < _TOO_LITTLE_S:
-                self._judge()
-                return STOPPED if self._environment.stopping() else FINISHED
-            if self._environment.free_bytes() < self._settings.least_free_bytes:
-                free_mb = self._settings.least_free_bytes >> 20
-                self.sentence = f"{self._settings.store}: less than {free_mb} MB are free"
-                return DISK_FULL
-            self._environment.status(f"{share}; {self._so_far()}")
-            if not self._do(share, left_s) or self._is_hopeless(share):
-                self._idle.add(share)
-            if len(self._journal.unjudged()) >= self._settings.judge_every:
-                self._judge()
-        return STOPPED
+            share = self._next_share(left_s)
+            if share is None:
+                self.state = FINISHED
+                return None
+            self._share, self._batch = share, self._jobs(share, left_s)
+            self._together = len(self._batch)
+            if self._batch:
+                self._environment.status(f"{share}; {self._so_far()}")
+                return self._batch.pop(0)
+            self._idle.add(share)
+        return None
+
+    def longest_s(self, job: Job) -> float:
+        """See `Policy`."""
+        if isinstance(job, RealJob):
+            return job.schedule.workload.duration_ms / 1000 + LATE_S
+        return self._left_s() + LATE_S
+
+    def take(self, ended: EndedJob) -> None:
+        """See `Policy`: record a job that is done, or lost."""
+        seconds = ended.seconds / self._together
+        row = ended.row
+        if row is None:
+            self._lost(ended, seconds)
+        elif isinstance(row, Digests):
+            self._digests.append(row)
+            if len(self._digests) == 2:
+                assert isinstance(ended.job, DeterminismJob)
+                self._add(compared(ended.job, *self._digests), ended.seconds)
+        else:
+            if isinstance(row, Searched):
+                self._new(row)
+            self._add(row, seconds)
+
+    def cut_off(self, job: Job) -> None:
+        """See `Policy`."""
+        self._remove_cut_off()
+
+    def _lost(self, ended: EndedJob, seconds: float) -> None:
+        key = ended.job.key
+        if key in self._journal.done():
+            return
+        kind, sentence = _parts(ended.sentence)
+        if kind == StorageError.__name__:
+            raise StorageError(sentence)
+        self._add(Lost(key=key, sentence=sentence), seconds)
+
+    def _settle_last(self) -> None:
+        """After a batch: give a share up that only loses its jobs."""
+        self._digests.clear()
+        if self._share and self._is_hopeless(self._share):
+            self._idle.add(self._share)
+        self._share = ""
+
+    def _may_go_on(self) -> bool:
+        """Return whether there is room for another job."""
+        if self._environment.free_bytes() >= self._settings.least_free_bytes:
+            return True
+        free_mb = self._settings.least_free_bytes >> 20
+        self.sentence = f"{self._settings.store}: less than {free_mb} MB are free"
+        self.state = DISK_FULL
+        return False
+
+    def _next_share(self, left_s: float) -> str | None:
+        if self._settings.real and CANARY not in self._journal.done():
+            return CANARY
+        if left_s < _TOO_LITTLE_S:
+            return None
+        shares = plan.shares(self._systems_share)
+        return plan.next_share(spent(self._journal.rows), self._idle, shares)
 
     def _is_hopeless(self, share: str) -> bool:
         """Return whether a share only loses its jobs, and record that it is given up."""
@@ -136,26 +208,23 @@ class NightlySession:
         return True
 
     def _so_far(self) -> str:
-        searched = sum(r.schedules for r in self._journal.rows if isinstance(r, Searched))
+        searched = sum(r.runs for r in self._journal.rows if isinstance(r, Searched))
         runs = sum(isinstance(row, Ran) for row in self._journal.rows)
-        return f"{searched:,} schedules and {runs} real runs so far"
+        return f"{searched:,} simulated and {runs} real runs so far"
 
     def _left_s(self) -> float:
-        """The rest of the budget, without the time to judge the runs that wait."""
-        waiting = len(self._journal.unjudged())
-        reserved_s = TO_JUDGE_S + TO_JUDGE_A_RUN_S * waiting if waiting else 0.0
-        return self._settings.budget_s - self._worked_s() - reserved_s
+        return self._settings.budget_s - self._worked_s()
 
     def _worked_s(self) -> float:
         return self._before_s + self._environment.now_s() - self._began_s
 
-    def _add(self, row: nightly_journal.AnyRow, seconds: float) -> None:
+    def _add(self, row: AnyRow, seconds: float) -> None:
         row.seconds, row.worked_s = round(seconds, 2), round(self._worked_s(), 2)
         self._journal.add(row)
 
     def _add_first(self) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
-        began = nightly_journal.Began(
+        began = Began(
             number=self._settings.number,
             seed=self._seed,
             budget_s=self._settings.budget_s,
@@ -164,7 +233,7 @@ class NightlySession:
             machine=machine(),
             real=self._settings.real,
             systems_share=self._systems_share,
-            systems=tuple(system_label(s.system, "", _given(s)) for s in self._settings.systems),
+            systems=tuple(system_label(s.system, "", given_of(s)) for s in self._settings.systems),
         )
         self._add(began, 0.0)
         known = {row.key for row in self._journal.rows if isinstance(row, Skipped)}
@@ -172,16 +241,14 @@ class NightlySession:
             if tool not in known:
                 self._add(Skipped(key=tool, sentence=sentence), 0.0)
 
-    def _cut_off(self) -> None:
-        """Record the real runs that were cut off: they are made again, their folders stay."""
-        known = {row.folder for row in self._journal.rows if isinstance(row, Ran)}
-        done = self._journal.done()
+    def _remove_cut_off(self) -> None:
+        """Remove the real runs that were cut off: they are made again."""
         store = self._settings.store
-        for file in sorted(store.glob(f"{self._prefix}*/*/run.json")):
-            folder = str(file.parent.relative_to(store))
-            if not file.parent.is_symlink() and not {folder, f"cut-off/{folder}"} & (known | done):
-                sentence = f"a run was cut off; what there is of it is in {folder}"
-                self._add(Lost(key=f"cut-off/{folder}", sentence=sentence), 0.0)
+        kept = {row.kept for row in self._journal.rows if isinstance(row, Ran)}
+        for folder in store.glob(f"{self._prefix}*/*"):
+            inside = folder.is_dir() and not folder.is_symlink()
+            if inside and str(folder.relative_to(store)) not in kept:
+                remove(folder)
 
     @property
     def _prefix(self) -> str:
@@ -189,119 +256,114 @@ class NightlySession:
 
     # -- the shares
 
-    def _do(self, share: str, left_s: float) -> bool:
-        """Do a job of a share, or one per core. Returns False when the share has nothing to do."""
+    def _jobs(self, share: str, left_s: float) -> list[Job]:
+        """Return the next jobs of a share: one of real processes, or one for each core."""
         match share:
+            case "canary":
+                return [self._real(CANARY, CANARY, plan.canary(), "canary")]
             case "search":
-                return self._side_by_side(self._searches(left_s), left_s)
+                return self._finish_jobs() or self._searches(left_s)
             case "known-bug":
-                return self._side_by_side(self._known_bug_jobs(left_s), left_s)
+                return self._known_bug_jobs(left_s)
             case "determinism":
                 return self._determinism()
             case "storm":
                 return self._storm(left_s)
             case plan.SYSTEM:
                 return self._system_storm(left_s)
-        replays = self._replays()
-        return self._side_by_side(replays, left_s) if replays else self._real_replay(left_s)
+        return self._replays() or self._real_replay(left_s)
 
-    def _searches(self, left_s: float) -> list[AnyJob]:
-        settings, held = self._settings, correct_protocols()
-        known, pages = self._known(), max(0, settings.pages - self._pages())
-        found: list[AnyJob] = []
+    def _searches(self, left_s: float) -> list[Job]:
+        settings, held, known = self._settings, correct_protocols(), self._known()
+        found: list[Job] = []
         for number in plan.numbered("search", self._journal.done(), settings.cores):
             protocol = held[number % len(held)]
             found.append(
                 SearchJob(
                     key=f"search/{number}",
-                    protocol=protocol,
+                    subject=SimulatedSubject(protocol=protocol, internal=True),
                     seed=self._seed + number,
-                    store=str(settings.store),
-                    pages=pages,
-                    shrink_tries=settings.shrink_tries,
+                    first=0,
+                    count=settings.job_schedules or CHUNK,
                     known=tuple(known.get(protocol, ())),
-                    budget=Budget(
-                        seconds=min(settings.job_s, left_s), schedules=settings.job_schedules
-                    ),
+                    seconds=min(settings.job_s, left_s),
                 )
             )
         return found
 
-    def _pages(self) -> int:
-        """The number of findings of this run that have a page."""
-        found = (row.kept for row in self._journal.rows if isinstance(row, Searched))
-        return sum(bool(bucket.page) for kept in found for bucket in kept)
+    def _finish_jobs(self) -> list[Job]:
+        """Return the jobs that shrink and explain what was found, the first with a page."""
+        done, rows = self._journal.done(), self._journal.rows
+        pages = self._settings.pages
+        pages -= sum(bool(row.page) for row in rows if isinstance(row, Finished))
+        store, found = self._settings.store, list[Job]()
+        searched = [row for row in rows if isinstance(row, Searched)]
+        for row in searched:
+            for finding in row.findings:
+                key = f"search/finding/{findings.folder_of(store, finding).name}"
+                if not row.key.startswith("search/") or key in done:
+                    continue
+                found.append(
+                    FinishJob(
+                        key=key,
+                        subject=SimulatedSubject(protocol=row.protocol, internal=True),
+                        finding=findings.latest(store, finding),
+                        tries=self._settings.shrink_tries,
+                        store=str(store),
+                        form_runs=FORM_RUNS,
+                        page=len(found) < pages,
+                    )
+                )
+        return found[: self._settings.cores]
 
     def _known(self) -> dict[str, list[str]]:
-        """By protocol, the buckets whose schedule still exists. A removed one counts as new."""
+        """Return by protocol the buckets whose schedule still exists. A removed one counts as
+        new."""
         store = self._settings.store
-        kept = [
-            b
-            for nightly in self._past
-            for b in nightly.buckets
-            if b.schedule and (store / b.schedule).is_file()
-        ]
-        kept += [b for row in self._journal.rows if isinstance(row, Searched) for b in row.kept]
-        known: dict[str, list[str]] = {}
-        for bucket in kept:
-            known.setdefault(bucket.protocol, []).append(bucket.name)
-        return {protocol: sorted(set(names)) for protocol, names in known.items()}
+        known: dict[str, set[str]] = {}
+        for nightly in self._past:
+            for bucket in nightly.buckets:
+                if bucket.schedule and (store / bucket.schedule).is_file():
+                    known.setdefault(bucket.protocol, set()).add(bucket.name)
+        for row in self._journal.rows:
+            if isinstance(row, Searched):
+                known.setdefault(row.protocol, set()).update(f.bucket for f in row.findings)
+        return {protocol: sorted(names) for protocol, names in known.items()}
 
-    def _known_bug_jobs(self, left_s: float) -> list[AnyJob]:
+    def _new(self, row: Searched) -> None:
+        """Keep the new buckets among the findings of a search: two jobs may find the same one."""
+        if not row.key.startswith("search/"):
+            return
+        known = self._known().get(row.protocol, [])
+        row.findings = [finding for finding in row.findings if finding.bucket not in known]
+        for finding in row.findings:
+            findings.keep(finding, self._settings.store)
+            self._environment.tell(f"{row.protocol}: {finding.bucket}")
+
+    def _known_bug_jobs(self, left_s: float) -> list[Job]:
         settings = self._settings
         this_run = [
-            row.code
+            row.protocol
             for row in self._journal.rows
-            if isinstance(row, nightly_journal.KnownBugSearched)
+            if isinstance(row, Searched) and row.key.startswith("known-bug/")
         ]
         codes = plan.known_bug_order(self._past, this_run)[: settings.cores]
+        targets = {target.code: target for target in search_targets()}
         numbers = plan.numbered("known-bug", self._journal.done(), len(codes))
         return [
-            KnownBugJob(
+            SearchJob(
                 key=f"known-bug/{number}",
-                code=code,
+                subject=BugSubject(target=targets[code]),
                 seed=self._seed + number,
+                first=0,
+                count=CHUNK,
                 seconds=min(settings.known_bug_s, left_s),
             )
             for number, code in zip(numbers, codes, strict=True)
         ]
 
-    def _replays(self) -> list[AnyJob]:
-        """The next few of the corpus that were not replayed in the simulated world in this run."""
-        done = self._journal.done()
-        waiting: list[AnyJob] = [
-            ReplayJob(key=key, file=saved.file)
-            for saved in corpus.simulated(self._settings.store)
-            if (key := f"replay/simulated/{saved.schedule.digest()}") not in done
-        ]
-        return waiting[: 2 * self._settings.cores]
-
-    def _side_by_side(self, jobs: list[AnyJob], left_s: float) -> bool:
-        for done in self._environment.side_by_side(jobs, left_s + LATE_S):
-            self._take(done, len(jobs))
-        return bool(jobs)
-
-    def _take(self, done: FinishedJob, together: int) -> None:
-        """Record a job that is done, or lost."""
-        seconds = done.seconds / together
-        if done.result is None:
-            self._add(Lost(key=done.job.key, sentence=done.sentence), seconds)
-            return
-        assert not isinstance(done.result, Digests)
-        if isinstance(done.result, Searched):
-            done.result.kept = self._new(done.result)
-        self._add(done.result, seconds)
-
-    def _new(self, row: Searched) -> list[Bucket]:
-        """The new buckets among its findings: two workers may find the same one."""
-        known = self._known().get(row.protocol, [])
-        new = [bucket for bucket in row.kept if bucket.name not in known]
-        for bucket in new:
-            self._environment.tell(f"{row.protocol}: {bucket.name}")
-        return new
-
-    def _determinism(self) -> bool:
-        """Run the same schedules in two new processes."""
+    def _determinism(self) -> list[Job]:
+        """Return the job that runs the same schedules in two new processes, twice."""
         (number,) = plan.numbered("determinism", self._journal.done(), 1)
         held = correct_protocols()
         job = DeterminismJob(
@@ -310,25 +372,55 @@ class NightlySession:
             seed=self._seed + number,
             runs=self._settings.determinism_runs,
         )
-        done = list(self._environment.side_by_side([job, job], LATE_S))
-        if len(done) < 2:
-            return True
-        seconds = max(one.seconds for one in done)
-        first, second = (one.result for one in done)
-        if isinstance(first, Digests) and isinstance(second, Digests):
-            self._add(compared(job, first, second), seconds)
-        else:
-            sentence = "; ".join(one.sentence for one in done if one.sentence)
-            self._add(Lost(key=job.key, sentence=sentence), seconds)
-        return True
+        return [job, job]
+
+    def _replays(self) -> list[Job]:
+        """Return the next few of the corpus that were not replayed in the simulated world in this
+        run."""
+        done = self._journal.done()
+        waiting: list[Job] = [
+            ReplayJob(key=key, file=saved.file)
+            for saved in corpus.simulated(self._settings.store)
+            if (key := f"replay/simulated/{saved.schedule.digest()}") not in done
+        ]
+        return waiting[: 2 * self._settings.cores]
 
     # -- real runs
 
-    def _storm(self, left_s: float) -> bool:
-        """A storm of the cell with the fewest runs."""
+    def _real(self, key: str, why: str, schedule: Schedule, name: str, **more: object) -> RealJob:
+        job = RealJob(
+            key=key,
+            why=why,
+            schedule=schedule,
+            name=self._prefix + name,
+            store=str(self._settings.store),
+        )
+        job = msgspec.structs.replace(job, **more)
+        return msgspec.structs.replace(job, keeps_expected=self._keeps_expected(job))
+
+    def _keeps_expected(self, job: RealJob) -> bool:
+        """Return whether another failing run that is expected to fail is kept."""
+        cluster = job.schedule.cluster
+        subject = _subject(job.key, job.why, (cluster.protocol, *cluster.bugs))
+        kept = [
+            row
+            for row in self._journal.rows
+            if isinstance(row, Ran)
+            and row.kept
+            and row.verdict == Verdict.INVALID
+            and plan.is_expected_of(row, row.broken)
+            and _subject(row.key, row.why, (row.protocol, *row.bugs)) == subject
+        ]
+        return len(kept) < KEPT_EXPECTED
+
+    def _fits(self, schedule: Schedule, left_s: float) -> bool:
+        return schedule.workload.duration_ms / 1000 + AROUND_A_RUN_S <= left_s
+
+    def _storm(self, left_s: float) -> list[Job]:
+        """Return a storm of the cell with the fewest runs."""
         settings = self._settings
-        if left_s < settings.storm_s + AROUND_A_RUN_S + TO_JUDGE_S:
-            return False
+        if left_s < settings.storm_s + AROUND_A_RUN_S:
+            return []
         while storm := self._next_storm():
             flush = "async" if "power-cut" in storm.kinds else None
             try:
@@ -344,9 +436,9 @@ class NightlySession:
             except UsageError as error:
                 self._add(Skipped(key=storm.cell, sentence=str(error)), 0.0)
                 continue
-            self._run(storm.key, "storm", schedule, storm.name, kinds=storm.kinds)
-            return True
-        return False
+            name = storm.name.removeprefix("nightly-")
+            return [self._real(storm.key, "storm", schedule, name, kinds=storm.kinds)]
+        return []
 
     def _next_storm(self) -> plan.PlannedStorm | None:
         """Return the storm of the cell with the fewest runs among those that start here."""
@@ -355,7 +447,7 @@ class NightlySession:
         unable: set[tuple[str, str]] = set()
         for row in self._journal.rows:
             share, *names = row.key.split("/")
-            if share != "storm" or len(names) < 2 or isinstance(row, Judged):
+            if share != "storm" or len(names) < 2:
                 continue
             cell = (names[0], names[1])
             if isinstance(row, Skipped):
@@ -366,9 +458,9 @@ class NightlySession:
         unable |= {cell for cell, count in lost.items() if count >= MOST_LOSSES_OF_A_CELL}
         return plan.least_hit(self._past, begun, self._seed + sum(begun.values()), unable)
 
-    def _system_storm(self, left_s: float) -> bool:
-        """A storm of the system that had the fewest in this run. Every version of a system gets the
-        same storms, so that they can be compared."""
+    def _system_storm(self, left_s: float) -> list[Job]:
+        """Return a storm of the system that had the fewest in this run. Every version of a system
+        gets the same storms, so that they can be compared."""
         done = [row.key for row in self._journal.rows if row.key.startswith(f"{plan.SYSTEM}/")]
         turns = [
             (sum(key.startswith(f"{plan.SYSTEM}/{at}/") for key in done), at)
@@ -376,135 +468,56 @@ class NightlySession:
         ]
         number, at = min(turns)
         subject = self._settings.systems[at]
-        system = registry.find(subject.system, subject.settings)
+        system = subject.find()
         storm = StormGenerator(subject, system, self._settings.number).draw(number)
-        needed_s = storm.schedule.workload.duration_ms / 1000 + AROUND_A_RUN_S + TO_JUDGE_S
-        if needed_s > left_s:
-            return False
-        self._run(
-            f"{plan.SYSTEM}/{at}/{number}",
-            plan.SYSTEM,
-            storm.schedule,
-            f"nightly-{system.short_name.lower()}",
-            kinds=storm.family,
-            subject=subject,
-        )
-        return True
+        if not self._fits(storm.schedule, left_s):
+            return []
+        key = f"{plan.SYSTEM}/{at}/{number}"
+        name = system.short_name.lower()
+        return [
+            self._real(key, plan.SYSTEM, storm.schedule, name, kinds=storm.family, subject=subject)
+        ]
 
-    def _real_replay(self, left_s: float) -> bool:
-        """Replay the next schedule of the corpus on real processes. Each nightly run begins at
+    def _real_replay(self, left_s: float) -> list[Job]:
+        """Return the next schedule of the corpus for real processes. Each nightly run begins at
         another place of the corpus."""
         if not self._settings.real:
-            return False
+            return []
         saved = corpus.real(self._settings.store)
         start = self._settings.number % max(1, len(saved))
         done = self._journal.done()
         for one in saved[start:] + saved[:start]:
             key = f"replay/real/{one.schedule.digest()}"
-            needed_s = one.schedule.workload.duration_ms / 1000 + AROUND_A_RUN_S + TO_JUDGE_S
-            if key not in done and needed_s <= left_s:
-                name = f"nightly-replay-{one.schedule.name or one.schedule.digest()}"[:90]
-                self._run(key, "replay", one.schedule, name, file=one.file)
-                return True
-        return False
-
-    def _run(
-        self,
-        key: str,
-        why: str,
-        schedule: Schedule,
-        name: str,
-        *,
-        kinds: str = "",
-        file: str = "",
-        subject: StormSubject | None = None,
-    ) -> None:
-        """Make one run of real processes. One that a signal cuts off is made again later."""
-        began_s = self._environment.now_s()
-        name = self._prefix + name.removeprefix("nightly-")
-        try:
-            # A version that cannot be asked for must not cost the run.
-            tested = None if subject is None else _tested_system(subject)
-            folder = self._environment.run(schedule, name, self._settings.store, subject)
-        except StorageError:
-            raise
-        except FloodmarkError as error:
-            self._add(Lost(key=key, sentence=str(error)), self._environment.now_s() - began_s)
-            return
-        if self._environment.stopping():
-            shutil.rmtree(folder, ignore_errors=True)
-            return
-        ran = Ran(
-            key=key,
-            why=why,
-            folder=str(folder.relative_to(self._settings.store)),
-            protocol=schedule.cluster.protocol,
-            bugs=schedule.cluster.bugs,
-            kinds=kinds,
-            file=file,
-            expectation=schedule.expectation,
-        )
-        if tested is not None:
-            ran.system, ran.version, ran.given, ran.holds, ran.options = tested
-            ran.protocol = system_label(ran.system, ran.version, ran.given)
-        self._add(ran, self._environment.now_s() - began_s)
-
-    def _judge(self) -> None:
-        """Judge all real runs without a verdict together."""
-        began_s = self._environment.now_s()
-        for row in judge_all(self._settings.store, self._journal, self._environment):
-            now_s = self._environment.now_s()
-            self._add(row.judged, now_s - began_s)
-            row.tidy()
-            began_s = now_s
+            if key not in done and self._fits(one.schedule, left_s):
+                name = f"replay-{one.schedule.name or one.schedule.digest()}"[:80]
+                return [self._real(key, "replay", one.schedule, name, file=one.file)]
+        return []
 
 
-class _TestedSystem(NamedTuple):
-    """Which system a run is of, and whether it should lose nothing: one that declares a safe
-    configuration only in that. See `Ran`."""
-
-    name: str
-    version: str
-    given: str
-    holds: bool
-    options: tuple[str, ...]
+def _subject(key: str, why: str, protocol: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the protocol with its bugs, or the configuration of a system; or the canary."""
+    if why == plan.SYSTEM:
+        return (key.rpartition("/")[0],)
+    return (CANARY,) if why == CANARY else protocol
 
 
-def _given(subject: StormSubject) -> str:
-    settings = subject.settings.items()
-    return " ".join(f"{name}={value}" for name, value in settings if name != SERVER.name)
-
-
-def _tested_system(subject: StormSubject) -> _TestedSystem:
-    """Raises FloodmarkError where the system cannot be asked for its version."""
-    system = registry.find(subject.system, subject.settings)
-    safe = system.safe_settings
-    return _TestedSystem(
-        name=system.short_name,
-        version=system.version(),
-        given=_given(subject),
-        holds=safe is None or system.settings.items() >= safe.items(),
-        options=system.run_options(),
-    )
+def _parts(sentence: str) -> tuple[str, str]:
+    """Return the type of the error of a lost job, "" if it raised none, and the sentence."""
+    name, colon, rest = sentence.partition(": ")
+    return (name, rest) if colon and name.isidentifier() else ("", sentence)
 
 
 def open_journal(
     store: Path, settings: Settings, *, fresh: bool
-) -> tuple[Settings, NightlyJournal]:
-    """The journal of the nightly run that is meant: `settings.number`, or the one that was left
-    unfinished, or (`fresh`, or when there is none) the next. Raises FloodmarkError."""
+) -> tuple[Settings, JobJournal[AnyRow]]:
+    """Open the journal of the nightly run that is meant: `settings.number`, or the one that was
+    left unfinished, or (`fresh`, or when there is none) the next. Raises FloodmarkError."""
     known = nightly_journal.numbers(store)
     number = settings.number
     if not number:
         number = known[-1] if known else 1
-        ended = (
-            known
-            and nightly_journal.state_of(
-                nightly_journal.read(nightly_journal.journal_of(store, number))
-            )
-            == FINISHED
-        )
-        if known and (fresh or ended):
+        last = nightly_journal.read(nightly_journal.journal_of(store, number)) if known else []
+        if known and (fresh or state_of(last) == FINISHED):
             number += 1
-    journal = NightlyJournal(nightly_journal.journal_of(store, number))
+    journal = JobJournal[AnyRow](nightly_journal.journal_of(store, number), AnyRow)
     return msgspec.structs.replace(settings, number=number), journal

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from checker.formats.verdict import Verdict
+from harness.formats.journal import Finished, Lost, Searched, state_of
 from harness.formats.nightly_journal import (
     AnyRow,
     Began,
     DeterminismChecked,
-    Judged,
-    KnownBugSearched,
-    Lost,
     Ran,
     Replayed,
-    Searched,
     Skipped,
-    state_of,
 )
 from harness.formats.nightly_run import (
     Bucket,
@@ -35,7 +32,8 @@ from harness.formats.nightly_run import (
 )
 from harness.nightly import corpus, plan
 from harness.replay.replay import has_failed
-from harness.search.known_bugs import correct_protocols
+from harness.search import findings
+from harness.search.known_bugs import correct_protocols, search_targets
 from harness.systems.disks import JOURNAL, kinds_on_disks
 from nemesis.faults import kinds_on, storm_kinds
 from nemesis.formats.schedule import Expectation
@@ -46,18 +44,17 @@ CANARY: Final = "canary"
 
 
 def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
-    """Wall-clock seconds by share; judging real runs counts for itself."""
+    """Return wall-clock seconds by share."""
     found: dict[str, float] = {}
     for row in lines:
-        share = "judging" if isinstance(row, Judged) else row.key.partition("/")[0]
-        if share:
+        if share := row.key.partition("/")[0]:
             found[share] = found.get(share, 0.0) + row.seconds
     return found
 
 
-def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun:
-    """What a nightly run came to. `past` are the nightly runs before it. There must be a first
-    line."""
+def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) -> NightlyRun:
+    """Return what a nightly run came to. `past` are the nightly runs of the store before it. There
+    must be a first line."""
     first = next(row for row in lines if isinstance(row, Began))
     last = [row for row in lines if isinstance(row, Began)][-1]
     nightly = NightlyRun(
@@ -77,10 +74,10 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun
             k for k in storm_kinds() if k in kinds_on(HUB) and k in kinds_on_disks(JOURNAL)
         ),
     )
-    _Adding(nightly, lines, past).all()
+    _Adding(nightly, lines, past, store).all()
     nightly.red = red(nightly)
-    judged = [row for row in lines if isinstance(row, Judged)]
-    proved = [row.key for row in judged if row.verdict in (Verdict.VALID, Verdict.INVALID)]
+    ran = [row for row in lines if isinstance(row, Ran)]
+    proved = [row.key for row in ran if row.verdict in (Verdict.VALID, Verdict.INVALID)]
     turns = enumerate(last.systems)
     stormed = {name for at, name in turns if any(f"{plan.SYSTEM}/{at}/" in key for key in proved)}
     nightly.uncovered = uncovered(nightly, [name for name in last.systems if name not in stormed])
@@ -137,8 +134,9 @@ class _Adding:
     """Adds row after row to a nightly run."""
 
     def __init__(
-        self, nightly: NightlyRun, lines: Sequence[AnyRow], past: Sequence[NightlyRun]
+        self, nightly: NightlyRun, lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path
     ) -> None:
+        self._store = store
         self._nightly = nightly
         self._lines = lines
         self._totals: Totals = nightly.totals
@@ -149,21 +147,24 @@ class _Adding:
         self._saved = {b.schedule: b for other in past for b in other.buckets if b.schedule}
 
     def all(self) -> None:
-        """Everything, in the order of the journal."""
-        ran = {row.key: row for row in self._lines if isinstance(row, Ran)}
+        """Add everything, in the order of the journal."""
         lost = [(row.key, row.sentence) for row in self._lines if isinstance(row, Lost)]
         for row in self._lines:
             match row:
+                case Searched() if row.key.startswith("known-bug/"):
+                    self._known_bug_searched(row)
                 case Searched():
                     self._searched(row)
-                case KnownBugSearched():
-                    self._known_bug_searched(row)
+                case Finished():
+                    bucket = corpus.bucket_of(row.finding, row.folder, row.page, self._store)
+                    self._saved[bucket.schedule] = bucket
+                    self._bucket(bucket, 0)
                 case DeterminismChecked():
                     self._determinism(row)
                 case Replayed():
                     self._replayed(row)
-                case Judged():
-                    self._judged(ran[row.key], row)
+                case Ran():
+                    self._ran(row)
                 case Lost():
                     self._totals.cut_off += 1
                 case Skipped():
@@ -183,18 +184,20 @@ class _Adding:
 
     def _searched(self, row: Searched) -> None:
         totals = self._totals
-        totals.schedules += row.schedules
+        totals.schedules += row.runs
         totals.search_seconds = round(totals.search_seconds + row.seconds, 2)
         totals.virtual_seconds = round(totals.virtual_seconds + row.virtual_us / 1e6, 1)
         totals.events += row.events
         totals.failures += row.failures
         cell = self._cell(row.protocol, "simulated")
-        cell.runs += row.schedules
+        cell.runs += row.runs
         _count(cell.verdicts, "invalid", row.failures)
-        _count(cell.verdicts, "not invalid", row.schedules - row.failures)
-        kept = {bucket.name: bucket for bucket in row.kept}
-        for bucket in row.kept:
-            self._saved[bucket.schedule] = bucket
+        _count(cell.verdicts, "not invalid", row.runs - row.failures)
+        kept: dict[str, Bucket] = {}
+        for finding in row.findings:
+            folder = findings.folder_of(self._store, finding).relative_to(self._store)
+            bucket = corpus.bucket_of(finding, str(folder), "", self._store)
+            kept[bucket.name] = self._saved[bucket.schedule] = bucket
         for name, count in row.buckets.items():
             broken = name.partition(":")[0]
             _count(cell.broken, broken, count)
@@ -222,14 +225,17 @@ class _Adding:
         fields = {name: getattr(shown, name) for name in Bucket.__struct_fields__}
         self._buckets[bucket.key] = Bucket(**(fields | {"count": total}))
 
-    def _known_bug_searched(self, row: KnownBugSearched) -> None:
+    def _known_bug_searched(self, row: Searched) -> None:
+        target = next((t for t in search_targets() if t.code == row.protocol), None)
+        if target is None:
+            return
         self._nightly.known_bugs.append(
             TimeToBug(
-                code=row.code,
-                name=row.name,
-                protocol=row.protocol,
-                breaks=row.breaks,
-                found=row.found,
+                code=target.code,
+                name=target.name,
+                protocol=target.protocol,
+                breaks=target.breaks,
+                found=bool(row.findings),
                 schedules=row.schedules,
                 seconds=row.core_s,
             )
@@ -294,16 +300,16 @@ class _Adding:
             )
         )
 
-    def _judged(self, run: Ran, row: Judged) -> None:
+    def _ran(self, run: Ran) -> None:
         self._totals.real_runs += 1
-        for name, count in row.fault_coverage.items():
+        for name, count in run.fault_coverage.items():
             _count(self._nightly.coverage, name, count)
-        page = f"{row.kept}/report.html" if row.kept else ""
+        page = f"{run.kept}/report.html" if run.kept else ""
         if run.why == CANARY:
             self._nightly.canary = Canary(
-                result="failed" if row.verdict == Verdict.INVALID else "missed",
+                result="failed" if run.verdict == Verdict.INVALID else "missed",
                 bug=", ".join(run.bugs),
-                sentence=row.sentence,
+                sentence=run.sentence,
                 seconds=run.seconds,
             )
             return
@@ -314,42 +320,42 @@ class _Adding:
             )
             storm.runs += 1
         elif run.why == plan.SYSTEM:
-            self._system(run, row)
+            self._system(run)
         else:
             self._totals.replays += 1
-        failed = has_failed(run.expectation, Verdict(row.verdict), tuple(row.broken))
+        failed = has_failed(run.expectation, Verdict(run.verdict), tuple(run.broken))
         met = (
             failed
             if run.expectation.verdict == "invalid"
-            else (run.expectation.verdict in ("any", row.verdict))
+            else (run.expectation.verdict in ("any", run.verdict))
         )
         if run.why == "replay":
             self._totals.replays_met += met
             if not met:
-                self._unmet(run.file, "real", run.expectation, row.verdict, row.sentence)
+                self._unmet(run.file, "real", run.expectation, run.verdict, run.sentence)
         if not run.bugs:
             cell = self._cell(run.protocol, "real")
             cell.runs += 1
-            _count(cell.verdicts, row.verdict, 1)
-            for name in row.broken:
+            _count(cell.verdicts, run.verdict, 1)
+            for name in run.broken:
                 _count(cell.broken, name, 1)
-        if row.verdict == Verdict.INVALID:
-            self._real_bucket(run, row, page)
-        elif row.verdict != Verdict.VALID:
-            self._nightly.proved_nothing.append(f"{row.key}: {row.sentence}")
+        if run.verdict == Verdict.INVALID:
+            self._real_bucket(run, page)
+        elif run.verdict != Verdict.VALID:
+            self._nightly.proved_nothing.append(f"{run.key}: {run.sentence}")
 
-    def _system(self, run: Ran, row: Judged) -> None:
+    def _system(self, run: Ran) -> None:
         """Count a storm on another system."""
         known = self._systems.setdefault(
             run.protocol, SystemStorms(system=run.system, version=run.version, given=run.given)
         )
         known.runs += 1
-        _count(known.verdicts, row.verdict, 1)
-        if row.verdict == Verdict.INVALID:
-            _count(known.buckets, real_class(run, row).name, 1)
+        _count(known.verdicts, run.verdict, 1)
+        if run.verdict == Verdict.INVALID:
+            _count(known.buckets, real_class(run).name, 1)
 
-    def _real_bucket(self, run: Ran, row: Judged, page: str) -> None:
-        under, about, name, news = real_class(run, row)
+    def _real_bucket(self, run: Ran, page: str) -> None:
+        under, about, name, news = real_class(run)
         bucket = Bucket(
             key=bucket_key(under, "real", name),
             protocol=under,
@@ -358,11 +364,11 @@ class _Adding:
             name=name,
             expected=not news,
             count=0,
-            sentence=row.sentence,
-            faults=row.faults if row.kept else -1,
-            schedule=f"{row.kept}/schedule.json" if row.kept else "",
-            replay=shlex.join(("floodmark", "run", *run.options, "--schedule", row.kept))
-            if row.kept
+            sentence=run.sentence,
+            faults=run.faults if run.kept else -1,
+            schedule=f"{run.kept}/schedule.json" if run.kept else "",
+            replay=shlex.join(("floodmark", "run", *run.options, "--schedule", run.kept))
+            if run.kept
             else "",
             page=page,
         )
@@ -378,18 +384,18 @@ class RealClass(NamedTuple):
     news: bool
 
 
-def real_class(run: Ran, row: Judged) -> RealClass:
-    """The class of a real run that failed."""
+def real_class(run: Ran) -> RealClass:
+    """Return the class of a real run that failed."""
     # One that breaks something it may break, and something else, is of the something else.
-    news = [p for p in row.broken if not plan.is_expected_of(run, [p])]
-    about = next(iter([*news, *row.broken]), "?")
+    news = [p for p in run.broken if not plan.is_expected_of(run, [p])]
+    about = next(iter([*news, *run.broken]), "?")
     under = "+".join((run.protocol, *run.bugs))
-    return RealClass(under, about, f"{about}: {row.broken.get(about, '?')}", bool(news))
+    return RealClass(under, about, f"{about}: {run.broken.get(about, '?')}", bool(news))
 
 
-def _rank(bucket: Bucket) -> tuple[bool, int]:
-    """Smaller is better to show: with a schedule, and of few faults."""
-    return (not bucket.schedule, bucket.faults)
+def _rank(bucket: Bucket) -> tuple[bool, bool, int]:
+    """Rank buckets; the first is shown: with a schedule, with a page, and of few faults."""
+    return (not bucket.schedule, not bucket.page, bucket.faults)
 
 
 def _count(counts: dict[str, int], name: str, count: int) -> None:

@@ -1,9 +1,10 @@
-"""One run of a schedule in the simulated world, and what a search learns from it."""
+"""One run of a schedule, and what a search learns from it: in the simulated world here, on real
+processes in `harness.search.real.world`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from checker.formats.anomalies import AGREEMENT, EXERCISE
@@ -30,23 +31,31 @@ class Attempt:
 
     `failed`: clients, traces or logs show a violation. `internal_violation` names the first broken
     invariant that none of them shows, "" if none: data could have been lost then. `broken` are the
-    properties that were violated by the end of the run. `bucket` names the class of a failure: its
-    property and its cause, without node, offset or time, so that the same bug has the same name
-    everywhere. `fault_coverage` has the `kind/role/phase` of each fault. `problem` is a sentence
-    when the run could not be made or judged.
+    properties that were violated by the end of the run, each with the class of its first anomaly if
+    that is known. `bucket` names the class of a failure: its property and its cause, without node,
+    offset or time, so that the same bug has the same name everywhere. `fault_coverage` has the
+    `kind/role/phase` of each fault. `problem` is a sentence when the run could not be made or
+    judged.
+
+    Of real processes: `lost_disks` are the nodes that lost unsynced writes, `on_links` says that a
+    fault on links took effect. `folder` is the run's if it failed.
     """
 
     failed: bool = False
     internal_violation: str = ""
     bucket: str = ""
     property: str = ""
-    broken: tuple[str, ...] = ()
+    broken: dict[str, str] = field(default_factory=dict)
     sentence: str = ""
     fault_coverage: tuple[str, ...] = ()
     virtual_us: int = 0
     events: int = 0
-    digest: str = ""
     problem: str = ""
+    verdict: str = ""
+    seconds: float = 0.0
+    lost_disks: tuple[str, ...] = ()
+    on_links: bool = False
+    folder: str = ""
 
 
 def attempt(
@@ -88,7 +97,7 @@ def outcome_of(result: SimResult, about: str = "") -> Attempt:
         internal_violation=next((b.invariant for b in result.violations if not b.visible), ""),
         bucket=bucket(result, about) if failed else "",
         property=(about or property_of(result)) if failed else "",
-        broken=broken,
+        broken=dict.fromkeys(broken, ""),
         sentence=_sentence(result, about),
         fault_coverage=tuple(fault_coverage(result.trace, result.faults).elements()),
         virtual_us=result.virtual_us,

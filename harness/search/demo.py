@@ -6,20 +6,18 @@ acknowledged write; KIP-101 repaired that.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from harness.formats.finding import SCHEDULE
-from harness.formats.options import worker_count
 from harness.replay.pages import page_of_finding
 from harness.replay.replay import replay
 from harness.runs.interrupts import Interrupts
 from harness.runs.program import command_line
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
-from harness.search.campaign import Budget, Campaign
-from harness.search.engines import Subject
-from harness.search.requests import DemoRequest
-from harness.search.simulated_search import Print, search_simulated
+from harness.search.requests import DemoRequest, SearchRequest
+from harness.search.run import Print, search
 from node.formats.errors import FloodmarkError
 
 FAULTY: Final = "high-watermark"
@@ -35,19 +33,20 @@ def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, outpu
     Raises FloodmarkError if the search found nothing within `BUDGET_S`.
     """
     output(f"1. A search for a schedule that breaks {FAULTY} (Kafka before KIP-101), without hints")
-    wanted = Campaign(
-        subject=Subject(FAULTY),
-        cores=worker_count(request.jobs),
-        budget=Budget(seconds=BUDGET_S, until_failure=True, reserve=0.3),
+    wanted = SearchRequest(
+        protocol=FAULTY,
+        budget_s=BUDGET_S,
+        until_failure=True,
+        jobs=request.jobs,
+        store=request.store,
     )
-    wanted.check()
-    _, finds = search_simulated(wanted, None, request.store, interrupts, progress, output)
-    if not finds.folders:
+    found = search(wanted, interrupts, progress, output)
+    if not found.folders:
         raise FloodmarkError(
             f"the search found nothing within {BUDGET_S:g} s; a longer one: "
             f"{command_line('search', '--protocol', FAULTY, '--until-failure')}"
         )
-    folder = next(iter(finds.folders.values()))
+    folder = Path(found.folders[0])
     output("\n2. The page of the smallest schedule: how the write was lost")
     progress.phase("building the page")
     page = page_of_finding(folder, output)

@@ -1,60 +1,177 @@
-"""What a search found, as a folder: schedules to replay in both worlds, and why it fails.
+"""The folders of findings: written as soon as a failure is known, and again when more is.
 
-A finding is kept as soon as it is known, as it was drawn, so that nothing is lost when the search
-is killed; its shrunk form takes that folder's place.
+`finding.json` is the record. Everything else in the folder follows from it or explains it.
 """
 
 from __future__ import annotations
 
-import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
 
-from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE, Explanation
-from harness.search.campaign import Finding
-from harness.search.deadline import Stop, never
-from harness.search.explain import explain, write
-from harness.search.real_schedule import MOST_RUNS, RealSchedule, real_schedule
+import msgspec
+
+from harness.formats.finding import (
+    DRAWN,
+    EXPLANATION,
+    FORMAT,
+    README,
+    REAL,
+    RECORD,
+    SCHEDULE,
+    STORE_FOLDER,
+    Finding,
+)
+from harness.formats.host_errors import reason
+from harness.replay.pages import page_of_finding
+from harness.runs.program import command_line
+from harness.runs.run_folder import remove
+from nemesis.faults import kind_of
+from nemesis.formats.schedule import Fault, Schedule
+from node.formats.errors import StorageError
+from node.formats.files import cannot_write, write_whole
+from node.formats.json_input import Unreadable, read_file
+
+FORM: Final = """# {bucket}
+
+{sentence}
+
+`floodmark` found that {subject} fails under the faults of a schedule, and looked for the smallest
+schedule that still shows it. {shrunk}
+
+{faults}
+
+It failed in {counts} runs. To run it again:
+
+    {replay}
+
+| file | contents |
+|---|---|
+| `{record}` | this finding for programs: its class, its schedules, its counts, how it was found |
+| `{schedule}` | the smallest schedule: cluster, workload and faults |
+| `{drawn}` | the schedule as it was drawn, with {drawn_faults} faults |
+| `{explain}` | why it fails, and what changes without each fault or message (simulated world) |
+| `{real}` | a slower schedule that also fails on real processes (if one was found) |
+"""
 
 
-class SavedFinding(NamedTuple):
-    """Where a finding is kept, and why it fails."""
+def folder_of(store: Path, finding: Finding) -> Path:
+    """Return where a finding is kept. The folder stays the same while the schedule shrinks."""
+    subject = finding.subject.rpartition(":")[2].lower()
+    bugs = "".join(f"+{bug}" for bug in finding.drawn.cluster.bugs)
+    name = f"{subject}{bugs}-{finding.property}-{finding.drawn.digest()}"
+    return store / STORE_FOLDER / name
 
-    folder: Path
-    explanation: Explanation
 
-
-def keep(finding: Finding, store: Path, before: Path | None = None) -> Path:
-    """Write the schedules of a finding to a folder of its own under `store`; returns that.
-
-    `before`: the folder of the same finding when it was larger, which goes. Raises OSError.
-    """
-    smallest = finding.smallest
-    folder = store / f"{smallest.name}-{smallest.digest()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCHEDULE).write_bytes(smallest.to_pretty_json())
-    (folder / DRAWN).write_bytes(finding.schedule.to_pretty_json())
-    if before is not None and before != folder:
-        shutil.rmtree(before)
+def keep(finding: Finding, store: Path) -> Path:
+    """Write a finding and its schedules; return its folder. Raises StorageError."""
+    folder = folder_of(store, finding)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(cannot_write(folder, error)) from None
+    write_whole(folder / RECORD, _pretty(finding))
+    write_whole(folder / SCHEDULE, finding.smallest.to_pretty_json())
+    write_whole(folder / DRAWN, finding.drawn.to_pretty_json())
+    write_whole(folder / README, _readme(finding, folder).encode())
     return folder
 
 
-def save(
-    finding: Finding, store: Path, *, before: Path | None = None, stop: Stop = never
-) -> SavedFinding:
-    """Keep a finding and explain it, until `stop`. Raises OSError."""
-    folder = keep(finding, store, before)
-    explanation = explain(finding.smallest, stop)
-    write(explanation, folder / EXPLANATION)
-    return SavedFinding(folder, explanation)
+def load(folder: Path) -> Finding:
+    """Read a finding. Raises StorageError if it is damaged, or of another version."""
+    file = folder / RECORD
+    try:
+        finding = read_file(file, Finding)
+    except OSError as error:
+        raise StorageError(f"{file}: cannot be read: {reason(error)}") from None
+    except Unreadable as error:
+        raise StorageError(f"{file}: not a finding: {error}") from None
+    if finding.format != FORMAT:
+        raise StorageError(
+            f"{file}: has format {finding.format}, and this floodmark reads {FORMAT}"
+        )
+    return finding
 
 
-def save_real_schedule(
-    finding: Finding, folder: Path, *, runs: int = MOST_RUNS, stop: Stop = never
-) -> RealSchedule | None:
-    """Save the real schedule too, if one is found within three times `runs` and before `stop`.
-    Raises OSError."""
-    real = real_schedule(finding.smallest, finding.property, runs=runs, stop=stop)
-    if real is not None:
-        (folder / REAL).write_bytes(real.schedule.to_pretty_json())
-    return real
+def load_all(store: Path) -> Iterator[tuple[Path, Finding]]:
+    """Yield the findings of a store that can be read, with their folders."""
+    for file in sorted((store / STORE_FOLDER).glob(f"*/{RECORD}")):
+        try:
+            yield file.parent, load(file.parent)
+        except StorageError:
+            continue
+
+
+def latest(store: Path, finding: Finding) -> Finding:
+    """Return a finding as it is on disk: it may have become smaller. Itself if nothing is there."""
+    try:
+        return load(folder_of(store, finding))
+    except StorageError:
+        return finding
+
+
+def build_page(folder: Path) -> Path | None:
+    """Run a finding in the simulated world and build its page; whatever goes wrong with that, the
+    finding is kept all the same."""
+    try:
+        return page_of_finding(folder, lambda sentence: None)
+    except Exception as error:
+        sys.stderr.write(f"the page of {folder}: {type(error).__name__}: {error}\n")
+        return None
+
+
+def discard(finding: Finding) -> None:
+    """Remove the run of a finding that is not kept."""
+    if finding.run:
+        remove(Path(finding.run))
+
+
+def sweep(store: Path, prefix: str) -> None:
+    """Remove the runs of a search, by the prefix of their names, that no finding refers to: they
+    were cut off before anything was recorded."""
+    kept: set[Path] = set()
+    for _, finding in load_all(store):
+        runs = (finding.run, *(run.folder for run in finding.safe_runs))
+        kept |= {Path(run).resolve() for run in runs if run}
+    for run in store.glob(f"{prefix}*/*"):
+        if run.is_dir() and not run.is_symlink() and run.resolve() not in kept:
+            remove(run)
+
+
+def in_words(schedule: Schedule) -> tuple[str, ...]:
+    """Say the faults of a schedule, a line each: when, what, how long."""
+    return tuple(map(_line, schedule.faults))
+
+
+def _line(fault: Fault) -> str:
+    lasts = "" if fault.for_ms is None else f", for {fault.for_ms / 1000:.2f} s"
+    if fault.after is not None:
+        return f"after {fault.after.event}: {kind_of(fault).words()}{lasts}"
+    return f"{(fault.at_ms or 0) / 1000:.2f} s: {kind_of(fault).words()}{lasts}"
+
+
+def _pretty(value: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def _readme(finding: Finding, folder: Path) -> str:
+    settings = "".join(f" {name}={value}" for name, value in finding.settings.items())
+    replay = command_line("replay", folder)
+    if finding.world == "real":
+        replay = command_line("run", "--schedule", finding.run or folder)
+    return FORM.format(
+        bucket=finding.bucket,
+        sentence=finding.sentence,
+        subject=f"`{f'{finding.subject} {finding.version}'.strip()}`{settings}",
+        shrunk="These faults are enough:" if finding.shrunk else "It was not shrunk to its end:",
+        faults="\n".join(f"* {line}" for line in finding.faults) or "* none",
+        counts=finding.counts,
+        replay=replay,
+        record=RECORD,
+        schedule=SCHEDULE,
+        drawn=DRAWN,
+        drawn_faults=len(finding.drawn.faults),
+        explain=EXPLANATION,
+        real=REAL,
+    )

@@ -6,11 +6,15 @@ import html
 import statistics
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harness.search.known_bugs import CorrectRuns, Entry, SearchTarget
+from harness.formats.journal import Searched
+from harness.search.known_bugs import KNOWN_FAULTS, SearchTarget
+
+if TYPE_CHECKING:
+    from harness.search.find_bugs import BugState
 
 HEADINGS: Final = (
     "code",
@@ -30,60 +34,6 @@ ORIGIN: Final = ("code", "bug", "seen in")
 RESULT: Final = tuple(name for name in HEADINGS if name not in {"bug", "seen in"})
 WIDTH: Final = 118
 OPEN: Final = "open"
-KNOWN_FAULTS: Final = {
-    "M1": 3,
-    "M1b": 2,
-    "M1c": 3,
-    "M2": 3,
-    "M2b": 4,
-    "M2d": 3,
-    "M2e": 3,
-    "M4": 3,
-    "M5": 3,
-    "M6": 2,
-    "M7": 3,
-    "M8": 1,
-    "M10": 3,
-    "M11": 3,
-    "M16": 3,
-    "M18": 1,
-    "M19": 1,
-    "M20": 1,
-    "M22": 2,
-    "M23": 3,
-    "R1": 3,
-    "R2": 2,
-    "R6": 1,
-    "LB1": 3,
-    "LB2": 2,
-    "high-watermark-1": 3,
-    "high-watermark-2": 2,
-    "kip-101-2": 3,
-}
-"""Upsets in the shortest schedule that the bug's description (the column *seen in*) needs: each
-kill, cut, held message and asked-for election counts as one, what follows by itself as none."""
-
-
-class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a shrunk schedule failed as expected in real processes.
-
-    `schedule` is its digest. `failing_worlds` is in how many simulated worlds its real schedule
-    fails, 0 when there is none.
-    """
-
-    code: str
-    seed: int
-    failed: int
-    of: int
-    schedule: str = ""
-    failing_worlds: int = 0
-
-    @property
-    def cell(self) -> str:
-        """As the table shows it."""
-        return (
-            f"{self.failed} of {self.of}" if self.of else "" if self.failing_worlds else "no form"
-        )
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,42 +74,42 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def rows(
-    search_targets: Iterable[SearchTarget],
-    entries: Sequence[Entry],
-    replayed: Sequence[ReplayCount],
-) -> list[Row]:
-    """A row for each target that was searched for, in the order given."""
+def rows(targets: Iterable[SearchTarget], states: Iterable[BugState]) -> list[Row]:
+    """Return a row for each target that was searched for, in the order given."""
+    known = list(states)
     return [
-        _row(target, mine, [r for r in replayed if r.code == target.code])
-        for target in search_targets
-        if (mine := [e for e in entries if e.target.code == target.code])
+        _row(target, mine)
+        for target in targets
+        if (mine := [state for state in known if state.target.code == target.code])
     ]
 
 
-def best_first(entries: Sequence[Entry]) -> list[Entry]:
-    """What was found, the one to show first: fewest faults, then the steadiest, then the first
-    seed."""
-    found = [entry for entry in entries if entry.found]
-    return sorted(found, key=lambda e: (e.faults, -e.stability, e.seed))
+def best_first(states: Iterable[BugState]) -> list[BugState]:
+    """Return the searches that found the bug, the one to show first: fewest faults, then the
+    steadiest, then the first seed."""
+    found = [state for state in states if state.finding is not None]
+    return sorted(found, key=_rank)
 
 
-def _row(target: SearchTarget, entries: Sequence[Entry], replayed: Sequence[ReplayCount]) -> Row:
-    found = best_first(entries)
-    shown = found[0] if found else None
-    by_seed = {r.seed: r for r in replayed}
+def _rank(state: BugState) -> tuple[int, int, int]:
+    assert state.finding is not None
+    return len(state.finding.faults), -state.finding.stability, state.seed
+
+
+def _row(target: SearchTarget, states: Sequence[BugState]) -> Row:
+    found = best_first(states)
+    shown = found[0].finding if found else None
     # What has no form for real processes gives way there to the next that has one.
-    tried = [by_seed[e.seed] for e in found if e.seed in by_seed]
-    real = next((r for r in tried if r.of), tried[0] if tried else None)
+    replayed = [f"{state.real_failed} of {state.real_runs}" for state in found if state.real_runs]
     return Row(
         target=target,
         found=len(found),
-        seeds=len(entries),
-        schedules=statistics.median(e.schedules for e in entries),
-        seconds=statistics.median(e.seconds for e in entries),
-        faults=None if shown is None else shown.faults,
-        stability=None if shown is None else shown.stability,
-        real="" if real is None else real.cell,
+        seeds=len(states),
+        schedules=statistics.median(state.schedules for state in states),
+        seconds=statistics.median(state.core_s for state in states),
+        faults=None if shown is None else len(shown.faults),
+        stability=None if shown is None or shown.stability < 0 else shown.stability,
+        real=replayed[0] if replayed else "",
         bucket="" if shown is None else shown.bucket,
         sentence="" if shown is None else shown.sentence,
     )
@@ -173,22 +123,22 @@ def summary(made: Sequence[Row]) -> str:
     return f"{found} of {len(made)} rows found by blind search{still}."
 
 
-def correct_lines(correct: Sequence[CorrectRuns]) -> list[str]:
-    """One sentence for each correct protocol."""
+def correct_lines(correct: Sequence[Searched]) -> list[str]:
+    """Return one sentence for each correct protocol."""
     lines = []
-    for name in dict.fromkeys(g.protocol for g in correct):
-        mine = [g for g in correct if g.protocol == name]
-        findings = sum(len(g.findings) for g in mine)
-        versions = ", ".join(map(str, sorted({g.generator_version for g in mine})))
+    for name in dict.fromkeys(row.protocol for row in correct):
+        mine = [row for row in correct if row.protocol == name]
+        versions = ", ".join(map(str, sorted({row.generator for row in mine})))
         lines.append(
-            f"{name} (generator {versions}): {sum(g.schedules for g in mine):,} schedules, "
-            f"{sum(g.virtual_s for g in mine):,.0f} virtual seconds in "
-            f"{sum(g.seconds for g in mine):,.0f} s of one core, {findings} findings."
+            f"{name} (generator {versions}): {sum(row.schedules for row in mine):,} schedules, "
+            f"{sum(row.virtual_us for row in mine) / 1e6:,.0f} virtual seconds in "
+            f"{sum(row.core_s for row in mine):,.0f} s of one core, "
+            f"{sum(row.failures for row in mine)} failures."
         )
     return lines
 
 
-def as_text(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
+def as_text(made: Sequence[Row], correct: Sequence[Searched]) -> str:
     """For the terminal."""
     shown = [HEADINGS, *(row.cells() for row in made)]
     keep = [n for n in range(len(HEADINGS)) if HEADINGS[n] != "seen in"]
@@ -198,7 +148,7 @@ def as_text(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
 
 
 def as_markdown(
-    made: Sequence[Row], correct: Sequence[CorrectRuns], *, date: str, machine: str
+    made: Sequence[Row], correct: Sequence[Searched], *, date: str, machine: str
 ) -> str:
     """Return the table, the findings and the protocols that hold as one page of Markdown."""
     held = "\n".join(_item(line) for line in correct_lines(correct)) or "* None were run yet."
@@ -243,7 +193,7 @@ def _escaped(cell: str) -> str:
     return cell.replace("|", "\\|")
 
 
-def as_html(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
+def as_html(made: Sequence[Row], correct: Sequence[Searched]) -> str:
     """A page that stands alone."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
     body = "\n".join(
@@ -289,8 +239,7 @@ failure must disappear when the bug is turned off.
   of the bug needs.
 * *steady* says under how many of 20 jitter seeds the smallest schedule still fails. A jitter seed
   makes every message up to a few milliseconds late.
-* *real* says how often its real schedule failed on real processes. *No form* means that no
-  schedule of any seed has a form that fails in rough simulated worlds.
+* *real* says how often its real schedule failed on real processes, if it has one.
 * An *open* row was not found within its budget.
 
 ## Where each bug was seen

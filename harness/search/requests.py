@@ -70,14 +70,6 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description="Of a system: what stands between its nodes, as for `run`.", extra=REAL),
     ] = None
-    engine: Annotated[
-        str,
-        Meta(
-            description="How to draw: random, or to compare with: drawn (repeats no run with "
-            "another end), plain (the faults of a storm) [default: random].",
-            extra=SIMULATED,
-        ),
-    ] = ""
     seed: Seed = 0
     budget_s: Annotated[
         Budget,
@@ -102,8 +94,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     store: Annotated[
-        Store,
-        Meta(description="Folder for results; findings go to its findings/ or system-findings/."),
+        Store, Meta(description="Folder for results; findings go to its findings/.")
     ] = Path("store")
     quiet: Quiet = False
     json: Json = False
@@ -171,7 +162,7 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     jobs: Jobs = 0
     store: Annotated[
-        Store, Meta(description="Folder for results; they go to its known-bugs/ or known-losses/.")
+        Store, Meta(description="Folder for results; they go to its known-bugs/ and findings/.")
     ] = Path("store")
     page: Page = None
     quiet: Quiet = False
@@ -190,8 +181,7 @@ class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
     run: Annotated[Path, Meta(description="The folder of a run that is invalid.", extra=READABLE)]
     budget_s: Budget = 900.0
     store: Annotated[
-        Store,
-        Meta(description="Folder for results; findings go to its findings/ or system-findings/."),
+        Store, Meta(description="Folder for results; findings go to its findings/.")
     ] = Path("store")
     quiet: Quiet = False
 

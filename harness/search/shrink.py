@@ -24,11 +24,15 @@ from msgspec.structs import replace
 from harness.search.deadline import Stop, never
 from harness.search.shrink_passes import (
     fewer_by_chance,
+    fewer_clients,
     fewer_operations,
     joined_faults,
     lower_names,
     plainer_faults,
+    plainer_kinds,
     possible,
+    rounder_times,
+    shorter_faults,
     smaller_clusters,
     smaller_workloads,
     without_each_fault,
@@ -53,6 +57,8 @@ SIMULATED_PASSES: Final[tuple[Pass, ...]] = (
     plainer_faults,
 )
 """What is tried after fewer faults, in this order, where a run costs little."""
+REAL_PASSES: Final[tuple[Pass, ...]] = (plainer_kinds, rounder_times, shorter_faults, fewer_clients)
+"""The same where a run costs much: few proposals, each a large step."""
 
 DEFAULT_TRIES: Final = 2_000
 _PLAIN_CLUSTER: Final = Cluster()

@@ -7,11 +7,12 @@ world, is run again on real processes: k of n runs must fail alike.
 
 from __future__ import annotations
 
-from contextlib import closing
+import dataclasses
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.run_info import RunInfo
@@ -19,24 +20,21 @@ from harness.replay.replay import broken_properties
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule, system_of
 from harness.runs.progress import Progress
-from harness.search import campaign, deadline
+from harness.search import deadline, findings, table
 from harness.search.attempt import attempt
-from harness.search.campaign import Finding, as_file
 from harness.search.deadline import Stop
-from harness.search.real import report
-from harness.search.real.attempt import outcome_of
-from harness.search.real.main import finish, storm_processes
-from harness.search.real.storms import StormSubject
-from harness.search.real.system_search import SystemSearch
+from harness.search.jobs import do_one
+from harness.search.loop import GIVEN, Drawn, FinishJob
+from harness.search.real.world import StormSubject, outcome_of
 from harness.search.requests import ShrinkRequest
-from harness.search.simulated_search import Finds, Print
+from harness.search.run import Print, simulated_pool, storm_pool
+from harness.search.simulated_world import SimulatedSubject
 from harness.systems.interface import System
 from nemesis.formats.schedule import Schedule
-from node.formats.errors import UsageError
+from node.formats.errors import FloodmarkError, UsageError
 from node.formats.json_input import Unreadable, read_file
 
 SEEDS_TRIED: Final = 20
-SHRINK_TRIES: Final = 1500
 
 
 def shrink_run(
@@ -54,18 +52,27 @@ def shrink_run(
     def stop() -> bool:
         return is_late() or interrupts.asked
 
+    job: FinishJob | None = None
     if system.simulated:
         progress.phase("trying the schedule in the simulated world", request.budget_s)
-        found = _simulated_failure(schedule, result, stop)
-        if found is not None:
-            progress.phase("shrinking in the simulated world")
-            finds = Finds(request.store / "findings", output, stop)
-            smallest = campaign.shrink(found, lambda tried: tried.bucket, SHRINK_TRIES, stop)
-            finds.keep(campaign.CampaignResult(findings=[smallest]))
-            finds.explain(smallest)
-            return True
-        output(f"it does not fail with any of {SEEDS_TRIED} seeds of the simulated world")
-    return _shrink_on_processes(request, schedule, system, result, stop, progress, output)
+        job = _simulated(request, schedule, result, stop)
+        if job is None:
+            output(f"it does not fail with any of {SEEDS_TRIED} seeds of the simulated world")
+    if job is None:
+        job = _on_processes(request, schedule, system, result)
+    subject = job.subject
+    if isinstance(subject, StormSubject):
+        pool = storm_pool(subject, 1, request.store)
+    else:
+        pool = simulated_pool(1, request.store)
+    folder = findings.keep(job.finding, request.store)
+    progress.phase("shrinking", request.budget_s)
+    with closing(pool), suppress(FloodmarkError):
+        do_one(job, pool, stop)
+    # The job keeps the finding each time it becomes smaller.
+    found = findings.latest(request.store, job.finding)
+    output("\n".join(table.finished(found, folder)))
+    return found.counts.failed > (found.world == "real")
 
 
 def _failed_run(folder: Path) -> RunResult:
@@ -81,58 +88,47 @@ def _failed_run(folder: Path) -> RunResult:
     return result
 
 
-def _simulated_failure(schedule: Schedule, result: RunResult, stop: Stop) -> Finding | None:
-    """Return the first failure with a broken property of the run, over some seeds; None if no seed
-    has one."""
+def _simulated(
+    request: ShrinkRequest, schedule: Schedule, result: RunResult, stop: Stop
+) -> FinishJob | None:
+    """Return the job that shrinks the first failure with a broken property of the run, over some
+    seeds; None if no seed has one."""
     broken = broken_properties(result)
+    subject = SimulatedSubject(protocol=schedule.cluster.protocol, bugs=schedule.cluster.bugs)
     for seed in range(schedule.workload.seed, schedule.workload.seed + SEEDS_TRIED):
         if stop():
             return None
-        workload = msgspec.structs.replace(schedule.workload, seed=seed)
-        tried = msgspec.structs.replace(schedule, workload=workload)
+        workload = replace(schedule.workload, seed=seed)
+        tried = replace(schedule, workload=workload)
         outcome = attempt(tried, about=broken[0])
         if outcome.failed and outcome.property in broken:
-            return Finding(
-                bucket=outcome.bucket,
-                property=outcome.property,
-                sentence=outcome.sentence,
-                schedule=tried,
-                smallest=as_file(tried, outcome),
-                schedules_before=seed - schedule.workload.seed + 1,
-                seconds_before=0.0,
-                shrink_tries=0,
-                shrunk=False,
+            found = subject.world("", "").found(Drawn(GIVEN, tried, outcome))
+            return FinishJob(
+                key="shrink",
+                subject=subject,
+                finding=replace(found, seed=seed),
+                seconds=request.budget_s,
+                store=str(request.store),
             )
     return None
 
 
-def _shrink_on_processes(
-    request: ShrinkRequest,
-    schedule: Schedule,
-    system: System,
-    result: RunResult,
-    stop: Stop,
-    progress: Progress,
-    output: Print,
-) -> bool:
-    """Run the schedule again until it is known whether it mostly fails, and then smaller ones."""
+def _on_processes(
+    request: ShrinkRequest, schedule: Schedule, system: System, result: RunResult
+) -> FinishJob:
+    """Return the job that runs the schedule again until it is known whether it mostly fails, and
+    then smaller ones."""
     links = read_file(request.run / "run.json", RunInfo).system.links
     subject = StormSubject(system=system.name, settings=dict(system.settings), links=links)
-    with closing(storm_processes(system, request.store)) as runner:
-        search = SystemSearch(
-            subject,
-            system,
-            runner,
-            request.store,
-            seed=schedule.workload.seed,
-            jobs=1,
-            stop=stop,
-            tell=progress.tell,
-        )
-        # Whether it fails alike is judged by the run that is there; it stays where it is.
-        outcome = msgspec.structs.replace(outcome_of(request.run, result, 0.0), folder="")
-        find = search.adopt(schedule, outcome)
-        progress.phase("shrinking on real processes", request.budget_s)
-        finish(search, find, request.budget_s)
-    output("\n".join(report.shrunk(find)))
-    return find.finding.counts.failed > 1
+    # Whether it fails alike is judged by the run that is there; it stays where it is.
+    outcome = dataclasses.replace(outcome_of(request.run, result, 0.0), folder="")
+    run_name = f"shrink-{system.short_name.lower()}-{schedule.digest()}"
+    world = subject.world(str(request.store), run_name)
+    return FinishJob(
+        key="shrink",
+        subject=subject,
+        finding=world.found(Drawn(GIVEN, schedule, outcome)),
+        seconds=request.budget_s,
+        store=str(request.store),
+        run_name=run_name,
+    )

@@ -37,8 +37,9 @@ from checker.ingest.line_shapes import NotPlain
 from checker.ingest.lines import Problems, lines_of
 from checker.ingest.read_tables import HISTORY_TABLES, table_sources
 from harness.formats.baseline import Baseline
-from harness.formats.finding import Explanation
+from harness.formats.finding import Explanation, Finding
 from harness.formats.history import encode
+from harness.formats.journal import SearchRow
 from harness.formats.nightly_journal import AnyRow
 from harness.formats.nightly_run import NightlyRun
 from harness.serve.app import store_app
@@ -211,7 +212,10 @@ def _forms(data: bytes) -> None:
     json_input.decode(rest, _FORMS[number])
 
 
-_FORMS: Final[tuple[Any, ...]] = (RunResult, Baseline, Explanation, NightlyRun, MessageLine, AnyRow)
+_FORMS: Final[tuple[Any, ...]] = (
+    *(RunResult, Baseline, Explanation, Finding, NightlyRun, MessageLine, AnyRow),
+    SearchRow,
+)
 
 
 # Binary files.

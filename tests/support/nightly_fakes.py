@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +14,13 @@ import pytest
 
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness.formats import nightly_journal
-from harness.formats.nightly_journal import AnyRow, KnownBugSearched, Replayed, Searched
+from harness.formats.finding import Finding
+from harness.formats.journal import Finished, Searched
+from harness.formats.nightly_journal import AnyRow, Ran, Replayed
 from harness.formats.nightly_run import Bucket, NightlyRun, nightly_runs
 from harness.nightly import corpus
-from harness.nightly.environment import FinishedJob, NightlyEnvironment
-from harness.nightly.jobs import AnyJob, DeterminismJob, Digests, KnownBugJob, ReplayJob, SearchJob
+from harness.nightly.environment import NightlyEnvironment
+from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob
 from harness.nightly.main import run_nightly
 from harness.nightly.plan import Settings
 from harness.nightly.requests import NightlyRequest
@@ -27,11 +29,13 @@ from harness.runs import run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
-from harness.search.campaign import Finding
-from harness.search.real.storms import StormSubject
+from harness.search.jobs import EndedJob
+from harness.search.loop import FinishJob, SearchJob
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
+from node.formats.errors import FloodmarkError
 from reports import build
+from tests.support.local_pool import LocalPool
 
 LOST = "no-lost-acknowledged-write"
 JOB_S = 10.0
@@ -44,7 +48,7 @@ class Killed(BaseException):
 
 
 def loses_a_write(name: str, faults: int = 1) -> Finding:
-    """A finding of a search on kafka, as a worker would report it."""
+    """Return a finding of a search on kafka, as a job would report it."""
     schedule = Schedule(
         name=f"kafka-{name}",
         cluster=Cluster(brokers=1, partitions=1, replication_factor=1, min_isr=1),
@@ -53,26 +57,24 @@ def loses_a_write(name: str, faults: int = 1) -> Finding:
         expectation=Expectation(verdict="invalid", property=LOST),
     )
     return Finding(
+        subject="kafka",
         bucket=f"{LOST}: {name}",
         property=LOST,
         sentence=f"1 record was lost, by {name}.",
-        schedule=schedule,
+        drawn=schedule,
         smallest=schedule,
-        schedules_before=3,
-        seconds_before=1.0,
-        shrink_tries=9,
     )
 
 
 class FakeEnvironment(NightlyEnvironment):
-    """An environment on a clock of its own. Its fields say what happens.
+    """An environment on a clock of its own, and the pool of its jobs. Its fields say what happens.
 
-    `finds` has the findings of searches on kafka. `at` has by number what happens before a job or
-    run.
+    `finds` has the findings of searches on kafka. `at` has by number what happens before a job.
     """
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
+        self.pool = FakePool(self)
         self.clock_s = 1000.0
         self.begun = 0
         self.free = 100 * GB
@@ -91,8 +93,7 @@ class FakeEnvironment(NightlyEnvironment):
         self.start: Callable[[Schedule], None] = lambda schedule: None
         """Raises what the start of a run raises."""
         self.notes: list[str] = []
-        self.judged: list[list[Path]] = []
-        self.made: list[Path] = []
+        self.made: list[str] = []
 
     def now_s(self) -> float:
         return self.clock_s
@@ -112,107 +113,91 @@ class FakeEnvironment(NightlyEnvironment):
     def status(self, words: str) -> None:
         pass
 
-    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[FinishedJob]:
-        self.clock_s += JOB_S
+    def do_all(self, jobs: list[Any]) -> list[EndedJob]:
+        """Do jobs side by side."""
+        took_s = RUN_S if isinstance(jobs[0], RealJob) else JOB_S
+        self.clock_s += took_s
+        found = []
         for nth, job in enumerate(jobs):
-            self._begin()
+            self.begun += 1
+            self.at.get(self.begun, lambda environment: None)(self)
             if self.stopping():
-                return
+                break
             if job.key == self.lose:
-                yield FinishedJob(job, None, JOB_S, "its process ended with -9 after 3 s")
-            else:
-                yield FinishedJob(job, self._done(job, nth), JOB_S)
+                found.append(EndedJob(job, None, took_s, "its process ended with -9 after 3 s"))
+                continue
+            try:
+                found.append(EndedJob(job, self._done(job, nth), took_s))
+            except FloodmarkError as error:
+                sentence = f"{type(error).__name__}: {error}"
+                found.append(EndedJob(job, None, took_s, sentence))
+        return found
 
-    def _begin(self) -> None:
-        self.begun += 1
-        self.at.get(self.begun, lambda environment: None)(self)
-
-    def _done(self, job: AnyJob, nth: int) -> AnyRow | Digests:
+    def _done(self, job: Any, nth: int) -> Any:
         match job:
+            case SearchJob() if job.key.startswith("search/"):
+                return self._searched(job)
             case SearchJob():
-                found = self.finds if job.protocol == "kafka" else []
-                buckets = {f.bucket: 2 for f in found}
-                new = [f for f in found if f.bucket not in job.known]
-                kept = [
-                    keep(f, Path(job.store), self.notes.append, nth < job.pages)
-                    for nth, f in enumerate(new)
-                ]
-                return Searched(
-                    key=job.key,
-                    protocol=job.protocol,
-                    seed=job.seed,
-                    schedules=100,
-                    virtual_us=200_000_000,
-                    events=5000,
-                    kept=kept,
-                    buckets=buckets,
-                    failures=sum(buckets.values()),
-                    fault_coverage={"kill/leader/in-sync": 3},
-                )
-            case KnownBugJob():
-                return KnownBugSearched(
-                    key=job.key,
-                    code=job.code,
-                    name=f"bug {job.code}",
-                    protocol="kafka",
-                    breaks=LOST,
-                    found=job.code != "M2",
-                    schedules=40,
-                    core_s=4.0,
-                )
+                finding = loses_a_write("known")
+                row = Searched(key=job.key, protocol=job.subject.name, seed=job.seed)
+                row.schedules, row.core_s = 40, 4.0
+                row.findings = [finding] if row.protocol != "M2" else []
+                return row
+            case FinishJob():
+                return keep(job)
             case DeterminismJob():
                 digest = f"{nth if self.differ else 0:016x}"
-                return Digests(schedules=(Schedule(),), digests=(digest,))
+                return Digests(key=job.key, schedules=(Schedule(),), digests=(digest,))
             case ReplayJob():
-                gone = self.fixed and "findings" in job.file
-                schedule = load_schedule(Path(job.file))
-                return Replayed(
-                    key=job.key,
-                    file=job.file,
-                    protocol=schedule.cluster.protocol,
-                    expectation=schedule.expectation,
-                    met=not gone,
-                    verdict="valid",
-                    sentence="valid.",
-                    bugs=schedule.cluster.bugs,
-                    faults=9,
-                    found=corpus.named(Path(job.file), schedule),
-                )
+                return self._replayed(job)
+        return self._ran(job)
 
-    def run(
-        self, schedule: Schedule, name: str, store: Path, subject: StormSubject | None = None
-    ) -> Path:
-        self._begin()
-        self.clock_s += RUN_S
-        self.start(schedule)
-        folder = run_folder.create(store, name)
-        folder.write_schedule(schedule)
-        about = {
-            "protocol": schedule.cluster.protocol if subject is None else subject.settings["speed"],
-            "bugs": schedule.cluster.bugs,
-            "world": "real",
-            "state": "finished",
-            "run": folder.run,
-        }
-        (folder.path / "run.json").write_bytes(msgspec.json.encode(about))
-        self.made.append(folder.path)
-        return folder.path
+    def _searched(self, job: SearchJob) -> Searched:
+        found = self.finds if job.subject.name == "kafka" else []
+        row = Searched(key=job.key, protocol=job.subject.name, seed=job.seed)
+        row.schedules = row.runs = 100
+        row.virtual_us, row.events = 200_000_000, 5000
+        row.findings = [f for f in found if f.bucket not in job.known]
+        row.buckets = {f.bucket: 2 for f in found}
+        row.failures = sum(row.buckets.values())
+        row.fault_coverage = {"kill/leader/in-sync": 3}
+        return row
 
-    def judge(self, folders: Sequence[Path]) -> list[RunResult]:
-        self.judged.append(list(folders))
-        results = [self._verdict(folder) for folder in folders]
-        for folder, result in zip(folders, results, strict=True):
-            (folder / "results.json").write_bytes(msgspec.json.encode(result))
-        return results
+    def _replayed(self, job: ReplayJob) -> Replayed:
+        gone = self.fixed and "findings" in job.file
+        schedule = load_schedule(Path(job.file))
+        return Replayed(
+            key=job.key,
+            file=job.file,
+            protocol=schedule.cluster.protocol,
+            expectation=schedule.expectation,
+            met=not gone,
+            verdict="valid",
+            sentence="valid.",
+            bugs=schedule.cluster.bugs,
+            faults=9,
+            found=corpus.named(Path(job.file), schedule),
+        )
 
-    def _verdict(self, folder: Path) -> RunResult:
-        run = f"{folder.parent.name}/{folder.name}"
-        about = msgspec.json.decode((folder / "run.json").read_bytes())
-        anomaly = self.storms.get(about["protocol"], "")
+    def _ran(self, job: RealJob) -> Ran:
+        row = job.row()
+        self.start(job.schedule)
+        folder = run_folder.create(Path(job.store), job.name)
+        folder.write_schedule(job.schedule)
+        protocol = row.protocol if job.subject is None else job.subject.settings["speed"]
+        about = {"protocol": protocol, "bugs": row.bugs, "world": "real", "state": "finished"}
+        (folder.path / "run.json").write_bytes(msgspec.json.encode(about | {"run": folder.run}))
+        self.made.append(job.key)
+        result = self._verdict(folder.run, protocol)
+        (folder.path / "results.json").write_bytes(msgspec.json.encode(result))
+        return job.judged(row, folder.path, result)
+
+    def _verdict(self, run: str, protocol: str) -> RunResult:
+        anomaly = self.storms.get(protocol, "")
         verdict = Verdict.INVALID if anomaly else Verdict.VALID
         if "canary" in run:
             verdict, anomaly = self.canary, "lost"
-        elif about["protocol"] == self.idle:
+        elif protocol == self.idle:
             return RunResult(
                 run=run,
                 verdict=Verdict.NOT_EXERCISED,
@@ -229,32 +214,44 @@ class FakeEnvironment(NightlyEnvironment):
         )
 
 
+class FakePool(LocalPool):
+    """The pool of a fake environment, which does jobs side by side."""
+
+    def __init__(self, environment: FakeEnvironment) -> None:
+        super().__init__(size=2)
+        self._environment = environment
+
+    def ended(self, within_s: float) -> list[EndedJob]:
+        jobs, self._waiting = self._waiting, []
+        return self._environment.do_all(jobs)
+
+
 def settings(store: Path, **changes: object) -> Settings:
     """A nightly run of ten minutes on the fake clock, with small jobs."""
-    made = Settings(store=store, budget_s=600.0, cores=2, judge_every=100)
+    made = Settings(store=store, budget_s=600.0, cores=2)
     return msgspec.structs.replace(made, **changes)
 
 
-_kept: Final[dict[tuple[str, bool], tuple[Path, Bucket]]] = {}
+_kept: Final[dict[tuple[str, bool], tuple[Path, Finished]]] = {}
 
 
-def keep(finding: Finding, store: Path, tell: Callable[[str], None], with_page: bool) -> Bucket:
-    """Keep a finding as `corpus.keep` does, without a form for real processes or plots.
+def keep(job: FinishJob) -> Finished:
+    """Finish a finding as its job does, without shrinking, a form for real processes or plots.
 
     A class of findings is explained and replayed once a process, and copied from there.
     """
-    key = finding.bucket, with_page
+    key = job.finding.bucket, job.page
     if key not in _kept:
         place = Path(tempfile.mkdtemp(prefix="floodmark-finding-"))
         atexit.register(shutil.rmtree, place, ignore_errors=True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(corpus, "save_real_schedule", lambda *_, **__: None)
             patch.setattr(pages, "build", lambda run, plots, program: build(run, program=program))
-            _kept[key] = place, corpus.keep(finding, place, tell, with_page=with_page)
-    place, bucket = _kept[key]
-    shutil.copytree(place, store, dirs_exist_ok=True)
-    replay = bucket.replay.replace(str(place), str(store))
-    return msgspec.structs.replace(bucket, replay=replay)
+            finding = msgspec.structs.replace(job.finding, shrunk=True)
+            quick = {"finding": finding, "form_runs": 0, "store": str(place)}
+            _kept[key] = place, msgspec.structs.replace(job, **quick).do()
+    place, row = _kept[key]
+    shutil.copytree(place, Path(job.store), dirs_exist_ok=True)
+    return msgspec.structs.replace(row, key=job.key)
 
 
 def bucket(key: str = "0" * 12, **fields: Any) -> Bucket:

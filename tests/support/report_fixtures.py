@@ -23,13 +23,13 @@ from msgspec.structs import replace
 from checker.engine.local import check_run
 from checker.ingest.external_history import run_folder_of
 from checker.story.story import write_story
+from harness.formats.finding import EXPLANATION, Finding
 from harness.formats.run_info import RunInfo
 from harness.formats.seal import seal_run
 from harness.replay.baseline import make_baseline
-from harness.runs.judge import bring_finding
-from harness.search import findings
+from harness.replay.pages import bring_finding
+from harness.search import explain, findings
 from harness.search.attempt import attempt
-from harness.search.campaign import Finding
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.formats import schedule as s
@@ -160,16 +160,16 @@ def killed(folder: Path) -> Path:
 def _finding() -> Path:
     """Keep and explain the finding `LEAST`, and return its folder."""
     found = Finding(
+        subject=LEAST.cluster.protocol,
         bucket=attempt(LEAST).bucket,
         property=LOST,
         sentence="5 records were lost.",
-        schedule=DRAWN,
+        drawn=DRAWN,
         smallest=LEAST,
-        schedules_before=1,
-        seconds_before=1.0,
-        shrink_tries=1,
     )
-    return findings.save(found, _cache() / "findings").folder
+    folder = findings.keep(found, _cache())
+    explain.write(explain.explain(LEAST), folder / EXPLANATION)
+    return folder
 
 
 def explained(folder: Path) -> Path:

@@ -26,12 +26,12 @@ import pytest
 from msgspec.structs import replace
 
 from checker.formats.verdict import Verdict
-from harness.formats import nightly_journal
+from harness.formats import journal, nightly_journal
+from harness.formats.finding import Finding
 from harness.formats.nightly_journal import Ran
-from harness.nightly import corpus, plan
+from harness.nightly import plan
 from harness.search import findings
-from harness.search.campaign import Finding
-from harness.search.real.storms import StormSubject
+from harness.search.real.world import StormSubject
 from nemesis import wall_clocks
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
@@ -93,15 +93,15 @@ class NightlyStage:
     def without_pages(self) -> None:
         """No page of a finding can be built."""
         failure = ZeroDivisionError("a bug of the page")
-        self._patch.setattr(corpus, "page_of_finding", partial(_fail, failure))
+        self._patch.setattr(findings, "page_of_finding", partial(_fail, failure))
 
     def save(self, name: str, protocol: str = "") -> None:
         """`floodmark search` saves a finding in the store."""
         found: Finding = loses_a_write(name)
         cluster = found.smallest.cluster
         cluster = replace(cluster, protocol=protocol or cluster.protocol)
-        found = replace(found, smallest=replace(found.smallest, cluster=cluster))
-        findings.save(found, self.runs.store / "findings")
+        smallest = replace(found.smallest, cluster=cluster)
+        findings.keep(replace(found, drawn=smallest, smallest=smallest), self.runs.store)
 
     def leave(self, folder: str) -> None:
         """A run was cut off in this folder."""
@@ -132,7 +132,7 @@ class NightlyStage:
 
     def _disk_refuses(self, environment: FakeEnvironment) -> None:
         error = StorageError("nightly/0001.jsonl: the disk is full")
-        self._patch.setattr(nightly_journal.NightlyJournal, "add", partial(_fail, error))
+        self._patch.setattr(journal.JobJournal, "add", partial(_fail, error))
 
     def _another(self, environment: FakeEnvironment) -> None:
         with pytest.raises(UsageError) as refused:
@@ -228,12 +228,10 @@ class NightlyStage:
         ]
 
     def ran(self) -> str:
-        """The runs on real processes by the reason for them, and how many pipelines judged them."""
+        """The runs on real processes by the reason for them."""
         rows = [row for each in self.runs.all for row in self.runs.journal(each.number)]
         why = Counter(row.why for row in rows if isinstance(row, Ran))
-        assert self.runs.environment is not None
-        judged = len(self.runs.environment.judged)
-        return f"{', '.join(f'{w} {n}' for w, n in why.items())}; judged {judged} times"
+        return ", ".join(f"{w} {n}" for w, n in why.items())
 
     def notes(self) -> list[str]:
         """Notes of the last one."""

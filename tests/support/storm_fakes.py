@@ -3,74 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from harness.formats.finding import Finding
+from harness.formats.journal import JobJournal, SearchRow
 from harness.runs import run_folder
-from harness.search.real.attempt import StormJob, StormOutcome
-from harness.search.real.runner import EndedStorm
+from harness.search.attempt import Attempt
+from harness.search.loop import Budget, Search, journal_of
+from harness.search.real.world import StormJob, StormSubject, StormWorld
+from tests.support.local_pool import LocalPool
 
 LOST = "no-lost-acknowledged-write"
 RUN_S = 30.0
 
-Plan = Callable[[StormJob, int], StormOutcome | bool]
+Plan = Callable[[StormJob, int], Attempt | bool]
 """What becomes of a job, by how often its schedule was run before: an outcome, or whether a write
 is lost."""
 
 
 class FakeStorms:
-    """Implements `harness.search.real.runner.StormRunner`; a failing run leaves a folder."""
+    """Storms without processes; a failing run leaves a folder."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, patch: pytest.MonkeyPatch) -> None:
         self._plan = plan
-        self._waiting: list[tuple[int, StormJob]] = []
-        self._begun = 0
         self._runs: dict[str, int] = {}
         self.jobs: list[StormJob] = []
-        self.killed = 0
         self.clock_s = 1000.0
-        self.at: Callable[[int], None] = lambda number: None
+        patch.setattr(StormJob, "do", lambda job: self._do(job))
+        patch.setattr(StormWorld, "_in_process", lambda world, job, stop: self._do(job))
 
-    def now_s(self) -> float:
-        return self.clock_s
-
-    @property
-    def running(self) -> int:
-        return len(self._waiting)
-
-    def start(self, job: StormJob) -> int:
-        self._begun += 1
-        self._waiting.append((self._begun, job))
+    def _do(self, job: StormJob) -> Attempt:
         self.jobs.append(job)
-        return self._begun
-
-    def ended(self, within_s: float) -> list[EndedStorm]:
-        """The oldest one; those beside it go on."""
-        number, job = self._waiting.pop(0)
         self.clock_s += RUN_S
-        self.at(number)
-        return [EndedStorm(number, self._outcome(job))]
-
-    def kill(self) -> None:
-        self.killed += len(self._waiting)
-        self._waiting.clear()
-
-    def _outcome(self, job: StormJob) -> StormOutcome:
         key = f"{job.subject.settings} {job.schedule.digest()}"
         before = self._runs.get(key, 0)
         self._runs[key] = before + 1
         came_to = self._plan(job, before)
         if isinstance(came_to, bool):
-            came_to = (
-                loses_a_write(job) if came_to else StormOutcome(verdict="valid", seconds=RUN_S)
-            )
+            came_to = loses_a_write(job) if came_to else Attempt(verdict="valid", seconds=RUN_S)
         return came_to
 
+    def search(
+        self,
+        store: Path,
+        system: str,
+        budget: Budget,
+        *,
+        disks: Any = "one",
+        loss: str = "",
+        pool: LocalPool | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        **more: Any,
+    ) -> Search:
+        """Search for failures of a system."""
+        subject = StormSubject(system=system, disks=disks, loss=loss)
+        file = journal_of(store, subject, 3)
+        with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
+            made = Search(
+                *(subject, journal, store),
+                seed=3,
+                budget=budget,
+                clock_s=lambda: self.clock_s,
+                **more,
+            )
+            made.work(pool or LocalPool(), stop)
+        return made
 
-def loses_a_write(job: StormJob, *disks: str) -> StormOutcome:
-    """A failing run, with its folder."""
+
+def find_of(made: Search) -> Finding:
+    """Return the only finding of a search."""
+    (finding,) = made.kept.values()
+    return finding
+
+
+def loses_a_write(job: StormJob, *disks: str) -> Attempt:
+    """Return the outcome of a failing run, with its folder."""
     folder = run_folder.create(Path(job.store), job.name).path
-    return StormOutcome(
+    return Attempt(
+        failed=True,
         verdict="invalid",
+        property=LOST,
         sentence="invalid: a record is gone.",
         broken={LOST: "lost"},
         lost_disks=disks,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from harness.search.real.families import Disks, StormParts, draw_faults
+from harness.search.real.families import StormParts, draw_faults
 from harness.systems.interface import System
 from nemesis.draw import expand
 from nemesis.faults import KINDS, aliases, kinds_on
@@ -19,6 +19,9 @@ from nemesis.strace import SYSCALL
 from nemesis.wall_clocks import KINDS_OF_CLOCKS
 from node.formats.errors import UsageError
 
+if TYPE_CHECKING:
+    from harness.search.real.world import StormSubject
+
 STORMS_PER_SEED: Final = 100_000
 USUAL: Final = Workload(clients=5, consumers=1, rate=10.0, batch=1, payload_bytes=64)
 """Few clients: a search makes many storms on few cores."""
@@ -26,17 +29,6 @@ _PARTITIONS: Final = (1, 1, 3)
 _TAIL: Final = 0.25
 """How long a storm goes on after its last fault, in failovers."""
 _BEFORE_MS: Final = 1000
-
-
-class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched: a system by its name, with settings (those that were given) and links;
-    which kinds of faults (none: all that it can take), and how many disks may lose something."""
-
-    system: str
-    settings: dict[str, str] = {}
-    links: str = ""
-    kinds: tuple[str, ...] = ()
-    disks: Disks = "any"
 
 
 class DrawnStorm(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,7 +93,9 @@ SIDE = Side(protocol="kafka", bugs=("x",), verdict="valid", sentence="s", broken
             (("seed", 1.5), ("baseline", {}), ("same_again", "yes")),
         ),
         Format(
-            journal.Judged(key="k", verdict="valid", sentence="s", seconds=1.5, faults=2),
+            journal.Ran(
+                key="k", why="storm", protocol="kafka", verdict="valid", sentence="s", faults=2
+            ),
             (("seconds", -1.0), ("faults", -1), ("verdict", 1)),
         ),
         Format(

@@ -11,7 +11,7 @@ import pytest
 
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.summary_text import EXIT_UNFINISHED
-from harness.search.real.storms import StormSubject
+from harness.search.real.world import StormSubject
 from nemesis import wall_clocks
 from nemesis.disk import control
 from nemesis.links import namespaces
@@ -33,7 +33,7 @@ def test_a_tool_that_is_taken_away_is_missed(
 ) -> None:
     """Each is looked for on this machine, alone: the others stay as they are."""
     unused = cast("Any", None)
-    asked = NightlyEnvironment(tmp_path, tmp_path / "out", unused, unused, spark=False)
+    asked = NightlyEnvironment(tmp_path, tmp_path / "out", 1, unused, unused)
     monkeypatch.setenv("FLOODMARK_JAVA", "system")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     before = asked.missing_tools()

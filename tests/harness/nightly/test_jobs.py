@@ -5,96 +5,86 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from harness.formats.finding import REAL
-from harness.formats.nightly_journal import Replayed, Searched
+from harness.formats.finding import REAL, Finding
 from harness.formats.nightly_run import nightly_runs
-from harness.nightly import corpus, jobs
-from harness.nightly.environment import side_by_side
-from harness.nightly.jobs import DeterminismJob, Digests, KnownBugJob, ReplayJob, SearchJob
-from harness.search.campaign import INTERNAL, Budget, Finding
+from harness.nightly import corpus
+from harness.nightly.jobs import ReplayJob
+from harness.search import findings, simulated_world
 from harness.search.fault_coverage import fault_coverage
-from harness.search.real_schedule import slow_motion
+from harness.search.loop import FinishJob, SearchJob
+from harness.search.real_schedule import RealSchedule, slow_motion
+from harness.search.simulated_world import INTERNAL, SimulatedSubject
 from nemesis.formats.fault_log import Action, FaultLine
-from nemesis.formats.schedule import load
+from nemesis.formats.schedule import Schedule, load
 from tests.harness.search.test_attempt import LOST, bitten
 from tests.support.paths import ROOT
 
-LIMITS = {"budget": Budget(until_failure=True), "shrink_tries": 30, "pages": 1}
-SEARCH = SearchJob(key="search/0", protocol="high-watermark", seed=0, store="", **LIMITS)
+SUBJECT = SimulatedSubject(protocol="high-watermark", internal=True)
+SEARCH = SearchJob(key="search/0", subject=SUBJECT, seed=0, first=0, count=1000)
 
 
 @pytest.mark.integration
 def test_the_finding_of_a_search_becomes_part_of_the_corpus(tmp_path: Path) -> None:
-    search = msgspec.structs.replace(SEARCH, store=str(tmp_path))
-    row = jobs.do(search)
-    assert isinstance(row, Searched)
+    row = SEARCH.do()
     assert row.fault_coverage
-    (bucket,) = row.kept
-    assert row.buckets[bucket.name] >= 1
+    finding, *_ = row.findings
+    assert row.buckets[finding.bucket] >= 1
     assert row.failures == sum(row.buckets.values())
-    assert (tmp_path / bucket.page).is_file()
+    finished = FinishJob(
+        key="search/finding/0",
+        subject=SUBJECT,
+        finding=finding,
+        tries=30,
+        store=str(tmp_path),
+        form_runs=0,
+        page=True,
+    ).do()
+    assert (tmp_path / finished.page).is_file()
 
     (saved,) = (s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path)))
-    assert saved.schedule == load(tmp_path / bucket.schedule)
-    again = jobs.do(ReplayJob(key="replay/0", file=saved.file))
-    assert isinstance(again, Replayed)
+    assert saved.schedule == load(tmp_path / finished.folder)
+    assert corpus.named(Path(saved.file), saved.schedule) == finding.bucket
+    again = ReplayJob(key="replay/0", file=saved.file).do()
     assert again.met
     assert again.verdict == "invalid"
 
-    # The next nightly run knows it: counted, and not shrunk again.
-    same = Budget(schedules=row.schedules)
-    second = jobs.do(msgspec.structs.replace(search, known=tuple(row.buckets), budget=same))
-    assert isinstance(second, Searched)
-    assert (second.buckets, second.kept) == (row.buckets, [])
+    # The next nightly run knows it: it is counted, and no finding.
+    known = tuple(row.buckets)
+    second = replace(SEARCH, known=known, count=row.schedules).do()
+    assert (second.buckets, second.findings) == (row.buckets, [])
 
 
 @pytest.mark.parametrize(("broken", "forms"), [(LOST, 1), (INTERNAL, 0)])
 def test_a_failure_that_clients_see_gets_a_form_for_real_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, forms: int
 ) -> None:
-    def slow_form(finding: Finding, folder: Path, *, runs: int) -> None:
-        (folder / REAL).write_bytes(slow_motion(finding.smallest).to_pretty_json())
+    def slow_form(schedule: Schedule, about: str, **_: Any) -> RealSchedule:
+        return RealSchedule(slow_motion(schedule), 30)
 
-    monkeypatch.setattr(corpus, "save_real_schedule", slow_form)
+    monkeypatch.setattr(simulated_world, "real_schedule", slow_form)
     schedule, bucket = bitten()[0]
     finding = Finding(
+        subject="kafka",
         bucket=bucket,
         property=broken,
         sentence="lost",
-        schedule=schedule,
+        drawn=schedule,
         smallest=schedule,
-        schedules_before=1,
-        seconds_before=1.0,
-        shrink_tries=1,
+        shrunk=True,
     )
-    corpus.keep(finding, tmp_path, print, with_page=False)
+    folder = findings.keep(finding, tmp_path)
+    SUBJECT.world("", "").complete(finding, folder, 10, lambda: True)
     made = [s.schedule for s in corpus.real(tmp_path) if s.file.startswith(str(tmp_path))]
     assert made == [slow_motion(schedule)] * forms
-
-
-@pytest.mark.integration
-def test_jobs_whose_process_fails_or_takes_too_long_are_lost(tmp_path: Path) -> None:
-    """Each job has a process of its own, and its own way to end."""
-    wanted = [
-        KnownBugJob(key="known-bug/0", code="no such known bug", seed=1, seconds=1.0),
-        DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
-        DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
-    ]
-    done = list(side_by_side(wanted, tmp_path / "out.txt", 0.0, lambda: False))
-    (failed,) = (one for one in done if one.result is None)
-    assert failed.job.key == "known-bug/0"
-    assert failed.sentence.startswith("StopIteration")
-    first, second = (one.result for one in done if isinstance(one.result, Digests))
-    assert jobs.compared(wanted[1], first, second).differing == []
-    endless = msgspec.structs.replace(wanted[1], runs=1 << 30)
-    (late,) = side_by_side([endless], tmp_path / "out.txt", -1.0, lambda: False)
-    assert late.result is None
-    assert late.sentence.startswith("its process ended with ")
-    assert list(side_by_side(wanted, tmp_path / "out.txt", 300.0, lambda: True)) == []
+    assert (folder / REAL).is_file() == bool(forms)
+    # What was found on real processes of a system is none of the corpus.
+    findings.keep(replace(finding, world="real"), tmp_path)
+    assert not [s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path))]
 
 
 def test_a_fault_is_counted_by_the_roles_and_the_isr_at_its_moment() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.formats.nightly_journal import Lost, Ran
+from harness.formats.journal import Lost
+from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import SystemStorms
 from harness.nightly import plan
-from harness.search.real.storms import StormSubject
+from harness.search.real.world import StormSubject
 from nemesis.formats import schedule as schedules
 from node.formats.errors import UsageError
 from reports.nightly_page import index_model
@@ -37,7 +38,7 @@ def test_all_versions_get_the_same_storms(store: NightlyRuns) -> None:
     )
     for row in rows(store):
         _, at, number = row.key.split("/")
-        folder = store.store / row.folder
+        folder = store.store / row.kept
         if folder.is_dir():
             kept.setdefault(number, {})[at] = schedules.load(folder / "schedule.json").digest()
     pairs = [digests for digests in kept.values() if len(digests) == 2]
@@ -61,7 +62,7 @@ def test_a_version_without_answer_costs_no_run(
     lost = [row for row in store.journal() if isinstance(row, Lost)]
     assert {row.sentence for row in lost} == {"the server does not answer"}
     assert store.environment is not None
-    of_systems = [folder for folder in store.environment.made if "trial" in folder.parent.name]
+    of_systems = [key for key in store.environment.made if key.startswith(f"{plan.SYSTEM}/")]
     assert len(rows(store)) == len(of_systems) > 0
 
 

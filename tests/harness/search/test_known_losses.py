@@ -1,50 +1,45 @@
-"""The table of what is known to be lost in other people's systems."""
+"""The table of what is known to be lost in third-party systems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness.formats.system_finding import RunCounts, SafeRun, SystemFinding
-from harness.search.real import losses_table
-from harness.search.real.attempt import StormJob, StormOutcome
-from harness.search.real.known_losses import (
-    FOLDER,
-    KNOWN_LOSSES,
-    BlindSearch,
-    KnownLoss,
-    LossSearch,
-    is_complete,
-    searches,
-    wanted_losses,
-)
-from harness.search.real.storms import StormSubject
-from harness.search.real.system_search import SystemSearch
-from harness.search.requests import BugSearchRequest
+from harness.formats.finding import Finding, RunCounts, SafeRun
+from harness.search import find_losses
+from harness.search.attempt import Attempt
+from harness.search.find_losses import LossResult, is_complete, is_steady, result_of
+from harness.search.loop import Budget, journal_of
+from harness.search.real import known_losses
+from harness.search.real.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
+from harness.search.real.world import StormJob, StormSubject
 from harness.systems import registry
+from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 from tests.support import trial_adapters
-from tests.support.storm_fakes import FakeStorms, loses_a_write
+from tests.support.storm_fakes import FakeStorms, find_of, loses_a_write
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
 ROW = KNOWN_LOSSES[0]
 
 
-def finding(**changes: object) -> SystemFinding:
-    made = SystemFinding(
-        system="nats",
+def finding(**changes: object) -> Finding:
+    made = Finding(
+        world="real",
+        subject="nats",
         version="2.15.1",
         bucket="no-lost-acknowledged-write: one disk",
         property="no-lost-acknowledged-write",
         disks=1,
         sentence="invalid: 7 acknowledged records are lost.",
         seed=1,
-        storm=4,
+        number=4,
         family="stale-takes-over",
-        storms_before=4,
+        schedules_before=4,
+        drawn=Schedule(),
+        smallest=Schedule(),
         seconds_before=210.0,
         faults=("1.00 s: Kill a follower of log-0, for 4.00 s", "5.00 s: Kill the leader of log-0"),
         counts=RunCounts(failed=3, of=3),
@@ -54,15 +49,14 @@ def finding(**changes: object) -> SystemFinding:
     return msgspec.structs.replace(made, **changes)
 
 
-def searched(seed: int, seconds: float, found: SystemFinding | None) -> LossSearch:
-    return LossSearch(
+def searched(seed: int, seconds: float, found: Finding | None) -> LossResult:
+    return LossResult(
         code=ROW.code,
         seed=seed,
         budget_s=900.0,
         found=found is not None,
         seconds=seconds,
-        storms=seed * 10,
-        jobs=2,
+        schedules=seed * 10,
         finding=found,
         version="2.15.1",
     )
@@ -95,58 +89,81 @@ def test_a_loss_that_a_node_tells_of_is_known_by_its_words(tmp_path: Path) -> No
     assert row.is_found(finding(run=str(tmp_path)))
 
 
-def blind(
-    row: KnownLoss,
-    runner: FakeStorms,
-    store: Path,
-    stop: Callable[[], bool] = lambda: False,
-    told: Callable[[str], None] = lambda line: None,
-) -> BlindSearch:
-    """A blind search for a row on the trial system, with planned storms."""
-    search = SystemSearch(
-        *(StormSubject(system=TRIAL, disks=row.disks), registry.find(TRIAL), runner, store),
-        seed=1,
-        jobs=1,
-        stop=stop,
-        clock_s=runner.now_s,
-    )
-    return BlindSearch(row, search, 1e9, told)
+def known(row: KnownLoss, patch: pytest.MonkeyPatch) -> KnownLoss:
+    """Make a row known."""
+    patch.setattr(known_losses, "KNOWN_LOSSES", (row,))
+    return row
 
 
-def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(tmp_path: Path) -> None:
-    runs: list[StormOutcome] = []
+def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Attempt] = []
 
-    def plan(job: StormJob, run: int) -> StormOutcome | bool:
+    def plan(job: StormJob, run: int) -> Attempt | bool:
         outcome = loses_a_write(job)
         (Path(outcome.folder) / "told.txt").write_text("yes" if len(runs) == 3 else "")
         runs.append(outcome)
         return len(runs) % 2 == 0 and outcome
 
-    told = list[str]()
     row = KnownLoss(code="told", system=TRIAL, loss="one", disks="none", told=("told.txt", "yes"))
-    made = blind(row, FakeStorms(plan), tmp_path, lambda: len(runs) > 9, told.append).search()
-    assert (made.found, made.storms, len(told)) == (True, 4, 2)
+    known(row, monkeypatch)
+    FakeStorms(plan, monkeypatch).search(
+        *(tmp_path, TRIAL, Budget(until_failure=True)),
+        disks="none",
+        loss="told",
+        wanted=row.is_found,
+        shrinks=False,
+    )
+    subject = StormSubject(system=TRIAL, disks="none", loss="told")
+    made = result_of(journal_of(tmp_path, subject, 3), row, 3)
+    assert made is not None
+    assert (made.found, made.schedules) == (True, 4)
     assert made.finding is not None
     assert made.finding.run == runs[3].folder
+    assert not Path(runs[1].folder).exists()
 
 
-def test_a_smaller_schedule_shows_the_known_loss_too(tmp_path: Path) -> None:
-    def plan(job: StormJob, run: int) -> StormOutcome:
+def test_a_smaller_schedule_shows_the_known_loss_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(job: StormJob, run: int) -> Attempt:
         cut = any(fault.what == "power-cut" for fault in job.schedule.faults)
         return loses_a_write(job, *(("n1",) if cut else ()))
 
     row = KnownLoss(code="disk", system=TRIAL, loss="one", disks="one", lost_disks=1, safe={})
-    search = blind(row, FakeStorms(plan), tmp_path)
-    made = search.shrink(search.search())
-    assert made.finding is not None
-    assert len(made.finding.faults) == 1
-    assert "Cut the power" in made.finding.faults[0]
+    known(row, monkeypatch)
+    made = FakeStorms(plan, monkeypatch).search(
+        *(tmp_path, TRIAL, Budget(until_failure=True)),
+        loss="disk",
+        wanted=row.is_found,
+        settled=is_steady,
+    )
+    found = find_of(made)
+    assert len(found.faults) == 1
+    assert "Cut the power" in found.faults[0]
+    assert found.safe_settings is None
+
+
+def test_a_finding_that_fails_too_rarely_gives_way_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(job: StormJob, run: int) -> bool:
+        first = not job.schedule.name.startswith("found")
+        return first or job.schedule.workload.seed % 2 == 1
+
+    made = FakeStorms(plan, monkeypatch).search(
+        tmp_path, TRIAL, Budget(until_failure=True), settled=is_steady
+    )
+    assert made.first is not None
+    assert find_of(made).number > made.first.number
+    assert is_steady(find_of(made))
 
 
 def test_the_table_has_medians_and_the_smallest_schedule() -> None:
     unshrunk = finding(counts=RunCounts(failed=1, of=1), faults=("1.00 s: Kill n1",))
     made = [searched(1, 100.0, unshrunk), searched(2, 300.0, finding()), searched(3, 900.0, None)]
-    cells = dict(zip(losses_table.HEADINGS, losses_table.cells(ROW, made), strict=True))
+    cells = dict(zip(find_losses.HEADINGS, find_losses.cells(ROW, made), strict=True))
     assert cells == {
         "system": "nats 2.15.1",
         "configuration": "default",
@@ -157,53 +174,42 @@ def test_the_table_has_medians_and_the_smallest_schedule() -> None:
         "fails in": "3 of 3",
         "safe runs": "valid, valid",
     }
-    assert losses_table.details(ROW, made) == (
+    assert find_losses.details(ROW, made) == (
         f"**{ROW.code}**: Kill a follower of log-0, for 4.00 s; Kill the leader of log-0 "
         "(as drawn). Storms: 20. Safe: `sync=always`."
     )
 
 
 def test_a_page_has_the_rows_that_were_searched() -> None:
-    text = losses_table.as_markdown(KNOWN_LOSSES, [searched(1, 100.0, finding())])
+    text = find_losses.as_markdown(KNOWN_LOSSES, [searched(1, 100.0, finding())])
     assert text.count("\n| ") == 2
     assert text.count("\n* **") == 1
     assert max(map(len, text.splitlines())) <= 120
-    told = losses_table.as_text(KNOWN_LOSSES, [searched(1, 100.0, finding())])
+    told = find_losses.as_text(KNOWN_LOSSES, [searched(1, 100.0, finding())])
     assert "nats-one-disk:\n  system: nats 2.15.1\n" in told
     assert "kafka-unclean:\n  system: kafka\n" in told
     # A finding that was run on the safe configuration is shown first.
     smaller = finding(faults=("1.00 s: Kill n1",), safe_runs=())
     assert not is_complete(smaller)
     assert is_complete(msgspec.structs.replace(smaller, safe_settings=None))
-    shown = losses_table.best([searched(1, 1.0, smaller), searched(2, 1.0, finding())])
+    shown = find_losses.best([searched(1, 1.0, smaller), searched(2, 1.0, finding())])
     assert shown == finding()
 
 
 def test_the_table_replaces_itself_in_a_document() -> None:
-    old = losses_table.put_into("# Systems\n\nText.\n", "| old |")
-    new = losses_table.put_into(f"{old}\nMore.\n", "| new |")
+    old = find_losses.put_into("# Systems\n\nText.\n", "| old |")
+    new = find_losses.put_into(f"{old}\nMore.\n", "| new |")
     assert new.startswith("# Systems\n\nText.\n\n")
     assert "| new |" in new
     assert "| old |" not in new
     assert new.endswith("\nMore.\n")
 
 
-def test_searches_are_read_in_the_order_of_the_table(tmp_path: Path) -> None:
-    folder = tmp_path / FOLDER
-    folder.mkdir()
-    rows = [KNOWN_LOSSES[2].code, KNOWN_LOSSES[0].code]
-    for code in rows:
-        one = msgspec.structs.replace(searched(1, 5.0, None), code=code)
-        (folder / f"{code}-1.json").write_bytes(msgspec.json.encode(one))
-    (folder / "nonsense.json").write_text("{")
-    assert [one.code for one in searches(tmp_path)] == rows[::-1]
-
-
 def test_the_losses_of_one_system_or_of_all_are_asked_for() -> None:
-    assert wanted_losses(BugSearchRequest(system="all")) == list(KNOWN_LOSSES)
-    redis = wanted_losses(BugSearchRequest(system="redis"))
+    assert wanted_losses("all") == list(KNOWN_LOSSES)
+    redis = wanted_losses("redis")
     assert {row.system for row in redis} == {"redis"}
     with pytest.raises(UsageError, match="no loss is known of system 'mongodb'"):
-        wanted_losses(BugSearchRequest(system="mongodb"))
+        wanted_losses("mongodb")
     with pytest.raises(UsageError, match="unknown loss 'redis-stale'"):
-        wanted_losses(BugSearchRequest(system="nats", only=("redis-stale",)))
+        wanted_losses("nats", ("redis-stale",))

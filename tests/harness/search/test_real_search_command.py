@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.formats.system_finding import FILE, SystemFinding
-from node.formats.json_input import read_file
+from harness.search import findings
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.integration
@@ -26,8 +25,8 @@ def test_a_real_search_finds_that_the_naive_log_loses_records(
     told = json.loads(capsys.readouterr().out)
     assert ended.value.code == 1, told
     (folder,) = map(Path, told["folders"])
-    finding = read_file(folder / FILE, SystemFinding)
-    assert finding.drawn_faults == len(finding.faults) > 0
+    finding = findings.load(folder)
+    assert len(finding.drawn.faults) == len(finding.faults) > 0
     assert (Path(finding.run) / "history.jsonl").is_file()
     results = json.loads((Path(finding.run) / "results.json").read_text())
     assert results["verdict"] == "invalid"

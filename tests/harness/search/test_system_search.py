@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harness.formats.system_finding import FILE, FOLDER, RunCounts, SystemFinding
-from harness.search.real.attempt import StormJob, StormOutcome, effects
+from harness.formats.finding import RECORD, STORE_FOLDER, Finding, RunCounts
+from harness.search import findings
+from harness.search.attempt import Attempt
+from harness.search.loop import Budget, FinishJob, Search
 from harness.search.real.families import FAMILIES
-from harness.search.real.runner import longest_run_s
-from harness.search.real.storms import StormGenerator, StormSubject
-from harness.search.real.system_search import Find, SearchBudget, SystemSearch
+from harness.search.real.storms import StormGenerator
+from harness.search.real.world import StormJob, StormSubject, effects
 from harness.systems import registry
 from nemesis.faults.dice import Dice
 from nemesis.faults.disks import DiskFull
@@ -25,9 +25,9 @@ from nemesis.formats import schedule as schedules
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.formats.errors import UsageError
-from node.formats.json_input import read_file
 from tests.support import trial_adapters
-from tests.support.storm_fakes import LOST, RUN_S, FakeStorms, Plan, loses_a_write
+from tests.support.local_pool import LocalPool
+from tests.support.storm_fakes import LOST, RUN_S, FakeStorms, Plan, find_of, loses_a_write
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
 SAFE = f"{trial_adapters.__name__}:SafeTrial"
@@ -105,37 +105,20 @@ class TestDrawing:
         assert {fault.limit for fault in drawn if isinstance(fault, DiskFull)} == {"file-system"}
 
 
-def a_search(
-    runner: FakeStorms | Plan,
-    store: Path,
-    system: str = TRIAL,
-    jobs: int = 1,
-    stop: Callable[[], bool] = lambda: False,
-) -> SystemSearch:
-    made = runner if isinstance(runner, FakeStorms) else FakeStorms(runner)
-    return SystemSearch(
-        *(StormSubject(system=system, disks="one"), registry.find(system), made, store),
-        seed=3,
-        jobs=jobs,
-        stop=stop,
-        clock_s=made.now_s,
-    )
+UNTIL_FOUND = Budget(until_failure=True)
 
 
-def not_told(find: Find) -> None:
-    """Take no notice of a find."""
+@pytest.fixture
+def storm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a search with planned storms."""
+
+    def search(plan: Plan, store: Path, budget: Budget, system: str = TRIAL, **more: Any) -> Search:
+        return FakeStorms(plan, monkeypatch).search(store, system, budget, **more)
+
+    return search
 
 
-def first_find(
-    runner: FakeStorms | Plan, store: Path, system: str = TRIAL
-) -> tuple[SystemSearch, Find]:
-    """Search until something is found."""
-    made = a_search(runner, store, system)
-    made.search(UNTIL_FOUND, not_told)
-    return made, find_of(made)
-
-
-def cuts_power_and_kills(job: StormJob, run: int) -> StormOutcome | bool:
+def cuts_power_and_kills(job: StormJob, run: int) -> Attempt | bool:
     """A planted loss: it needs a power cut, and a kill after it began."""
     cut = next(iter(power_cuts(job.schedule)), None)
     if cut is None:
@@ -144,203 +127,176 @@ def cuts_power_and_kills(job: StormJob, run: int) -> StormOutcome | bool:
     return loses_a_write(job, "n2") if later else False
 
 
-def lost_power(job: StormJob) -> tuple[str, ...]:
-    """The disk that lost something, if one did."""
-    return ("n2",) if power_cuts(job.schedule) else ()
-
-
-def find_of(found: SystemSearch) -> Find:
-    (find,) = found.finds.values()
-    return find
-
-
-UNTIL_FOUND = SearchBudget(until_failure=True)
-
-
 class TestFinding:
-    def test_a_find_is_on_disk_before_it_is_shrunk(self, tmp_path: Path) -> None:
-        seen: list[SystemFinding] = []
+    def test_a_find_is_on_disk_before_it_is_shrunk(self, storm: Any, tmp_path: Path) -> None:
+        seen: list[Finding] = []
 
-        def report(find: Find) -> None:
-            (file,) = tmp_path.glob(f"{FOLDER}/*/{FILE}")
-            seen.append(read_file(file, SystemFinding))
-            saved = schedules.load(file.parent / "schedule.json")
-            assert saved == find.drawn == schedules.load(file.parent / "drawn.json")
-            assert Path(find.finding.run).is_dir()
+        def report(finding: Finding, folder: Path) -> None:
+            (file,) = tmp_path.glob(f"{STORE_FOLDER}/*/{RECORD}")
+            seen.append(findings.load(file.parent))
+            assert schedules.load(folder) == finding.drawn == schedules.load(folder / "drawn.json")
+            assert Path(finding.run).is_dir()
 
-        made = a_search(cuts_power_and_kills, tmp_path)
-        made.search(UNTIL_FOUND, report)
+        storm(cuts_power_and_kills, tmp_path, UNTIL_FOUND, report=report)
         (finding,) = seen
-        assert (finding.bucket, finding.disks) == (f"{LOST}: one disk", 1)
+        assert (finding.bucket, finding.disks, finding.world) == (f"{LOST}: one disk", 1, "real")
         assert finding.counts == RunCounts(failed=1, of=1)
-        assert finding.seconds_before == RUN_S * (finding.storms_before + 1)
+        assert finding.seconds_before == RUN_S * (finding.schedules_before + 1)
         assert not finding.shrunk
 
-    def test_the_same_failure_is_kept_once_and_counted(self, tmp_path: Path) -> None:
-        made = a_search(lambda job, run: True, tmp_path)
-        made.search(SearchBudget(storms=6), not_told)
-        assert made.counts.buckets == {f"{LOST}: processes only": 6}
-        assert len(made.finds) == 1
-        assert len(list(tmp_path.glob("search-*/*/schedule.json"))) == 0
+    def test_the_same_failure_is_kept_once_and_counted(self, storm: Any, tmp_path: Path) -> None:
+        made = storm(lambda job, run: True, tmp_path, Budget(schedules=6), shrinks=False)
+        assert made.total.buckets == {f"{LOST}: processes only": 6}
+        assert len(made.kept) == 1
         assert len(list(tmp_path.glob("search-*"))) == 1
 
-    def test_records_that_are_only_not_delivered_are_another_class(self, tmp_path: Path) -> None:
-        def plan(job: StormJob, run: int) -> StormOutcome:
+    def test_records_that_are_only_not_delivered_are_another_class(
+        self, storm: Any, tmp_path: Path
+    ) -> None:
+        def plan(job: StormJob, run: int) -> Attempt:
             name = "unseen" if len(seen) % 2 else "vanished"
             seen.append(name)
-            return replace(loses_a_write(job), broken={LOST: name})
+            outcome = loses_a_write(job)
+            outcome.broken[LOST] = name
+            return outcome
 
         seen: list[str] = []
-        made = a_search(plan, tmp_path)
-        made.search(SearchBudget(storms=4), not_told)
-        assert made.counts.buckets == {
+        made = storm(plan, tmp_path, Budget(schedules=4), shrinks=False)
+        assert made.total.buckets == {
             f"{LOST}: processes only": 2,
             f"{LOST}: processes only, undelivered only": 2,
         }
-        assert [find.finding.anomaly for find in made.finds.values()] == ["vanished", "unseen"]
+        assert [finding.anomaly for finding in made.kept.values()] == ["vanished", "unseen"]
 
-    def test_storms_side_by_side_are_those_of_the_seed(self, tmp_path: Path) -> None:
-        drawn = []
-        for jobs in (1, 3):
-            runner = FakeStorms(lambda job, run: False)
-            a_search(runner, tmp_path, jobs=jobs).search(SearchBudget(storms=7), not_told)
-            drawn.append([job.schedule for job in runner.jobs])
-        assert drawn[0] == drawn[1]
-        assert len(drawn[0]) == 7
-
-    def test_another_search_of_the_same_seed_leaves_the_runs_of_the_first(
-        self, tmp_path: Path
+    def test_a_run_that_comes_to_nothing_is_a_problem_and_no_finding(
+        self, storm: Any, tmp_path: Path
     ) -> None:
-        first = a_search(lambda job, run: job.name.endswith("2"), tmp_path)
-        first.search(SearchBudget(storms=2), not_told)
-        # The second storm is under way when the second search ends.
-        runner = FakeStorms(lambda job, run: False)
-        second = a_search(runner, tmp_path, stop=lambda: bool(runner.jobs), jobs=2)
-        second.search(SearchBudget(), not_told)
-        assert runner.killed > 0
-        assert Path(find_of(first).finding.run).is_dir()
-
-    def test_a_run_that_comes_to_nothing_is_a_problem_and_no_finding(self, tmp_path: Path) -> None:
-        broken = StormOutcome(verdict="unknown", problem="n1 did not start")
-        made = a_search(lambda job, run: broken, tmp_path)
-        made.search(SearchBudget(storms=2), not_told)
-        assert made.finds == {}
-        assert made.counts.problems == ["storm 0: n1 did not start", "storm 1: n1 did not start"]
+        broken = Attempt(verdict="unknown", problem="n1 did not start")
+        made = storm(lambda job, run: broken, tmp_path, Budget(schedules=2))
+        assert made.kept == {}
+        assert made.total.problems == ["n1 did not start"]
+        assert made.total.verdicts == {"unknown": 2}
 
 
 class TestBudget:
     @pytest.mark.parametrize(
-        ("finds", "reserve", "jobs", "storms"),
+        ("finds", "reserve", "runs"),
         [
-            pytest.param(False, 0.0, 2, 10, id="all of the time"),
-            pytest.param(True, 0.4, 1, 6, id="a find leaves time to shrink it"),
+            pytest.param(False, 0.0, 10, id="all of the time"),
+            pytest.param(True, 0.4, 6, id="a find leaves time to shrink it"),
         ],
     )
     def test_the_time_ends_a_search(
-        self, finds: bool, reserve: float, jobs: int, storms: int, tmp_path: Path
+        self, storm: Any, finds: bool, reserve: float, runs: int, tmp_path: Path
     ) -> None:
-        runner = FakeStorms(lambda job, run: finds)
-        made = a_search(runner, tmp_path, jobs=jobs)
-        made.search(SearchBudget(seconds=10 * RUN_S, reserve=reserve), not_told)
-        assert (made.counts.storms, runner.killed) == (storms, jobs - 1)
+        budget = Budget(seconds=10 * RUN_S, reserve=reserve)
+        made = storm(lambda job, run: finds, tmp_path, budget, shrinks=False)
+        assert made.total.runs == runs
 
-    def test_stopping_kills_what_runs_and_leaves_nothing(self, tmp_path: Path) -> None:
-        stopped: list[int] = []
-        runner = FakeStorms(lambda job, run: False)
-
-        def stop_after_the_third(number: int) -> None:
+    def test_stopping_kills_what_runs_and_leaves_nothing(self, storm: Any, tmp_path: Path) -> None:
+        def at(number: int) -> None:
             if number == 3:
-                (tmp_path / "search-trial-3-0004").mkdir()  # What a killed run has written so far.
+                # What a killed run has written so far.
+                (tmp_path / f"{stem()}-0003" / "20260101T000000").mkdir(parents=True)
                 stopped.append(number)
 
-        runner.at = stop_after_the_third
-        made = a_search(runner, tmp_path, jobs=2, stop=lambda: bool(stopped))
-        made.search(SearchBudget(), not_told)
-        assert (made.counts.storms, runner.killed) == (3, 1)
-        assert list(tmp_path.iterdir()) == []
+        def stem() -> str:
+            (file,) = tmp_path.glob("searches/*.jsonl")
+            return f"search-{file.stem}"
 
-    def test_shrinking_ends_with_the_time_and_keeps_the_smallest(self, tmp_path: Path) -> None:
-        runner = FakeStorms(cuts_power_and_kills)
-        made, find = first_find(runner, tmp_path)
-        end_s = runner.clock_s + 5 * RUN_S
-        made.shrink(find, lambda: runner.clock_s >= end_s)
-        assert runner.clock_s <= end_s + RUN_S
-        saved = schedules.load(find.folder / "schedule.json")
-        assert saved == find.smallest
-        assert not read_file(find.folder / FILE, SystemFinding).shrunk
+        stopped: list[int] = []
+        pool = LocalPool(2)
+        pool.at = at
+        made = storm(
+            lambda job, run: False,
+            tmp_path,
+            Budget(schedules=9),
+            pool=pool,
+            stop=lambda: bool(stopped),
+        )
+        assert (made.total.runs, len(pool.killed)) == (3, 1)
+        assert list(tmp_path.glob("search-*")) == []
 
 
 class TestShrinking:
-    def test_a_planted_loss_shrinks_to_what_it_needs(self, tmp_path: Path) -> None:
-        made, find = first_find(cuts_power_and_kills, tmp_path)
-        made.shrink(find)
-        kept = read_file(find.folder / FILE, SystemFinding)
-        assert kept == find.finding
+    def test_a_planted_loss_shrinks_to_what_it_needs(self, storm: Any, tmp_path: Path) -> None:
+        made = storm(cuts_power_and_kills, tmp_path, UNTIL_FOUND)
+        kept = find_of(made)
+        assert findings.load(findings.folder_of(tmp_path, kept)) == kept
         assert kept.shrunk
-        assert sorted(fault.what for fault in find.smallest.faults) == ["kill", "power-cut"]
+        assert sorted(fault.what for fault in kept.smallest.faults) == ["kill", "power-cut"]
         assert len(kept.faults) == 2
         assert kept.counts == RunCounts(failed=2, of=2)
         assert [one.counts for one in kept.without] == 2 * [RunCounts(failed=0, of=2)]
-        workload = find.smallest.workload
+        workload = kept.smallest.workload
         assert (workload.clients, workload.consumers) == (1, 0)
-        assert find.smallest.cluster.partitions == 1
-        assert all((fault.at_ms or 0) % 500 == 0 for fault in find.smallest.faults)
+        assert kept.smallest.cluster.partitions == 1
+        assert all((fault.at_ms or 0) % 500 == 0 for fault in kept.smallest.faults)
         # Only failing runs of the smallest and of the drawn schedule stay.
         folders = {str(folder) for folder in tmp_path.glob("search-*/*T*")}
         assert len(folders) == 2
         assert kept.run in folders
-        # Runs end when the majority is known.
-        assert set(find.counts.values()) <= {RunCounts(failed=2, of=2), RunCounts(failed=0, of=2)}
-        made.confirm(find)
-        assert find.finding.counts == RunCounts(failed=3, of=3)
 
-    def test_a_run_that_does_not_show_what_is_wanted_does_not_count(self, tmp_path: Path) -> None:
-        made = a_search(lambda job, run: loses_a_write(job, *lost_power(job)), tmp_path)
-        made.search(SearchBudget(storms=20), not_told)
-        find = made.finds[f"{LOST}: one disk"]
-        find.wanted = lambda finding: finding.disks == 1 and Path(finding.run).is_dir()
-        made.shrink(find)
-        assert [fault.what for fault in find.smallest.faults] == ["power-cut"]
-        assert find.finding.counts == RunCounts(failed=2, of=2)
+    def test_one_that_was_cut_off_goes_on_with_the_smallest(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        pool = LocalPool()
+        pool.endless = (FinishJob,)
+        storms = FakeStorms(cuts_power_and_kills, monkeypatch)
+        stopped = storms.search(
+            tmp_path,
+            TRIAL,
+            UNTIL_FOUND,
+            pool=pool,
+            stop=lambda: (
+                len(pool.jobs) > 1 and any(isinstance(job, FinishJob) for job in pool.jobs)
+            ),
+        )
+        drawn = find_of(stopped)
+        smaller = replace(drawn, smallest=replace(drawn.smallest, name="smaller"))
+        findings.keep(smaller, tmp_path)
+        rest = LocalPool()
+        resumed = storms.search(tmp_path, TRIAL, UNTIL_FOUND, pool=rest)
+        (job,) = rest.jobs
+        assert isinstance(job, FinishJob)
+        assert job.finding.smallest.name == "smaller"
+        assert Path(find_of(resumed).run).is_dir()
 
     @pytest.mark.parametrize(("fails", "counts"), [((1,), "2 of 3"), ((), "1 of 3")])
     def test_the_majority_of_three_runs_decides(
-        self, fails: tuple[int, ...], counts: str, tmp_path: Path
+        self, storm: Any, fails: tuple[int, ...], counts: str, tmp_path: Path
     ) -> None:
         drawn: list[Schedule] = []
 
         def plan(job: StormJob, run: int) -> bool:
             drawn.append(job.schedule)
-            again = job.schedule.to_json() == find_of(made).drawn.to_json() if made.finds else False
-            return len(drawn) == 1 or (again and run in fails)
+            again = job.schedule.faults == drawn[0].faults and len(drawn) > 1
+            return len(drawn) == 1 or (again and len(drawn) - 2 in fails)
 
-        made = a_search(plan, tmp_path)
-        made.search(UNTIL_FOUND, not_told)
-        find = find_of(made)
-        made.shrink(find)
+        find = find_of(storm(plan, tmp_path, UNTIL_FOUND))
         assert find.smallest == find.drawn
-        assert str(find.finding.drawn_counts) == counts
-        assert find.finding.shrunk == (counts == "2 of 3")
+        assert str(find.drawn_counts) == counts
+        assert find.shrunk == (counts == "2 of 3")
 
 
 class TestSafeConfiguration:
     @pytest.mark.parametrize("system", [SAFE, TRIAL])
-    def test_the_smallest_schedule_is_run_on_it_too(self, system: str, tmp_path: Path) -> None:
-        runner = FakeStorms(
-            lambda job, run: not job.subject.settings and cuts_power_and_kills(job, run)
+    def test_the_smallest_schedule_is_run_on_it_too(
+        self, monkeypatch: pytest.MonkeyPatch, system: str, tmp_path: Path
+    ) -> None:
+        storms = FakeStorms(
+            lambda job, run: not job.subject.settings and cuts_power_and_kills(job, run),
+            monkeypatch,
         )
-        made, find = first_find(runner, tmp_path, system)
-        before = len(runner.jobs)
-        made.pair(find)
+        find = find_of(storms.search(tmp_path, system, UNTIL_FOUND))
         if system == TRIAL:
-            assert find.finding.safe_settings is None, "it declares none"
-            assert len(runner.jobs) == before
+            assert find.safe_settings is None, "it declares none"
+            assert not any(job.subject.settings for job in storms.jobs)
             return
-        assert (find.finding.safe_settings or {})["sync"] == "always"
-        assert [run.verdict for run in find.finding.safe_runs] == ["valid", "valid"]
-        assert runner.jobs[-1].schedule == find.smallest
-        kept = json.loads((find.folder / FILE).read_text())
-        assert len(kept["safe_runs"]) == 2
+        assert (find.safe_settings or {})["sync"] == "always"
+        assert [run.verdict for run in find.safe_runs] == ["valid", "valid"]
+        assert storms.jobs[-1].schedule == find.smallest
+        assert len(findings.load(findings.folder_of(tmp_path, find)).safe_runs) == 2
 
 
 class TestOutcome:
@@ -356,11 +312,10 @@ class TestOutcome:
         assert _effects(tmp_path, lines) == (("n2",), True)
 
     def test_a_long_storm_of_a_slow_system_has_time(self) -> None:
-        storm = storms().draw(0).schedule
-        usual_s = longest_run_s(storm, 15_000)
-        longer = replace(storm, workload=replace(storm.workload, duration_ms=3_600_000))
-        assert longest_run_s(longer, 15_000) > 3600 + 15
-        assert longest_run_s(storm, 600_000) - usual_s == 585
+        subject, schedule = StormSubject(system=TRIAL), storms().draw(0).schedule
+        longer = replace(schedule, workload=replace(schedule.workload, duration_ms=3_600_000))
+        assert subject.longest_run_s(longer) > 3600 + 15
+        assert subject.longest_s(1, 0) == subject.longest_run_s(schedule)
 
 
 def _lines(fault: int, what: str, node: str, **counts: int) -> list[FaultLine]:

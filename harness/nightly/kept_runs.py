@@ -1,0 +1,69 @@
+"""Which folders of real runs stay over all nightly runs.
+
+The journal keeps the row of every run. A folder, which has tens of megabytes, is kept only if the
+run failed, and of each class of failure only a few.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from checker.formats.verdict import Verdict
+from harness.formats.nightly_journal import Ran, journal_of, numbers, read
+from harness.nightly.summary import CANARY, real_class
+from harness.runs.run_folder import remove
+from node.formats.errors import StorageError
+
+OURS: Final = "nightly-"
+"""How the names of run folders of nightly runs begin."""
+
+
+class _Kept(NamedTuple):
+    """A run folder within the store, the nightly run it is of, and how many faults it took."""
+
+    folder: str
+    nightly: int
+    faults: int
+
+
+def prune(store: Path, most: int) -> list[str]:
+    """Remove the folders of real runs of nightly runs beyond `most` of each class: the smallest and
+    the newest stay. Returns what was removed. Of a nightly run whose journal cannot be read nothing
+    is."""
+    removed = []
+    for kept in _by_class(store).values():
+        if len(kept) <= most:
+            continue
+        # The index shows this one: the smallest, and of those the latest nightly run's first.
+        smallest = min(kept, key=lambda one: (one.faults, -one.nightly))
+        newest = [one for one in reversed(kept) if one != smallest]
+        for one in newest[max(0, most - 1) :]:
+            remove(store / one.folder)
+            removed.append(one.folder)
+    return removed
+
+
+def _by_class(store: Path) -> dict[tuple[str, ...], list[_Kept]]:
+    """The folders that are there, oldest first, by what their runs are filed under."""
+    found: dict[tuple[str, ...], list[_Kept]] = {}
+    for number in numbers(store):
+        try:
+            lines = read(journal_of(store, number))
+        except StorageError:
+            continue
+        for row in lines:
+            if not isinstance(row, Ran) or not row.kept.startswith(OURS):
+                continue
+            if (store / row.kept).is_dir():
+                kept = _Kept(row.kept, number, row.faults)
+                found.setdefault(_class(row), []).append(kept)
+    return found
+
+
+def _class(run: Ran) -> tuple[str, ...]:
+    if run.why == CANARY:
+        return (CANARY,)
+    if run.verdict == Verdict.INVALID:
+        return real_class(run)[:3]
+    return (run.protocol, run.verdict)

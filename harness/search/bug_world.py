@@ -1,0 +1,135 @@
+"""The simulated world in which a known bug is searched for: only what the bug breaks counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.formats.finding import Finding
+from harness.search.attempt import Attempt, attempt
+from harness.search.choice_source import RandomChoices
+from harness.search.deadline import Stop
+from harness.search.escalate import judge_with_escalations
+from harness.search.generator import draw_schedule
+from harness.search.known_bugs import SearchTarget
+from harness.search.loop import Drawn
+from harness.search.simulated_world import SimulatedSubject, SimulatedWorld
+from harness.search.stability import STABILITY_RUNS, stabilise, stability
+from harness.sim.run import simulate
+from nemesis.formats.schedule import Expectation, Schedule
+
+SHRINK_TRIES: Final = 1_000
+CHUNK: Final = 1_000_000
+"""Schedules of a job, which ends by its time or with its find."""
+
+
+class BugSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """A known bug, or a promise that a faulty protocol breaks. All targets share their schedules:
+    none is drawn for a bug."""
+
+    target: SearchTarget
+    chunk: int = CHUNK
+
+    @property
+    def name(self) -> str:
+        """The code of the target."""
+        return self.target.code
+
+    def world(self, store: str, run_name: str) -> BugWorld:
+        """See `harness.search.loop.Subject`."""
+        return BugWorld(self.target)
+
+    def longest_s(self, seed: int, number: int) -> float:
+        """Return how long a job may take before it is taken to hang."""
+        return 3600.0
+
+
+class BugWorld(SimulatedWorld):
+    """Implements `harness.search.loop.SearchWorld`."""
+
+    shrinks = SimulatedWorld.shrinks._replace(tries=SHRINK_TRIES)
+
+    def __init__(self, target: SearchTarget) -> None:
+        super().__init__(SimulatedSubject(protocol=target.protocol, bugs=target.bugs))
+        self._target = target
+
+    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
+        """See `SearchWorld`; the first run that shows the bug is the last one."""
+        target = self._target
+        first = drawn_schedule(target, seed, number)
+        for schedule, quick in judge_with_escalations(first, self.judge, self._fails_otherwise):
+            # Few runs fail; only those are run to their end.
+            outcome = self.attempt(schedule) if quick.failed else quick
+            yield Drawn("", schedule, outcome)
+            if outcome.failed:
+                return
+
+    def judge(self, schedule: Schedule) -> Attempt:
+        """Run a schedule. Worse endings lose records: they leave no cluster waiting, and no log or
+        metadata wrong in itself. A search for these ends no run worse."""
+        outcome = attempt(schedule)
+        if not self._target.escalates:
+            return dataclasses.replace(outcome, internal_violation="")
+        return outcome
+
+    def _fails_otherwise(self, outcome: Attempt) -> bool:
+        """Return whether a run violates another property than that of the target, and may go on to
+        that."""
+        target = self._target
+        return target.escalates and outcome.failed and target.breaks not in outcome.broken
+
+    def attempt(self, schedule: Schedule) -> Attempt:
+        """See `SearchWorld`: the whole run, which fails only if it violates the target's property
+        because of the bug. With the bug off that must hold: some protocols break it anyway."""
+        target = self._target
+        outcome = attempt(schedule, stop_at="never", about=target.breaks)
+        if target.breaks not in outcome.broken:
+            return Attempt(virtual_us=outcome.virtual_us, events=outcome.events)
+        if target.bug:
+            cluster = replace(schedule.cluster, bugs=())
+            without = attempt(replace(schedule, cluster=cluster), stop_at="never")
+            if target.breaks in without.broken:
+                return Attempt(virtual_us=outcome.virtual_us, events=outcome.events)
+        return outcome
+
+    def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
+        """See `SearchWorld`."""
+        target = self._target
+        return replace(
+            smallest,
+            name=f"{target.code}-{target.breaks}".lower(),
+            expectation=Expectation(verdict="invalid", property=target.breaks),
+        )
+
+    def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
+        """See `SearchWorld`: it is stabilised first."""
+
+        def alike(candidate: Schedule, world: int | None = None) -> bool:
+            if world not in (None, candidate.workload.seed):
+                broken = attempt(candidate, world, stop_at="never").broken
+                return self._target.breaks in broken
+            return self.is_alike(finding, self.attempt(candidate))
+
+        smallest, stable_runs = finding.smallest, finding.stability
+        if stable_runs < 0:
+            stable_runs = stability(smallest, alike)
+            if stable_runs < STABILITY_RUNS:
+                run = simulate(smallest, seed=smallest.workload.seed, stop_at="visible")
+                smallest = stabilise(smallest, run.trace, run.info.phases.storm_us, alike)
+                stable_runs = stability(smallest, alike)
+        sentence = attempt(smallest).sentence
+        finding = replace(finding, smallest=smallest, stability=stable_runs, sentence=sentence)
+        return super().complete(finding, folder, form_runs, stop)
+
+
+def drawn_schedule(target: SearchTarget, seed: int, number: int) -> Schedule:
+    """Return the `number`-th schedule of a search. All targets share them."""
+    # The text of the seed is older than the names here: it must stay, or other schedules follow.
+    choose = RandomChoices(random.Random(f"museum/{seed}/{number}"))
+    return draw_schedule(choose, target.protocol, target.bugs, target.faults, target.dimensions)

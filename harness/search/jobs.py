@@ -1,0 +1,227 @@
+"""Jobs of searches: a job goes in, a row of a journal comes out.
+
+A policy (`floodmark search`, `bugs find`, `nightly`) says which job is next and takes the rows; a
+pool does the jobs. What a job raises, or the death of its process, is its own: it is one lost job.
+No process outlives the one that started it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import multiprocess
+from multiprocess.connection import wait
+
+from node.formats.errors import FloodmarkError
+from node.runtime import children
+from node.runtime.reap import REAP_S
+
+LOOK_S: Final = 0.25
+
+
+class Job(Protocol):
+    """A piece of work, complete in itself, that can be pickled."""
+
+    @property
+    def key(self) -> str:
+        """The name of the job in the journal."""
+        ...
+
+    def do(self) -> Any:
+        """Carry the job out, in a process of a pool; return its row."""
+        ...
+
+
+class EndedJob(NamedTuple):
+    """What became of a job: its `row`, or None and the `sentence` why there is none; `seconds` of
+    wall clock since it was started."""
+
+    job: Job
+    row: Any
+    seconds: float
+    sentence: str = ""
+
+
+class Pool(Protocol):
+    """The place where jobs are done."""
+
+    size: int
+
+    @property
+    def running(self) -> int:
+        """How many jobs have not ended."""
+        ...
+
+    def start(self, job: Job, longest_s: float = math.inf) -> None:
+        """Begin a job; it is killed when it takes longer than `longest_s`."""
+        ...
+
+    def ended(self, within_s: float) -> list[EndedJob]:
+        """Return the jobs that have ended, once one has or the time is over."""
+        ...
+
+    def kill(self) -> list[EndedJob]:
+        """End all jobs at once, and return them."""
+        ...
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        ...
+
+
+class Policy(Protocol):
+    """A command that works through jobs."""
+
+    def next_job(self) -> Job | None:
+        """Return the job to begin now, None if there is none before another one ends."""
+        ...
+
+    def longest_s(self, job: Job) -> float:
+        """Return how long a job may take before it is taken to hang."""
+        ...
+
+    def take(self, ended: EndedJob) -> None:
+        """Record a job that has ended."""
+        ...
+
+    def cut_off(self, job: Job) -> None:
+        """Remove what a killed job left."""
+        ...
+
+
+def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
+    """Do the jobs of a policy until it has none, or `stop`: then the rest is killed."""
+    while not stop():
+        while pool.running < pool.size and (job := policy.next_job()) is not None:
+            pool.start(job, policy.longest_s(job))
+        if not pool.running:
+            return
+        for ended in pool.ended(LOOK_S):
+            policy.take(ended)
+    for ended in pool.kill():
+        policy.cut_off(ended.job)
+
+
+def do_one(job: Job, pool: Pool, stop: Callable[[], bool], longest_s: float = math.inf) -> Any:
+    """Do one job; return its row. Raises FloodmarkError if it is lost, or stopped."""
+    pool.start(job, longest_s)
+    while not stop():
+        for ended in pool.ended(LOOK_S):
+            if ended.row is None:
+                raise FloodmarkError(f"{job.key}: {ended.sentence}")
+            return ended.row
+    pool.kill()
+    raise FloodmarkError(f"{job.key} was stopped")
+
+
+class _JobProcess:
+    """A process that does job after job, and the job that it does now."""
+
+    def __init__(self, output: Path) -> None:
+        self.pipe, theirs = multiprocess.get_context("spawn").Pipe()
+        self.child = children.start(
+            "jobs", _do_jobs, os.getpid(), output, theirs, with_children=True
+        )
+        theirs.close()
+        self.jobs = 0
+        self.job: Any = None
+        self.began_s = 0.0
+        self.until_s = math.inf
+
+    def begin(self, job: Job, longest_s: float) -> None:
+        """Hand a job over."""
+        self.job, self.jobs = job, self.jobs + 1
+        self.began_s = time.monotonic()
+        self.until_s = self.began_s + longest_s
+        with suppress(OSError):  # A process that has died is noticed when its answer is read.
+            self.pipe.send(job)
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.child.kill()
+        self.child.join(REAP_S)
+        self.pipe.close()
+
+
+class JobProcesses:
+    """Up to `size` processes of one owner, in its main thread. `close` it in any case."""
+
+    def __init__(self, size: int, output: Path, *, jobs_each: int = 1) -> None:
+        """A process does `jobs_each` jobs: with one, each job has a fresh interpreter, which costs
+        about a second, and a hash seed of its own. `output` gets what the processes print."""
+        self.size = size
+        self._output = output
+        self._jobs_each = jobs_each
+        self._idle: list[_JobProcess] = []
+        self._busy: dict[Any, _JobProcess] = {}
+
+    @property
+    def running(self) -> int:
+        """See `Pool`."""
+        return len(self._busy)
+
+    def start(self, job: Job, longest_s: float = math.inf) -> None:
+        """See `Pool`."""
+        process = self._idle.pop() if self._idle else _JobProcess(self._output)
+        process.begin(job, longest_s)
+        self._busy[process.pipe] = process
+
+    def ended(self, within_s: float) -> list[EndedJob]:
+        """See `Pool`."""
+        now_s = time.monotonic()
+        hanging = [process for process in self._busy.values() if process.until_s < now_s]
+        if hanging:
+            return self._killed(hanging)
+        return [self._taken(self._busy[pipe]) for pipe in wait(list(self._busy), within_s)]
+
+    def kill(self) -> list[EndedJob]:
+        """See `Pool`."""
+        return self._killed(list(self._busy.values()))
+
+    def close(self) -> None:
+        """See `Pool`."""
+        self.kill()
+        for process in self._idle:
+            process.end()
+        self._idle.clear()
+
+    def _killed(self, processes: list[_JobProcess]) -> list[EndedJob]:
+        """End these processes. One that stands still amid its answer would never finish it."""
+        for process in processes:
+            process.child.kill()
+        return [self._taken(process) for process in processes]
+
+    def _taken(self, process: _JobProcess) -> EndedJob:
+        """Take the answer of a process that has spoken, or has ended, or is killed."""
+        self._busy.pop(process.pipe)
+        seconds = time.monotonic() - process.began_s
+        try:
+            row, sentence = process.pipe.recv() if process.pipe.poll() else (None, "")
+        except (EOFError, OSError):
+            row, sentence = None, ""
+        if (row is not None or sentence) and process.jobs < self._jobs_each:
+            self._idle.append(process)
+            return EndedJob(process.job, row, seconds, sentence)
+        process.end()
+        if row is None and not sentence:
+            sentence = f"its process ended with {process.child.exitcode} after {seconds:.0f} s"
+        return EndedJob(process.job, row, seconds, sentence)
+
+
+def _do_jobs(parent_pid: int, output: Path, pipe: Any) -> None:
+    """Do one job after the other, in a process of its own."""
+    children.settle_in(parent_pid, output)
+    with suppress(EOFError):
+        while True:
+            job = pipe.recv()
+            try:
+                said = job.do(), ""
+            except Exception as error:
+                said = None, f"{type(error).__name__}: {error}"
+            pipe.send(said)

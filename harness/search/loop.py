@@ -1,0 +1,638 @@
+"""The loop of every search: draw, attempt, try the worst ending, keep what fails, shrink it.
+
+A world says how a schedule is drawn and run. To the loop the simulated world and real processes
+differ in one number: a schedule fails if it does in most of `most_runs` runs (simulated: one).
+
+A search is a policy over jobs (`harness.search.jobs`). A finding is on disk before anything else is
+done about it. Everything that was done is a row of the journal of the search, so it can be stopped
+at any moment, and the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.formats.finding import Finding, RunCounts, WithoutFault
+from harness.formats.journal import (
+    FINISHED,
+    STOPPED,
+    Ended,
+    Finished,
+    JobJournal,
+    Lost,
+    SearchBegan,
+    Searched,
+    SearchRow,
+    state_of,
+)
+from harness.search import deadline, findings
+from harness.search.attempt import Attempt
+from harness.search.deadline import Stop
+from harness.search.generator import GENERATOR_VERSION
+from harness.search.jobs import EndedJob, Job, Pool, work_through
+from harness.search.real_schedule import MOST_RUNS
+from harness.search.shrink import Pass, Rerun, Shrinking
+from harness.search.shrink_passes import without_each_fault
+from harness.sim.run import batched_collections
+from nemesis.faults import kind_of
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import UsageError
+
+FOLDER: Final = "searches"
+"""The journals of searches, in the store."""
+GRACE_S: Final = 10.0
+"""How long a job may go on after the end of the time before it is killed."""
+SAVE_EVERY_S: Final = 1.0
+MOST_BUCKETS: Final = 100
+"""Buckets that a search shrinks; with more the protocol is plainly broken."""
+MOST_PROBLEMS: Final = 20
+GIVEN: Final = "a run that failed"
+"""The family of a schedule that was not drawn."""
+
+
+class Drawn(NamedTuple):
+    """A schedule of a search, or one that ends it worse, and what it came to."""
+
+    family: str
+    schedule: Schedule
+    outcome: Attempt
+
+
+class Shrinks(NamedTuple):
+    """How a world shrinks."""
+
+    passes: Sequence[Pass]
+    last_passes: Sequence[Pass]
+    rerun: Rerun | None
+    tries: int
+    save_every_s: float
+
+
+class SearchWorld(Protocol):
+    """Where schedules are run."""
+
+    most_runs: int
+
+    @property
+    def shrinks(self) -> Shrinks:
+        """How schedules are shrunk here."""
+        ...
+
+    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
+        """Draw a schedule and run it, and again with a worse ending if something broke inside."""
+        ...
+
+    def attempt(self, schedule: Schedule) -> Attempt:
+        """Run a schedule once."""
+        ...
+
+    def bucket(self, outcome: Attempt) -> str:
+        """Return the class of a failure, "" if the run did not fail."""
+        ...
+
+    def found(self, drawn: Drawn) -> Finding:
+        """Return the finding that a failure is, without the place where it was found."""
+        ...
+
+    def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
+        """Return whether a run fails in the same way."""
+        ...
+
+    def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
+        """Return the smallest schedule as it is saved."""
+        ...
+
+    def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
+        """Do what is left to do with a shrunk finding, until `stop`: explain it, compare it, find
+        its form for real processes in so many runs."""
+        ...
+
+    def drop(self, outcome: Attempt) -> None:
+        """Remove what a run left that nobody needs."""
+        ...
+
+
+class Subject(Protocol):
+    """What is searched: names its world, and can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """The protocol or the system."""
+        ...
+
+    @property
+    def chunk(self) -> int:
+        """How many schedules make a job."""
+        ...
+
+    def world(self, store: str, run_name: str) -> SearchWorld:
+        """Return the world to run schedules in; runs that leave a folder get it in `store`."""
+        ...
+
+    def longest_s(self, seed: int, number: int) -> float:
+        """Return how long a job with this schedule may take before it is taken to hang."""
+        ...
+
+
+# -- jobs
+
+
+class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Try the schedules of a seed from number `first` on, until one fails in a way that is not
+    `known`, or for `seconds`."""
+
+    key: str
+    subject: Subject
+    seed: int
+    first: int
+    count: int
+    known: tuple[str, ...] = ()
+    seconds: float = 0.0
+    store: str = ""
+    run_name: str = ""
+
+    def do(self) -> Searched:
+        """Search."""
+        world = self.subject.world(self.store, self.run_name)
+        began_s = time.process_time()
+        row = Searched(
+            key=self.key,
+            protocol=self.subject.name,
+            seed=self.seed,
+            first=self.first,
+            generator=GENERATOR_VERSION,
+        )
+        known, is_late = set(self.known), deadline.after(self.seconds)
+        with batched_collections():
+            for number in range(self.first, self.first + self.count):
+                for drawn in world.runs(self.seed, number):
+                    count(row, drawn.outcome, world.bucket(drawn.outcome))
+                    bucket = world.bucket(drawn.outcome)
+                    if bucket and bucket not in known and len(known) < MOST_BUCKETS:
+                        known.add(bucket)
+                        place = {"seed": self.seed, "number": number}
+                        row.findings.append(replace(world.found(drawn), **place))
+                    else:
+                        world.drop(drawn.outcome)
+                row.schedules += 1
+                if row.findings or is_late():
+                    break
+        row.core_s = round(time.process_time() - began_s, 2)
+        return row
+
+
+class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Shrink a finding and complete it, for `seconds` (0: no limit). `store` is where it is kept
+    meanwhile; without a store it is only shrunk."""
+
+    key: str
+    subject: Subject
+    finding: Finding
+    seconds: float = 0.0
+    tries: int = 0
+    store: str = ""
+    run_name: str = ""
+    form_runs: int = MOST_RUNS
+    page: bool = False
+
+    def do(self) -> Finished:
+        """Shrink and complete."""
+        world = self.subject.world(self.store, self.run_name)
+        is_late = deadline.after(self.seconds)
+        save = _Saver(Path(self.store), world.shrinks.save_every_s) if self.store else None
+        # One half to shrink it, the other for what follows.
+        until = deadline.after(self.seconds / 2)
+        finding = self.finding
+        if not finding.shrunk:
+            finding = shrink(finding, world, stop=until, save=save, tries=self.tries)
+        if not self.store:
+            return Finished(key=self.key, finding=finding)
+        folder = findings.keep(finding, Path(self.store))
+        finding = world.complete(finding, folder, self.form_runs, is_late)
+        findings.keep(finding, Path(self.store))
+        page = findings.build_page(folder) if self.page else None
+        return Finished(
+            key=self.key,
+            finding=finding,
+            folder=str(folder.relative_to(self.store)),
+            page="" if page is None else str(page.relative_to(self.store)),
+        )
+
+
+AnySearchJob = SearchJob | FinishJob
+
+
+def count(row: Searched, outcome: Attempt, bucket: str) -> None:
+    """Count a run."""
+    row.runs += 1
+    row.virtual_us += outcome.virtual_us
+    row.events += outcome.events
+    row.run_seconds += outcome.seconds
+    if outcome.verdict:
+        _add(row.verdicts, outcome.verdict)
+    for name in outcome.fault_coverage:
+        _add(row.fault_coverage, name)
+    if outcome.problem and outcome.problem not in row.problems:
+        row.problems += [outcome.problem][: MOST_PROBLEMS - len(row.problems)]
+    if bucket:
+        row.failures += 1
+        _add(row.buckets, bucket)
+
+
+def add(total: Searched, row: Searched) -> None:
+    """Add a stretch of a search to the total."""
+    numbers = ("schedules", "runs", "virtual_us", "events", "failures", "core_s", "run_seconds")
+    for name in numbers:
+        setattr(total, name, getattr(total, name) + getattr(row, name))
+    for name in ("verdicts", "buckets", "fault_coverage"):
+        for what, number in getattr(row, name).items():
+            _add(getattr(total, name), what, number)
+    total.problems += [p for p in row.problems if p not in total.problems]
+
+
+def _add(counts: dict[str, int], name: str, number: int = 1) -> None:
+    counts[name] = counts.get(name, 0) + number
+
+
+class _Saver:
+    """Keeps a finding while it shrinks, at most every so many seconds."""
+
+    def __init__(self, store: Path, every_s: float) -> None:
+        self._store = store
+        self._every_s = every_s
+        self._saved_s = -math.inf
+
+    def __call__(self, finding: Callable[[], Finding]) -> None:
+        if time.monotonic() - self._saved_s >= self._every_s:
+            findings.keep(finding(), self._store)
+            self._saved_s = time.monotonic()
+
+
+# -- shrinking
+
+
+def shrink(
+    finding: Finding,
+    world: SearchWorld,
+    *,
+    stop: Stop,
+    save: Callable[[Callable[[], Finding]], None] | None = None,
+    tries: int = 0,
+) -> Finding:
+    """Return the finding with the smallest schedule that fails in the same way in most of its runs.
+
+    A schedule that does not fail again mostly is not shrunk. `save` is called with each smaller
+    one; `tries` replaces the world's limit of runs.
+    """
+    trials = _Trials(finding, world, stop, save)
+    if not trials.fails_alike(finding.smallest):
+        return trials.finding(shrunk=False)
+    how = world.shrinks
+    shrinking = Shrinking(
+        finding.smallest,
+        trials.fails_alike,
+        max_tries=tries or how.tries,
+        rerun=how.rerun,
+        passes=tuple(how.passes),
+        last_passes=tuple(how.last_passes),
+        stop=stop,
+    )
+    trials.smallest = shrinking.run()
+    done = not (shrinking.stopped if world.most_runs == 1 else shrinking.exhausted)
+    return trials.finding(shrunk=done)
+
+
+class _Trials:
+    """The runs that shrink a finding: of each schedule, in how many of how many runs it failed."""
+
+    def __init__(
+        self,
+        finding: Finding,
+        world: SearchWorld,
+        stop: Stop,
+        save: Callable[[Callable[[], Finding]], None] | None,
+    ) -> None:
+        self.smallest = finding.smallest
+        self._finding = finding
+        self._world = world
+        self._stop = stop
+        self._save = save
+        self._counts = {
+            finding.drawn.digest(): finding.drawn_counts,
+            finding.smallest.digest(): finding.counts,
+        }
+        self._runs = {finding.smallest.digest(): finding.run} if finding.run else {}
+        self._last: dict[str, Attempt] = {}
+
+    def fails_alike(self, schedule: Schedule) -> bool:
+        """Run a schedule until it is decided whether it fails in most runs; return whether."""
+        most, digest = self._world.most_runs, schedule.digest()
+        known = self._counts.get(digest, RunCounts())
+        while not _is_decided(known, most) and not self._stop():
+            outcome = self._world.attempt(schedule)
+            failed = self._world.is_alike(self._finding, outcome)
+            known = RunCounts(failed=known.failed + failed, of=known.of + 1)
+            self._counts[digest] = known
+            if failed:
+                self._last[digest] = outcome
+            if failed and outcome.folder and digest not in self._runs:
+                self._runs[digest] = outcome.folder
+            else:
+                self._world.drop(outcome)
+        fails = 2 * known.failed > most
+        if fails:
+            self.smallest = schedule
+            if self._save is not None:
+                self._save(lambda: self.finding(shrunk=False))
+        return fails
+
+    def finding(self, *, shrunk: bool) -> Finding:
+        """Return the finding as it is now, and drop the runs of schedules that are not shown."""
+        smallest, digest = self.smallest, self.smallest.digest()
+        drawn = self._finding.drawn.digest()
+        for other in [one for one in self._runs if one not in (digest, drawn)]:
+            self._world.drop(Attempt(folder=self._runs.pop(other)))
+        last = self._last.get(digest)
+        return replace(
+            self._finding,
+            sentence=last.sentence if last is not None else self._finding.sentence,
+            smallest=self._world.as_file(smallest, self._finding),
+            faults=findings.in_words(smallest),
+            shrunk=shrunk,
+            shrink_runs=sum(one.of for one in self._counts.values()) - 1,
+            counts=self._counts.get(digest, RunCounts()),
+            drawn_counts=self._counts[drawn],
+            without=tuple(self._without(smallest)),
+            run=self._runs.get(digest, ""),
+        )
+
+    def _without(self, schedule: Schedule) -> Iterator[WithoutFault]:
+        """Say what is known of the schedule without each of its faults."""
+        for index, fewer in enumerate(without_each_fault(schedule)):
+            known = self._counts.get(fewer.digest())
+            if known is not None:
+                words = kind_of(schedule.faults[index]).words()
+                yield WithoutFault(fault=index, words=words, counts=known)
+
+
+def _is_decided(counts: RunCounts, most: int) -> bool:
+    """Return whether it is known if more than half of `most` runs fail."""
+    return 2 * counts.failed > most or 2 * (counts.of - counts.failed) >= most
+
+
+# -- the policy
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """When a search ends: after so many seconds or schedules (0: no such limit), or at the first
+    finding. With a finding the share `reserve` of the seconds is kept for what follows it."""
+
+    seconds: float = 0.0
+    schedules: int = 0
+    until_failure: bool = False
+    reserve: float = 0.3
+
+    def check(self) -> None:
+        """Raises UsageError for a search without an end."""
+        if not (self.seconds or self.schedules or self.until_failure):
+            raise UsageError("a search needs an end: --budget, --schedules or --until-failure")
+
+
+class Search:
+    """One search. `kept` has the findings by bucket, `total` what was done."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        journal: JobJournal[SearchRow],
+        store: Path,
+        *,
+        seed: int,
+        budget: Budget,
+        shrinks: bool = True,
+        wanted: Callable[[Finding], bool] = lambda finding: True,
+        settled: Callable[[Finding], bool] = lambda finding: True,
+        report: Callable[[Finding, Path], None] = lambda finding, folder: None,
+        finished: Callable[[Finding, Path], None] = lambda finding, folder: None,
+        local: bool = True,
+        version: str = "",
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Go on with the search of the journal, if that was cut off, else begin it.
+
+        `report` gets each finding of a new bucket, `finished` gets it when it is shrunk. A finding
+        that is not `wanted` is dropped, and one that is not `settled` when it is shrunk is given up
+        for another one of its bucket. Without `local`, jobs cannot write to the store.
+        """
+        self.subject = subject
+        self.total = Searched(protocol=subject.name, seed=seed)
+        self.kept: dict[str, Finding] = {}
+        self.done: set[str] = set()
+        """The buckets of the findings that were shrunk."""
+        self.first: Finding | None = None
+        self._journal = journal
+        self._store = store
+        self._seed = seed
+        self._budget = budget
+        self._shrinks = shrinks
+        self._wanted = wanted
+        self._settled = settled
+        self._report = report
+        self._finished = finished
+        self._local = local
+        self._clock_s = clock_s
+        self._next = 0
+        self._left: list[tuple[int, int]] = []
+        """Stretches below `_next` that are not done, as (first, count)."""
+        self._started: set[str] = set()
+        if state_of(journal.rows) == FINISHED:
+            journal.clear()
+        self._before_s = journal.worked_s()
+        self._began_s = clock_s()
+        self.resumed = bool(journal.rows)
+        self._resume()
+        began = SearchBegan(subject=subject.name, seed=seed, worked_s=self._before_s)
+        began.budget_s = budget.seconds
+        began.version = version
+        journal.add(began)
+
+    @property
+    def run_name(self) -> str:
+        """How the names of the runs of this search begin."""
+        return f"search-{self._journal.path.stem}"
+
+    def seconds(self) -> float:
+        """Return how long the search has gone on, over all its sessions."""
+        return self._before_s + self._clock_s() - self._began_s
+
+    def left_s(self) -> float:
+        """Return how much time is left, 0 if there is no limit."""
+        seconds = self._budget.seconds
+        return max(seconds - self.seconds(), 1e-3) if seconds else 0.0
+
+    def work(self, pool: Pool, stop: Stop) -> None:
+        """Search until the budget is used up, or `stop`. Raises StorageError."""
+        limit_s = self._budget.seconds + GRACE_S if self._budget.seconds else math.inf
+        work_through(self, pool, lambda: stop() or self.seconds() >= limit_s)
+        for bucket, finding in self.kept.items():
+            self.kept[bucket] = findings.latest(self._store, finding)
+        self._add(Ended(state=STOPPED if stop() else FINISHED), 0.0)
+
+    def _resume(self) -> None:
+        """Take over what the journal says."""
+        stretches = []
+        for row in self._journal.rows:
+            if isinstance(row, Searched):
+                add(self.total, row)
+                stretches.append((row.first, row.schedules))
+                for finding in row.findings:
+                    if finding.bucket not in self.kept:
+                        self._keep(findings.latest(self._store, finding))
+            elif isinstance(row, Finished):
+                self._finish(row.finding)
+        for first, number in sorted(stretches):
+            if first > self._next:
+                self._left.append((self._next, first - self._next))
+            self._next = max(self._next, first + number)
+        heapq.heapify(self._left)
+        if self._journal.rows:
+            findings.sweep(self._store, self.run_name)
+
+    # -- which job is next
+
+    def next_job(self) -> Job | None:
+        """See `Policy`."""
+        for bucket, finding in self.kept.items() if self._shrinks else ():
+            if bucket not in self.done and bucket not in self._started:
+                self._started.add(bucket)
+                return self._finish_job(finding)
+        if self._is_over():
+            return None
+        return self._search_job()
+
+    def _is_over(self) -> bool:
+        """Return whether to draw no further schedule."""
+        budget = self._budget
+        seconds = budget.seconds * (1 - budget.reserve if self.kept else 1)
+        return (
+            (budget.seconds > 0 and self.seconds() >= seconds)
+            or (budget.until_failure and bool(self.kept))
+            or (budget.schedules > 0 and not self._left and self._next >= budget.schedules)
+        )
+
+    def _search_job(self) -> SearchJob:
+        if self._left:
+            first, number = heapq.heappop(self._left)
+        else:
+            first, number = self._next, self.subject.chunk
+            if self._budget.schedules:
+                number = min(number, self._budget.schedules - first)
+            self._next = first + number
+        return SearchJob(
+            key=f"search/{first}",
+            subject=self.subject,
+            seed=self._seed,
+            first=first,
+            count=number,
+            known=tuple(self.kept),
+            seconds=self.left_s(),
+            store=str(self._store),
+            run_name=f"{self.run_name}-{first:04d}",
+        )
+
+    def _finish_job(self, finding: Finding) -> FinishJob:
+        return FinishJob(
+            key=f"finding/{findings.folder_of(self._store, finding).name}",
+            subject=self.subject,
+            finding=finding,
+            seconds=self.left_s(),
+            store=str(self._store) if self._local else "",
+            run_name=f"{self.run_name}-{finding.number:04d}-smaller",
+        )
+
+    def longest_s(self, job: Job) -> float:
+        """See `Policy`."""
+        if isinstance(job, SearchJob):
+            return self.subject.longest_s(job.seed, job.first)
+        return math.inf
+
+    # -- what came of it
+
+    def take(self, ended: EndedJob) -> None:
+        """See `Policy`."""
+        job, row = ended.job, ended.row
+        if row is None:
+            row = Lost(key=job.key, sentence=ended.sentence)
+            self.total.problems.append(f"{job.key}: {ended.sentence}")
+        if isinstance(row, Searched):
+            self._searched(job, row, ended.seconds)
+            return
+        self._add(row, ended.seconds)
+        if isinstance(row, Finished):
+            finding, folder = row.finding, findings.keep(row.finding, self._store)
+            if not self._local:
+                is_late = deadline.after(self.left_s())
+                world = self.subject.world(str(self._store), self.run_name)
+                finding = world.complete(finding, folder, MOST_RUNS, is_late)
+                findings.keep(finding, self._store)
+            self._finish(finding)
+            self._finished(finding, folder)
+
+    def _keep(self, finding: Finding) -> Path:
+        """Write a finding to the store. It may not have been before the command was killed."""
+        self.first = self.first or finding
+        self.kept[finding.bucket] = finding
+        return findings.keep(finding, self._store)
+
+    def _finish(self, finding: Finding) -> None:
+        """Take note that nothing is left to do with a finding."""
+        self.kept[finding.bucket] = finding
+        self.done.add(finding.bucket)
+        if not self._settled(finding):
+            del self.kept[finding.bucket]
+            self.done.discard(finding.bucket)
+            self._started.discard(finding.bucket)
+
+    def _searched(self, job: Job, row: Searched, seconds: float) -> None:
+        assert isinstance(job, SearchJob)
+        before, spent = self.total.schedules, round(self.seconds(), 1)
+        found: list[Finding] = []
+        for finding in row.findings:
+            # Another job may have found one too, and another failure of the class may be the one.
+            if finding.bucket in self.kept or not self._wanted(finding):
+                findings.discard(finding)
+                continue
+            number = before + finding.number - row.first
+            found.append(replace(finding, schedules_before=number, seconds_before=spent))
+        row.findings = found
+        self._add(row, seconds)
+        add(self.total, row)
+        if row.schedules < job.count:
+            rest = (row.first + row.schedules, job.count - row.schedules)
+            heapq.heappush(self._left, rest)
+        for finding in found:
+            self._report(finding, self._keep(finding))
+
+    def cut_off(self, job: Job) -> None:
+        """See `Policy`."""
+        findings.sweep(self._store, self.run_name)
+
+    def _add(self, row: SearchRow, seconds: float) -> None:
+        row.seconds, row.worked_s = round(seconds, 2), round(self.seconds(), 2)
+        self._journal.add(row)
+
+
+def journal_of(store: Path, subject: Subject, seed: int) -> Path:
+    """Return the journal of the search of a subject with a seed."""
+    digest = hashlib.sha256(msgspec.json.encode(subject)).hexdigest()[:8]
+    name = subject.name.rpartition(":")[2].lower()
+    return store / FOLDER / f"{name}-{seed}-{digest}.jsonl"

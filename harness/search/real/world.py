@@ -1,0 +1,306 @@
+"""The world of real processes of a search: a system under storms, judged without a page.
+
+A run of real processes is not deterministic: a schedule fails if it does in the majority of `RUNS`
+runs, which end as soon as that is decided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from checker.formats.verdict import RunResult, Verdict
+from harness.formats.finding import Finding, RunCounts, SafeRun, is_undelivered
+from harness.replay.replay import broken_classes
+from harness.runs.interrupts import Interrupts
+from harness.runs.judge import build_page, run_and_judge
+from harness.runs.program import called
+from harness.runs.progress import Progress
+from harness.runs.run import Run, RunSettings
+from harness.runs.run_folder import remove
+from harness.search.attempt import Attempt
+from harness.search.deadline import Stop, never
+from harness.search.findings import in_words
+from harness.search.jobs import JobProcesses, do_one
+from harness.search.loop import Drawn, Shrinks
+from harness.search.real.families import Disks
+from harness.search.real.known_losses import row_of
+from harness.search.real.storms import StormGenerator
+from harness.search.shrink import REAL_PASSES
+from harness.systems import registry
+from harness.systems.interface import System
+from nemesis.faults import KINDS
+from nemesis.formats.fault_log import FaultLine, took_effect
+from nemesis.formats.schedule import Cluster, Schedule
+from node.formats.errors import FloodmarkError
+from node.formats.json_input import JsonReader, Unreadable
+
+RUNS: Final = 3
+"""How often a schedule is run, at most, to see whether it fails."""
+SAFE_RUNS: Final = 2
+SHRINK_TRIES: Final = 60
+BESIDE_THE_STORM_S: Final = 600.0
+"""What a run may take beside storm and recovery. One that takes longer is taken to hang, and
+killed."""
+OUTPUT: Final = "search-output.txt"
+_DISKS: Final = {0: "", 1: "one disk"}
+_PLAIN: Final = "processes only"
+_UNDELIVERED: Final = ", undelivered only"
+
+
+class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """A system by its name, with settings (those that were given) and links; which kinds of faults
+    (none: all that it can take), and how many disks may lose something. Only failures that show the
+    known `loss` of this code are alike, if there is one."""
+
+    system: str
+    settings: dict[str, str] = {}
+    links: str = ""
+    kinds: tuple[str, ...] = ()
+    disks: Disks = "any"
+    loss: str = ""
+
+    @property
+    def name(self) -> str:
+        """The system."""
+        return self.system
+
+    @property
+    def chunk(self) -> int:
+        """One storm is a job."""
+        return 1
+
+    def find(self) -> System:
+        """Return the system. Raises UsageError."""
+        return registry.find(self.system, self.settings)
+
+    def world(self, store: str, run_name: str) -> StormWorld:
+        """See `harness.search.loop.Subject`."""
+        return StormWorld(self, store, run_name)
+
+    def longest_s(self, seed: int, number: int) -> float:
+        """Return how long a storm may take before it is taken to hang."""
+        return self.longest_run_s(StormGenerator(self, self.find(), seed).draw(number).schedule)
+
+    def longest_run_s(self, schedule: Schedule) -> float:
+        """Return how long a run of a schedule may take."""
+        system = self.find()
+        recovery_ms = system.limits(system.complete(Cluster())).recovery_ms
+        return BESIDE_THE_STORM_S + (schedule.workload.duration_ms + recovery_ms) / 1000
+
+
+class StormJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule to be run once on a system; the run folder goes to `store`/`name`."""
+
+    subject: StormSubject
+    schedule: Schedule
+    store: str
+    name: str
+    key: str = "storm"
+
+    def do(self) -> Attempt:
+        """Make the run and judge it in this process. Main thread only."""
+        began_s = time.monotonic()
+        system = self.subject.find()
+        settings = RunSettings(
+            name=self.name,
+            seed=self.schedule.workload.seed,
+            store=Path(self.store),
+            command=called(),
+            links=system.link_form(self.subject.links or None),
+        )
+        with Interrupts() as interrupts, Progress(quiet=True) as progress:
+            run = Run(self.schedule, settings, system, progress=progress, interrupts=interrupts)
+            folder = run.folder.path
+            try:
+                result = run_and_judge(run, progress, interrupts)
+            except FloodmarkError as error:
+                remove(folder)
+                unknown, seconds = Verdict.UNKNOWN.value, time.monotonic() - began_s
+                return Attempt(verdict=unknown, problem=str(error), seconds=seconds)
+        made = outcome_of(folder, result, time.monotonic() - began_s)
+        if not made.failed:
+            remove(folder)
+        return made
+
+
+def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
+    """Return what a judged run folder came to."""
+    failed = result.verdict is Verdict.INVALID
+    lost, on_links = effects(folder)
+    broken = broken_classes(result)
+    return Attempt(
+        failed=failed,
+        property=next(iter(broken), "") if failed else "",
+        broken=broken,
+        sentence=result.sentence,
+        verdict=result.verdict.value,
+        seconds=seconds,
+        lost_disks=lost,
+        on_links=on_links,
+        folder=str(folder) if failed else "",
+    )
+
+
+def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
+    """Return which nodes lost unsynced writes in a run, and whether a fault on links took
+    effect."""
+    lost: set[str] = set()
+    on_links = False
+    for lines in _lines_by_fault(folder).values():
+        kind = KINDS.get(lines[0].what)
+        if kind is None or not took_effect((line.action, line.affected) for line in lines):
+            continue
+        on_links |= kind.on_links
+        if kind.loss:
+            lost.update(node for line in lines if line.action == "inject" for node in line.nodes)
+    return tuple(sorted(lost)), on_links
+
+
+def _lines_by_fault(folder: Path) -> dict[int, list[FaultLine]]:
+    """Return what `faults.jsonl` says of each fault; an unreadable line says nothing."""
+    found: dict[int, list[FaultLine]] = {}
+    reader = JsonReader(FaultLine)
+    try:
+        lines = (folder / "faults.jsonl").read_bytes().splitlines()
+    except OSError:
+        return {}
+    for text in lines:
+        with suppress(Unreadable):
+            line = reader.decode(text)
+            found.setdefault(line.fault, []).append(line)
+    return found
+
+
+class StormWorld:
+    """Implements `harness.search.loop.SearchWorld`."""
+
+    most_runs = RUNS
+    shrinks = Shrinks(
+        passes=REAL_PASSES, last_passes=(), rerun=None, tries=SHRINK_TRIES, save_every_s=0.0
+    )
+
+    def __init__(self, subject: StormSubject, store: str, run_name: str) -> None:
+        self._subject = subject
+        self._system = subject.find()
+        self._store = store
+        self._run_name = run_name
+
+    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
+        """See `SearchWorld`."""
+        storm = StormGenerator(self._subject, self._system, seed).draw(number)
+        yield Drawn(storm.family, storm.schedule, self._job(storm.schedule).do())
+
+    def attempt(self, schedule: Schedule) -> Attempt:
+        """See `SearchWorld`: in a process of its own, which may hang."""
+        return self._in_process(self._job(schedule), never)
+
+    def _job(self, schedule: Schedule, subject: StormSubject | None = None) -> StormJob:
+        return StormJob(
+            subject=subject or self._subject,
+            schedule=schedule,
+            store=self._store,
+            name=self._run_name,
+        )
+
+    def _in_process(self, job: StormJob, stop: Stop) -> Attempt:
+        began_s = time.monotonic()
+        with closing(JobProcesses(1, Path(self._store) / OUTPUT)) as pool:
+            try:
+                made: Attempt = do_one(job, pool, stop, self._subject.longest_run_s(job.schedule))
+            except FloodmarkError as error:
+                unknown, seconds = Verdict.UNKNOWN.value, time.monotonic() - began_s
+                return Attempt(verdict=unknown, problem=str(error), seconds=seconds)
+        return made
+
+    def bucket(self, outcome: Attempt) -> str:
+        """See `SearchWorld`: the first property, and what the faults did to disks and links. Which
+        anomaly of a property comes first differs from run to run, but records that nobody gets to
+        see are not the same as records that are gone."""
+        if not outcome.failed:
+            return ""
+        name = outcome.property
+        disks = _DISKS.get(len(outcome.lost_disks), "several disks")
+        links = "bad links" if outcome.on_links else ""
+        under = " and ".join(filter(None, (disks, links))) or _PLAIN
+        undelivered = is_undelivered(name, outcome.broken[name])
+        return f"{name}: {under}{_UNDELIVERED if undelivered else ''}"
+
+    def found(self, drawn: Drawn) -> Finding:
+        """See `SearchWorld`."""
+        outcome, once = drawn.outcome, RunCounts(failed=1, of=1)
+        schedule = replace(drawn.schedule, name=f"found-{drawn.schedule.name}")
+        safe = self._system.safe_settings
+        if self._subject.loss and row_of(self._subject.loss).safe is not None:
+            safe = row_of(self._subject.loss).safe or None
+        return Finding(
+            world="real",
+            subject=self._system.name,
+            version=self._system.version(),
+            settings=dict(self._system.settings),
+            bucket=self.bucket(outcome),
+            property=outcome.property,
+            anomaly=outcome.broken[outcome.property],
+            sentence=outcome.sentence,
+            family=drawn.family,
+            drawn=schedule,
+            smallest=schedule,
+            faults=in_words(schedule),
+            counts=once,
+            drawn_counts=once,
+            disks=len(outcome.lost_disks),
+            on_links=outcome.on_links,
+            run=outcome.folder,
+            safe_settings=safe,
+        )
+
+    def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
+        """See `SearchWorld`."""
+        anomaly = outcome.broken.get(finding.property)
+        if not outcome.failed or anomaly is None:
+            return False
+        undelivered = is_undelivered(finding.property, finding.anomaly)
+        if is_undelivered(finding.property, anomaly) != undelivered:
+            return False
+        shown = replace(
+            finding,
+            anomaly=anomaly,
+            disks=len(outcome.lost_disks),
+            on_links=outcome.on_links,
+            run=outcome.folder,
+        )
+        return not self._subject.loss or row_of(self._subject.loss).is_found(shown)
+
+    def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
+        """See `SearchWorld`: as it is, since not every run of it fails."""
+        return smallest
+
+    def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
+        """See `SearchWorld`: run it on the safe configuration, and build its page."""
+        finding = replace(finding, safe_runs=tuple(self._safe_runs(finding, stop)))
+        if finding.run and not stop():
+            build_page(Path(finding.run), lambda sentence: None)
+        return finding
+
+    def _safe_runs(self, finding: Finding, stop: Stop) -> Iterator[SafeRun]:
+        safe = finding.safe_settings
+        if safe is None or safe == finding.settings:
+            return
+        subject = replace(self._subject, settings=safe)
+        for _ in range(SAFE_RUNS):
+            outcome = self._in_process(self._job(finding.smallest, subject), stop)
+            if stop():
+                return
+            sentence = outcome.sentence or outcome.problem
+            yield SafeRun(verdict=outcome.verdict, sentence=sentence, folder=outcome.folder)
+
+    def drop(self, outcome: Attempt) -> None:
+        """See `SearchWorld`."""
+        if outcome.folder:
+            remove(Path(outcome.folder))

@@ -1,0 +1,184 @@
+"""A whole search: `floodmark search`, in simulated worlds or on real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final, cast, get_args
+
+import msgspec
+
+from harness.formats.finding import Finding
+from harness.formats.journal import JobJournal, Searched, SearchRow
+from harness.formats.options import worker_count
+from harness.runs.interrupts import Interrupts
+from harness.runs.judge import require_spark
+from harness.runs.options import fault_kinds
+from harness.runs.progress import Progress
+from harness.search import findings, table
+from harness.search.deadline import Stop
+from harness.search.jobs import JobProcesses, Pool
+from harness.search.loop import Budget, Search, Subject, journal_of
+from harness.search.real.families import Disks
+from harness.search.real.storms import StormGenerator
+from harness.search.real.world import OUTPUT, StormSubject
+from harness.search.requests import SearchRequest
+from harness.search.simulated_world import SimulatedSubject, disk_faults
+from harness.systems import registry
+from harness.systems.external.links import KERNEL_LINKS
+from nemesis.links import namespaces
+from node.core import bugs
+from node.core import protocol as protocols
+from node.formats.errors import StorageError, UsageError
+from node.formats.files import cannot_write
+
+Print = Callable[[str], None]
+JOBS_EACH: Final = 500
+"""Of simulated searches: a process is replaced now and then, whatever it has collected."""
+
+
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search came to, all its sessions together; `folders` are those of the findings."""
+
+    total: Searched
+    seconds: float
+    findings: list[Finding]
+    folders: list[str]
+
+
+def search(
+    request: SearchRequest, interrupts: Interrupts, progress: Progress, output: Print
+) -> SearchResult:
+    """Search, keep what is found, shrink and explain it while there is time.
+
+    A search of the store that was cut off goes on. `output` takes what is worth reading, as soon as
+    it is known. Raises UsageError for an impossible search, StorageError when the store cannot be
+    written.
+    """
+    request.check()
+    subject = subject_of(request)
+    file = journal_of(request.store, subject, request.seed)
+    with (
+        closing(pool_of(request, subject)) as pool,
+        closing(JobJournal[SearchRow](file, SearchRow)) as journal,
+    ):
+        progress.phase(f"searching {subject.name}", request.budget_s)
+        made = Search(
+            subject,
+            journal,
+            request.store,
+            seed=request.seed,
+            budget=Budget(
+                seconds=request.budget_s,
+                schedules=request.schedules,
+                until_failure=request.until_failure,
+            ),
+            shrinks=request.shrink,
+            report=lambda finding, folder: output(table.found(finding, folder)),
+            finished=lambda finding, folder: output("\n".join(table.finished(finding, folder))),
+            local=not request.master,
+        )
+        if made.resumed:
+            output(f"goes on after {table.status(made.total, len(made.kept))}")
+        made.work(pool, asked_to_stop(made, interrupts, progress))
+    output(table.summary(made.total, len(made.kept), made.seconds()))
+    found = sorted(made.kept.values(), key=lambda finding: finding.seconds_before)
+    return SearchResult(
+        total=made.total,
+        seconds=made.seconds(),
+        findings=found,
+        folders=[str(findings.folder_of(request.store, finding)) for finding in found],
+    )
+
+
+def asked_to_stop(made: Search, interrupts: Interrupts, progress: Progress) -> Stop:
+    """Return a stop that follows Ctrl-C, and shows how the search stands each time it is asked."""
+
+    def stop() -> bool:
+        progress.tell(table.status(made.total, len(made.kept), made.seconds()))
+        return interrupts.asked
+
+    return stop
+
+
+def subject_of(request: SearchRequest) -> Subject:
+    """Return what is searched. Raises UsageError."""
+    if request.system is not None:
+        return storm_subject(
+            request.system,
+            request.settings,
+            faults=request.faults,
+            disks=request.disks or "any",
+            links=request.links,
+        )
+    return SimulatedSubject(
+        protocol=protocols.protocol(request.protocol or "kafka").name,
+        bugs=tuple(sorted({bugs.canonical(name) for name in request.bugs})),
+        faults=disk_faults(request.faults) if request.faults else (),
+    )
+
+
+def pool_of(request: SearchRequest, subject: Subject) -> Pool:
+    """Return the pool of a search; close it in any case. Raises UsageError, FloodmarkError."""
+    if request.master:
+        require_spark()
+        from harness.search.spark_jobs import SparkJobs
+
+        return SparkJobs(request.master)
+    if isinstance(subject, StormSubject):
+        return storm_pool(subject, request.jobs, request.store)
+    return simulated_pool(request.jobs, request.store)
+
+
+def simulated_pool(jobs: int, store: Path) -> JobProcesses:
+    """Return a pool for simulated runs."""
+    return JobProcesses(worker_count(jobs), output_file(store), jobs_each=JOBS_EACH)
+
+
+def storm_pool(subject: StormSubject, jobs: int, store: Path) -> JobProcesses:
+    """Return a pool for storms. On links of the kernel there is room for one cluster only."""
+    if subject.links == KERNEL_LINKS:
+        if jobs > 1:
+            raise UsageError("--links kernel has room for one cluster: use --jobs 1")
+        namespaces.enter()
+        jobs = 1
+    return JobProcesses(worker_count(jobs, cores_each=2), output_file(store))
+
+
+def output_file(store: Path) -> Path:
+    """Return where the processes of jobs print to. Raises StorageError."""
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(cannot_write(store, error)) from None
+    return store / OUTPUT
+
+
+def storm_subject(
+    system: str,
+    settings: dict[str, str],
+    *,
+    faults: str = "",
+    disks: str = "any",
+    links: str | None = None,
+) -> StormSubject:
+    """Return what is searched on real processes. Raises UsageError for a subject that cannot be
+    searched."""
+    found = registry.find(system, settings)
+    if found.simulated:
+        raise UsageError(f"system '{found.name}' is searched in simulated worlds: use --protocol")
+    if disks not in get_args(Disks):
+        known = ", ".join(get_args(Disks))
+        raise UsageError(f"--disks is '{disks}', but can only be {known}")
+    found.version()
+    subject = StormSubject(
+        system=found.name,
+        settings=settings,
+        links=found.link_form(links or None),
+        kinds=fault_kinds(faults),
+        disks=cast("Disks", disks),
+    )
+    found.check_kinds(subject.kinds)
+    StormGenerator(subject, found, 0)
+    return subject

@@ -1,0 +1,153 @@
+"""The simulated world of a search: a protocol, the bugs turned on in it, and how it is searched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
+from harness.search.attempt import Attempt, attempt
+from harness.search.choice_source import RandomChoices
+from harness.search.deadline import Stop
+from harness.search.escalate import judge_with_escalations, rerun_without
+from harness.search.explain import explain, write
+from harness.search.findings import in_words
+from harness.search.generator import draw_schedule
+from harness.search.loop import Drawn, Shrinks
+from harness.search.real_schedule import real_schedule
+from harness.search.shrink import SIMULATED_PASSES
+from harness.search.shrink_passes import fewer_by_chance
+from nemesis.faults import KINDS, aliases
+from nemesis.faults.disks import DISK_GROUP
+from nemesis.formats.schedule import Expectation, Schedule
+from node.formats.errors import UsageError
+
+SHRINK_TRIES: Final = 1_500
+INTERNAL: Final = "internal-invariant"
+"""Stands for the property of a failure that only an internal invariant shows."""
+
+
+class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """A protocol and the bugs turned on in it. Schedules may also have the kinds of faults of disks
+    in `faults`, and all have the late `dimensions` of the generator. With `internal`, an invariant
+    broken inside the cluster is a failure too, whether a client, a trace or a log shows it or not.
+    """
+
+    protocol: str
+    bugs: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
+    internal: bool = False
+    chunk: int = 50
+
+    @property
+    def name(self) -> str:
+        """The protocol, with its bugs."""
+        return "+".join((self.protocol, *self.bugs))
+
+    def world(self, store: str, run_name: str) -> SimulatedWorld:
+        """See `harness.search.loop.Subject`; simulated runs leave no folder."""
+        return SimulatedWorld(self)
+
+    def longest_s(self, seed: int, number: int) -> float:
+        """Return how long a job may take before it is taken to hang."""
+        return 60.0 * self.chunk
+
+    def draw(self, seed: int, number: int) -> Schedule:
+        """Return the schedule of this number, drawn independently of all others."""
+        choose = RandomChoices(random.Random(f"search/{seed}/{number}"))
+        return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
+
+
+class SimulatedWorld:
+    """Implements `harness.search.loop.SearchWorld`: one run decides."""
+
+    most_runs = 1
+    shrinks = Shrinks(
+        passes=SIMULATED_PASSES,
+        last_passes=(fewer_by_chance,),
+        rerun=rerun_without,
+        tries=SHRINK_TRIES,
+        save_every_s=1.0,
+    )
+
+    def __init__(self, subject: SimulatedSubject) -> None:
+        self._subject = subject
+
+    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
+        """See `SearchWorld`."""
+        first = self._subject.draw(seed, number)
+        for schedule, outcome in judge_with_escalations(first, self.attempt):
+            yield Drawn("", schedule, outcome)
+
+    def attempt(self, schedule: Schedule) -> Attempt:
+        """See `SearchWorld`."""
+        return attempt(schedule)
+
+    def bucket(self, outcome: Attempt) -> str:
+        """See `SearchWorld`."""
+        if outcome.failed or not self._subject.internal or not outcome.internal_violation:
+            return outcome.bucket
+        return f"{INTERNAL}: {outcome.internal_violation}"
+
+    def found(self, drawn: Drawn) -> Finding:
+        """See `SearchWorld`."""
+        once = RunCounts(failed=1, of=1)
+        finding = Finding(
+            subject=self._subject.protocol,
+            bucket=self.bucket(drawn.outcome),
+            property=drawn.outcome.property or INTERNAL,
+            sentence=drawn.outcome.sentence,
+            family=drawn.family,
+            drawn=drawn.schedule,
+            smallest=drawn.schedule,
+            faults=in_words(drawn.schedule),
+            counts=once,
+            drawn_counts=once,
+        )
+        return replace(finding, smallest=self.as_file(drawn.schedule, finding))
+
+    def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
+        """See `SearchWorld`."""
+        return self.bucket(outcome) == finding.bucket
+
+    def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
+        """See `SearchWorld`: with a name and an expectation."""
+        about = None if finding.property == INTERNAL else finding.property
+        return replace(
+            smallest,
+            name=f"{smallest.cluster.protocol}-{finding.property}",
+            expectation=Expectation(verdict="invalid", property=about),
+        )
+
+    def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
+        """See `SearchWorld`."""
+        write(explain(finding.smallest, stop), folder / EXPLANATION)
+        if finding.property == INTERNAL or not form_runs:
+            return finding
+        real = real_schedule(finding.smallest, finding.property, runs=form_runs, stop=stop)
+        if real is None:
+            return finding
+        (folder / REAL).write_bytes(real.schedule.to_pretty_json())
+        return replace(finding, failing_worlds=real.failing_worlds)
+
+    def drop(self, outcome: Attempt) -> None:
+        """See `SearchWorld`: a simulated run leaves nothing."""
+
+
+def disk_faults(text: str) -> tuple[str, ...]:
+    """Return `bit-flip,fsync-error` or `disk` as names of kinds. Raises UsageError for a word that
+    is neither a fault of disks nor their group."""
+    names = [name.strip() for name in text.split(",")]
+    known = [name for name, kind in KINDS.items() if kind.on_disks]
+    if wrong := [name for name in names if name not in (*known, DISK_GROUP)]:
+        raise UsageError(
+            f"a search cannot add fault '{wrong[0]}' (it can: {', '.join(known)}, {DISK_GROUP})"
+        )
+    group = aliases()[DISK_GROUP] if DISK_GROUP in names else ()
+    return tuple(name for name in known if name in names or name in group)

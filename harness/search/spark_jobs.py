@@ -1,0 +1,64 @@
+"""A pool of jobs on a Spark cluster, which only schedules processes: no data is shuffled."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from checker.engine.spark_session import start_session
+from checker.formats.errors import CheckerError
+from harness.search.jobs import EndedJob, Job
+from node.formats.errors import FloodmarkError
+
+
+class SparkJobs:
+    """Implements `harness.search.jobs.Pool`: the jobs that wait are done together.
+
+    The machines of the cluster need floodmark too.
+    """
+
+    def __init__(self, master: str) -> None:
+        """Start Spark on `master`. Raises FloodmarkError when it does not start."""
+        try:
+            self._session = start_session("floodmark search", master=master)
+        except CheckerError as error:
+            raise FloodmarkError(str(error)) from None
+        self.size = max(1, self._session.sparkContext.defaultParallelism)
+        self._waiting: list[Job] = []
+
+    @property
+    def running(self) -> int:
+        """See `Pool`."""
+        return len(self._waiting)
+
+    def start(self, job: Job, longest_s: float = math.inf) -> None:
+        """See `Pool`; a task that hangs is Spark's to end."""
+        self._waiting.append(job)
+
+    def ended(self, within_s: float) -> list[EndedJob]:
+        """See `Pool`: all that wait, however long they take."""
+        jobs, self._waiting = self._waiting, []
+        began_s = time.monotonic()
+        done = self._session.sparkContext.parallelize(jobs, len(jobs)).map(_do).collect()
+        seconds = time.monotonic() - began_s
+        return [
+            EndedJob(job, row, seconds, sentence)
+            for job, (row, sentence) in zip(jobs, done, strict=True)
+        ]
+
+    def kill(self) -> list[EndedJob]:
+        """See `Pool`."""
+        jobs, self._waiting = self._waiting, []
+        return [EndedJob(job, None, 0.0, "it was stopped") for job in jobs]
+
+    def close(self) -> None:
+        """See `Pool`."""
+        self._session.stop()
+
+
+def _do(job: Job) -> tuple[object, str]:
+    """Do one job, on an executor."""
+    try:
+        return job.do(), ""
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"

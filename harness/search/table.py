@@ -1,0 +1,111 @@
+"""The words of searches: how one stands, what it found, and the tables of many. Pure but for the
+explanation that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from harness.formats import not_tried
+from harness.formats.finding import EXPLANATION, Explanation, Finding
+from harness.formats.journal import Searched
+from harness.runs.program import command_line
+from harness.search.explain import as_lines
+from harness.search.loop import GIVEN
+from harness.search.real_schedule import WORLDS
+from node.formats.json_input import Unreadable, read_file
+from reports import wording
+
+UNFINISHED: Final = " (the time was over before it was the smallest)"
+
+
+def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
+    """Say how a search stands."""
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(total.verdicts.items()))
+    words = [f"{wording.count(total.schedules, 'schedule')}{f' ({verdicts})' if verdicts else ''}"]
+    if seconds >= 1 and total.runs:
+        words.append(f"{total.runs / seconds:.1f} runs/s")
+    words.append(wording.count(total.failures, "failure"))
+    words.append(wording.count(kinds, "kind"))
+    return ", ".join(words)
+
+
+def summary(total: Searched, kinds: int, seconds: float) -> str:
+    """Say what a search did."""
+    lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]
+    lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]
+    # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
+    drawn = {name.partition("/")[0] for name in total.fault_coverage}
+    if never := not_tried.in_words(not_tried.never_met(total.fault_coverage, drawn)):
+        lines.append(f"  never met: {never}")
+    lines += [f"  problem: {problem}" for problem in total.problems[:5]]
+    return "\n".join(lines)
+
+
+def found(finding: Finding, folder: Path) -> str:
+    """Say what was found, before it is shrunk."""
+    family = f", {finding.family}" if finding.family else ""
+    return (
+        f"found: {finding.bucket} (schedule {finding.schedules_before + 1}{family}, "
+        f"{finding.seconds_before:.0f} s)\n  {finding.sentence}\n  kept in {folder}"
+    )
+
+
+def finished(finding: Finding, folder: Path) -> Iterator[str]:
+    """Say what a shrunk finding is: the smallest schedule, what it needs, how to run it again."""
+    yield f"\n{finding.bucket}"
+    by = f"found by schedule {finding.schedules_before + 1} after {finding.seconds_before:.1f} s"
+    yield (
+        f"  {finding.family if finding.family == GIVEN else by}; shrunk in"
+        f" {wording.count(finding.shrink_runs, 'run')} from "
+        f"{_faults(len(finding.drawn.faults))} to {_faults(len(finding.faults))}"
+        f"{'' if finding.shrunk else UNFINISHED}"
+    )
+    if finding.world == "real":
+        yield from _on_processes(finding)
+    else:
+        yield from _simulated(finding, folder)
+    yield f"  kept in {folder}"
+
+
+def _simulated(finding: Finding, folder: Path) -> Iterator[str]:
+    try:
+        explanation = read_file(folder / EXPLANATION, Explanation)
+    except (OSError, Unreadable):
+        yield f"  {finding.sentence}"
+    else:
+        yield from (f"  {line}" for line in as_lines(explanation))
+    yield f"  replay: {command_line('replay', folder)}"
+    yield f"  page: {command_line('report', folder)}"
+    if finding.failing_worlds:
+        real = command_line("replay", folder, "--world", "real", "--times", 10)
+        yield (
+            f"  on real processes: {real} (fails in {finding.failing_worlds} of {WORLDS} "
+            "simulated worlds with real latency)"
+        )
+    else:
+        yield "  on real processes: no schedule was found"
+
+
+def _on_processes(finding: Finding) -> Iterator[str]:
+    yield f"  {finding.sentence}"
+    yield f"  as drawn it failed in {finding.drawn_counts} runs, shrunk in {finding.counts}:"
+    yield from (f"    {line}" for line in finding.faults)
+    for one in finding.without:
+        yield f"  without fault {one.fault} ({one.words}): fails in {one.counts} runs"
+    if finding.safe_settings is None:
+        yield "  the system declares no safe configuration to compare with"
+    elif finding.safe_settings == finding.settings:
+        yield "  this is the configuration that is declared safe"
+    else:
+        words = " ".join(f"--set {name}={value}" for name, value in finding.safe_settings.items())
+        said = ", ".join(run.verdict for run in finding.safe_runs) or "there was no time to run it"
+        yield f"  safe configuration ({words}): {said}"
+    if finding.run:
+        yield f"  replay: {command_line('run', '--schedule', finding.run)}"
+        yield f"  page: {command_line('report', finding.run)}"
+
+
+def _faults(number: int) -> str:
+    return wording.count(number, "fault")

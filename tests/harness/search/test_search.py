@@ -1,0 +1,241 @@
+"""Searches in simulated worlds: from nothing to a shrunk schedule that fails again, and on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from checker.formats.verdict import RunResult, Verdict
+from harness.formats.finding import DRAWN, EXPLANATION, README, RECORD, SCHEDULE, Finding
+from harness.formats.journal import JobJournal, Searched, SearchRow, state_of
+from harness.search import findings
+from harness.search.attempt import attempt
+from harness.search.jobs import JobProcesses
+from harness.search.loop import Budget, FinishJob, Search, journal_of
+from harness.search.real_schedule import real_schedule
+from harness.search.simulated_world import SimulatedSubject
+from harness.search.spark_jobs import SparkJobs
+from harness.sim import run
+from harness.sim.invariant_checker import Violation
+from nemesis import ready_made
+from nemesis.formats.schedule import load
+from node.formats.errors import StorageError, UsageError
+from tests.support.local_pool import LocalPool
+from tests.support.nightly_fakes import Killed
+
+READS_AHEAD = SimulatedSubject(protocol="kafka", bugs=("read-beyond-hw",), chunk=3)
+"""A bug that any follower that lags a little reproduces."""
+HELD = SimulatedSubject(protocol="kafka", chunk=3)
+
+
+class Quick(LocalPool):
+    """Spends little on a finding."""
+
+    def do(self, job: Any) -> object:
+        if isinstance(job, FinishJob):
+            job = replace(job, tries=3, form_runs=0, seconds=0.2)
+        return job.do()
+
+
+def searched(
+    store: Path,
+    pool: Any,
+    budget: Budget,
+    subject: SimulatedSubject = READS_AHEAD,
+    stop: Callable[[], bool] = lambda: False,
+    **more: Any,
+) -> Search:
+    file = journal_of(store, subject, 0)
+    with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
+        made = Search(subject, journal, store, seed=0, budget=budget, **more)
+        made.work(pool, stop)
+    return made
+
+
+UNTIL_FOUND = Budget(until_failure=True)
+
+
+@pytest.mark.integration
+def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> None:
+    told: list[Finding] = []
+    made = searched(
+        tmp_path,
+        LocalPool(),
+        UNTIL_FOUND,
+        report=lambda finding, folder: told.append(findings.load(folder)),
+    )
+    (finding,) = made.kept.values()
+    assert finding.property == "reads-below-hw"
+    assert len(finding.smallest.faults) <= 1
+    # It was on disk as it was drawn before it was shrunk.
+    (drawn,) = told
+    assert (drawn.shrunk, finding.shrunk) == (False, True)
+    assert drawn.smallest.faults == drawn.drawn.faults == finding.drawn.faults
+
+    (folder,) = (tmp_path / "findings").iterdir()
+    assert findings.load(folder) == finding
+    assert load(folder) == finding.smallest
+    assert load(folder / DRAWN) == finding.drawn
+    assert {README, RECORD, SCHEDULE, EXPLANATION} <= {file.name for file in folder.iterdir()}
+    assert finding.bucket in (folder / README).read_text()
+    outcome = attempt(load(folder))
+    assert (outcome.bucket, outcome.property) == (finding.bucket, finding.property)
+    assert load(folder).expectation.property == "reads-below-hw"
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        pytest.param(False, marks=pytest.mark.integration),
+        pytest.param(True, marks=[pytest.mark.nightly, pytest.mark.xdist_group("spark")]),
+    ],
+)
+def test_processes_find_what_is_found_in_one(tmp_path: Path, spark: bool) -> None:
+    budget, file = Budget(schedules=9), tmp_path / "out.txt"
+    alone = searched(tmp_path / "alone", LocalPool(), budget, shrinks=False)
+    with closing(SparkJobs("local[2]") if spark else JobProcesses(2, file, jobs_each=2)) as pool:
+        found = searched(tmp_path / "elsewhere", pool, budget, shrinks=False, local=not spark)
+    assert found.total.schedules == alone.total.schedules == 9
+    assert (found.total.events, found.total.buckets) == (alone.total.events, alone.total.buckets)
+    assert found.kept.keys() == alone.kept.keys() != set()
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_search_that_is_killed_goes_on_and_does_nothing_twice(tmp_path: Path, at: int) -> None:
+    def dies(number: int) -> None:
+        if number == at:
+            raise Killed
+
+    budget = Budget(schedules=6)
+    whole = searched(tmp_path / "whole", Quick(), budget)
+    killed = Quick()
+    killed.at = dies
+    with pytest.raises(Killed):
+        searched(tmp_path / "killed", killed, budget)
+    resumed = Quick()
+    again = searched(tmp_path / "killed", resumed, budget)
+    assert again.resumed
+    assert again.total.events == whole.total.events
+    assert again.total.buckets == whole.total.buckets
+    assert again.kept.keys() == whole.kept.keys() == again.done
+    done = [job.key for job in killed.jobs[: at - 1]] + [job.key for job in resumed.jobs]
+    assert len(done) == len(set(done))
+    # One that ended by itself begins again.
+    assert not searched(tmp_path / "killed", Quick(), budget).resumed
+
+
+def test_one_that_is_stopped_shrinks_later(tmp_path: Path) -> None:
+    pool = Quick()
+    pool.endless = (FinishJob,)
+    first = searched(tmp_path, pool, UNTIL_FOUND, stop=lambda: len(pool.jobs) > 1)
+    (drawn,) = first.kept.values()
+    assert not drawn.shrunk
+    assert isinstance(pool.killed[0], FinishJob)
+    rest = Quick()
+    second = searched(tmp_path, rest, UNTIL_FOUND)
+    assert [type(job) for job in rest.jobs] == [FinishJob]
+    assert second.done == set(second.kept)
+
+
+def test_a_part_of_the_seconds_is_kept_for_what_was_found(tmp_path: Path) -> None:
+    class Slow(Quick):
+        """Each job takes two seconds of a clock; the first ones find nothing."""
+
+        now_s = 0.0
+
+        def do(self, job: Any) -> object:
+            self.now_s += 2.0
+            row = super().do(job)
+            if isinstance(row, Searched) and job.first < 3:
+                row.findings = []
+            return row
+
+    pool = Slow()
+    budget = Budget(seconds=20.0, reserve=0.5)
+    made = searched(tmp_path, pool, budget, clock_s=lambda: pool.now_s)
+    kinds = [type(job).__name__ for job in pool.jobs]
+    assert kinds[-1] == "FinishJob"
+    assert made.total.schedules
+    assert 4 <= kinds.count("SearchJob") <= 6
+
+    pool = Slow()
+    searched(tmp_path, pool, budget, HELD, clock_s=lambda: pool.now_s)
+    assert [type(job).__name__ for job in pool.jobs] == ["SearchJob"] * 10
+
+
+class TestJournals:
+    """A journal or finding that is cut, damaged, of another version, or of another command."""
+
+    def test_another_command_is_refused_and_nothing_is_lost(self, tmp_path: Path) -> None:
+        file = journal_of(tmp_path, READS_AHEAD, 0)
+        with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
+            journal.add(Searched(protocol="kafka", seed=0, schedules=3))
+            with pytest.raises(UsageError, match="another command works on it"):
+                searched(tmp_path, LocalPool(), UNTIL_FOUND)
+            assert len(journal.rows) == 1
+        assert file.read_bytes().count(b"\n") == 1
+
+    def test_half_a_line_is_cut_off(self, tmp_path: Path) -> None:
+        searched(tmp_path, LocalPool(), Budget(schedules=3), HELD, stop=lambda: True)
+        file = journal_of(tmp_path, HELD, 0)
+        whole = file.read_bytes()
+        for half in (b'{"what":"sear', b'{"what":"sear\n'):
+            file.write_bytes(whole + half)
+            with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
+                assert state_of(journal.rows) == "stopped"
+            assert file.read_bytes() == whole
+
+    @pytest.mark.parametrize(
+        ("line", "sentence"),
+        [
+            (b"nonsense", r":2: not a line of a journal: .*; move the file away to begin again"),
+            (b'{"what":"began","format":99}', "has format 99, and this floodmark reads 1"),
+        ],
+    )
+    def test_damage_is_refused(self, tmp_path: Path, line: bytes, sentence: str) -> None:
+        searched(tmp_path, LocalPool(), Budget(schedules=3), HELD)
+        file = journal_of(tmp_path, HELD, 0)
+        lines = file.read_bytes().splitlines()
+        file.write_bytes(b"\n".join([lines[0], line, *lines[1:], b""]))
+        before = file.read_bytes()
+        with pytest.raises(StorageError, match=sentence):
+            searched(tmp_path, LocalPool(), Budget(schedules=3), HELD)
+        assert file.read_bytes() == before
+
+    def test_a_damaged_finding_is_written_again(self, tmp_path: Path) -> None:
+        pool = Quick()
+        pool.endless = (FinishJob,)
+        searched(tmp_path, pool, UNTIL_FOUND, stop=lambda: len(pool.jobs) > 1)
+        (folder,) = (tmp_path / "findings").iterdir()
+        for text, sentence in ((b"{", "not a finding"), (b'{"format": 1}', "not a finding")):
+            (folder / RECORD).write_bytes(text)
+            with pytest.raises(StorageError, match=sentence):
+                findings.load(folder)
+        made = searched(tmp_path, Quick(), UNTIL_FOUND)
+        assert [findings.load(folder)] == list(made.kept.values())
+
+
+def test_the_search_for_a_real_schedule_makes_no_run_after_its_end() -> None:
+    schedule = ready_made.load("kip-279-scenario-1")
+    runs = count()
+    assert (
+        real_schedule(schedule, "committed-prefix-agreement", stop=lambda: next(runs) >= 2) is None
+    )
+    assert next(runs) == 3
+
+
+def test_the_sentence_of_a_finding_is_about_its_property() -> None:
+    inner = Violation("candidate-completeness", 1, 1, "a candidate lacks a record")
+    visible = Violation("read-below-hw", 2, 2, "c3 read too much")
+    valid = RunResult(run="r", verdict=Verdict.VALID, sentence="valid: all of it.")
+    lost = RunResult(run="r", verdict=Verdict.INVALID, sentence="invalid: 3 are lost.")
+    assert run._sentence((inner, visible), lost) == "invalid: c3 read too much."
+    assert run._sentence((inner,), lost) == "invalid: 3 are lost."
+    assert run._sentence((inner,), valid) == "invalid: a candidate lacks a record."
+    assert run._sentence((), valid) == "valid: all of it."
