@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import reports
-from harness.bench.browser import Browser, Page
 from harness.serve.server import StoreServer
 from tests.reports.nightly_page.test_index_page import bucket, nightly_run, written
 from tests.support import report_fixtures as made
+from tests.support.browser import Browser, Page
 
 pytestmark = [
     pytest.mark.nightly,
@@ -38,8 +38,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("profile")) as started:
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
         yield started
 
 
@@ -112,8 +112,7 @@ def test_the_log_slider_moves_by_keys_and_buttons(failed: Page) -> None:
     assert said == failed.text(".replay .step")
 
 
-def test_a_command_is_copied_whole(browser: Browser, failed: Page) -> None:
-    browser.ask("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+def test_a_command_is_copied_whole(failed: Page) -> None:
     failed.click("button.copy")
     wanted = failed.text(".command code")
     assert wanted.startswith("floodmark replay ")
@@ -189,7 +188,7 @@ def test_a_served_page_works_and_an_injected_script_does_not(
             picture = "(async () => { const i = document.images[0]; i.loading = 'eager';"
             picture += "await i.decode(); return i.naturalWidth; })()"
             assert page.run(picture) > 0
-            page.click(".replay [data-step=previous]")
+            unfolded(page).click(".replay [data-step=previous]")
             assert page.text(".replay .step")
             shown = browser.open(f"{server.address}store/other/t/report.html")
             assert shown.run("document.title") == "as it was"

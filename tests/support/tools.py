@@ -15,13 +15,13 @@ from typing import Final
 import pytest
 
 from checker.engine.java import find_java
-from harness.bench import browser
 from harness.systems import registry
 from nemesis import wall_clocks
 from nemesis.disk.mount import DEVICE
 from nemesis.links import namespaces
 from node.formats.errors import FloodmarkError
 from tests.lab.stores import can_mount
+from tests.support import browser
 
 MUST_HAVE: Final = "FLOODMARK_MUST_HAVE"
 
