@@ -6,7 +6,6 @@ Producers send as fast as answers come, each with one batch under way.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import tempfile
 import time
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import msgspec
-import psutil
 
+from harness.bench.frame import as_table
 from harness.bench.requests import BenchRequest
+from harness.bench.usage import children_seconds, seconds_of
 from harness.formats.history import Op, decode
 from harness.runs import run_folder
 from harness.runs.clock import now_us
@@ -163,10 +163,10 @@ def measure_system(
         while not driver.status.acked and time.monotonic() < deadline:
             let_pass(cluster, _LOOK_S, lambda: driver.status.problem)
         let_pass(cluster, WARM_UP_S, lambda: driver.status.problem)
-        before = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
+        before = Moment(now_us(), children_seconds(), seconds_of(driver.pid))
         let_pass(cluster, settings.budget_s, lambda: driver.status.problem)
         _await_acknowledgement(cluster, driver, before.t_us)
-        after = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
+        after = Moment(now_us(), children_seconds(), seconds_of(driver.pid))
         driver.stop_writing()
         let_pass(cluster, 0.5, lambda: driver.status.problem)
         driver.close()
@@ -215,22 +215,6 @@ class Moment(NamedTuple):
     clients_s: float
 
 
-def _used_s() -> float:
-    """The processor time of all processes that this one has started and that still run."""
-    total = 0.0
-    for child in psutil.Process().children(recursive=True):
-        total += _used_by_s(child.pid)
-    return total
-
-
-def _used_by_s(pid: int) -> float:
-    """The processor time of one process; 0 when it is gone."""
-    with contextlib.suppress(psutil.Error):
-        used = psutil.Process(pid).cpu_times()
-        return float(used.user + used.system)
-    return 0.0
-
-
 def judge_a_run(store: Path, settings: BenchRequest, progress: Progress) -> Judging:
     """One whole run with faults, judged as `floodmark run` does it, and its page."""
     schedule = to_schedule(RunRequest(seed=1, time_limit=settings.judged_s))
@@ -269,14 +253,31 @@ def table(figures: Figures) -> str:
         f"3 brokers up and first acknowledgement: {figures.start_ms:.0f} ms (median)",
         f"RF 3, acks=all, batches of {settings.batch} records of {settings.record_bytes} B, "
         f"{settings.budget_s:g} s each:",
-        f"{'flush':<6} {'clients':>7} {'hub':<4} {'batches/s':>10} {'records/s':>11} "
-        f"{'p50 ms':>8} {'p99 ms':>8} {'client core':>11}",
-    ]
-    lines += [
-        f"{load.flush:<6} {load.clients:>7} {'yes' if load.hub else 'no':<4} "
-        f"{load.batches_s:>10,.0f} {load.records_s:>11,.0f} {load.p50_ms:>8.2f} "
-        f"{load.p99_ms:>8.2f} {load.clients_core:>11.0%}"
-        for load in figures.loads
+        *as_table(
+            (
+                "flush",
+                "clients",
+                "hub",
+                "batches/s",
+                "records/s",
+                "p50 ms",
+                "p99 ms",
+                "client core",
+            ),
+            (
+                (
+                    load.flush,
+                    f"{load.clients}",
+                    "yes" if load.hub else "no",
+                    f"{load.batches_s:,.0f}",
+                    f"{load.records_s:,.0f}",
+                    f"{load.p50_ms:.2f}",
+                    f"{load.p99_ms:.2f}",
+                    f"{load.clients_core:.0%}",
+                )
+                for load in figures.loads
+            ),
+        ),
     ]
     lines.append("client core: what the process of the clients took of one core")
     lines.append(f"the link hub adds {figures.hub_added_ms:.2f} ms to the median of one client")

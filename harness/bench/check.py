@@ -12,14 +12,19 @@ from statistics import median
 from typing import Final
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from checker.formats.verdict import RunResult, Verdict
+from checker.ingest import tables
+from checker.ingest.read_tables import HISTORY_TABLES
 from harness.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
-from harness.bench.memory_monitor import MemoryMonitor
-from harness.bench.processor_time import ProcessorTime, floor_of
+from harness.bench.frame import as_table
 from harness.bench.requests import CheckBench
 from harness.bench.synthetic import Made, Size, make_history
 from harness.bench.synthetic_files import write_jepsen, write_lines
+from harness.bench.usage import MemoryMonitor, ProcessorTime
 from harness.runs.judge import ManyProcesses, SparkOptions, SparkSoon
 from harness.runs.progress import Progress
 from harness.runs.run_paths import run_folder
@@ -185,6 +190,23 @@ def _judged(
     )
 
 
+def floor_of(folder: Path) -> float:
+    """Return the processor seconds to read every column of the tables of a history with PyArrow,
+    words as dictionaries, and to sort each column of numbers once: no checker can do with less."""
+    began = time.process_time()
+    for name in HISTORY_TABLES:
+        path = folder / "tables" / f"{name}.parquet"
+        if not path.is_file():
+            continue
+        texts = [field.name for field in tables.SCHEMAS[name] if field.type == pa.string()]
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            for field in file.schema_arrow:
+                column = file.read(columns=[field.name], use_threads=False).column(0)
+                if pa.types.is_integer(field.type):
+                    np.sort(column.to_numpy())
+    return time.process_time() - began
+
+
 def compare(
     injected: Sequence[InjectedAnomaly], result: RunResult
 ) -> tuple[tuple[InjectedAnomaly, ...], tuple[InjectedAnomaly, ...]]:
@@ -199,18 +221,27 @@ def compare(
 
 def check_table(found: Sequence[Checked]) -> str:
     """The figures for a person."""
-    lines = [
-        f"{'operations':>12} {'hot':>4} {'read':>12} {'seconds':>8} {'operations/s':>13} "
-        f"{'cpu s':>7} {'floor s':>8} {'x floor':>8} {'peak MB':>8} "
-        f"{'injected':>8} {'missed':>7} {'invented':>9}"
-    ]
-    lines += [
-        f"{each.ops:>12,} {each.hot:>4g} {each.records_read:>12,} {each.seconds:>8.1f} "
-        f"{each.ops_s:>13,.0f} {each.cpu_s:>7.1f} {each.floor_s:>8.2f} "
-        f"{each.cpu_s / max(each.floor_s, 0.01):>8.1f} {each.peak_bytes >> 20:>8,} "
-        f"{each.injected:>8} {len(each.missed):>7} {len(each.invented):>9}"
-        for each in found
-    ]
+    lines = as_table(
+        (
+            *("operations", "hot", "read", "seconds", "operations/s", "cpu s", "floor s"),
+            *("x floor", "peak MB", "injected", "missed", "invented"),
+        ),
+        (
+            (
+                f"{each.ops:,}",
+                f"{each.hot:g}",
+                f"{each.records_read:,}",
+                f"{each.seconds:.1f}",
+                f"{each.ops_s:,.0f}",
+                f"{each.cpu_s:.1f}",
+                f"{each.floor_s:.2f}",
+                f"{each.cpu_s / max(each.floor_s, 0.01):.1f}",
+                f"{each.peak_bytes >> 20:,}",
+                *(f"{each.injected}", f"{len(each.missed)}", f"{len(each.invented)}"),
+            )
+            for each in found
+        ),
+    )
     for each in found:
         lines += [
             f"{each.ops:,} operations from lines, {of.form} ({of.bytes >> 20:,} MB): "

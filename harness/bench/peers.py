@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from harness.bench.broker import Load, measure_system
+from harness.bench.frame import as_table
 from harness.bench.machine_limits import MachineLimits, measure_limits
 from harness.bench.requests import BenchRequest, PeersBench
 from harness.runs.progress import Progress
@@ -137,17 +138,11 @@ def peers_table(found: PeersFound) -> str:
     lines = [
         f"3 nodes, records of {RECORD_BYTES} B, one under way per client; median [lowest to "
         "highest] of the rounds:",
-        f"{'system':<24} {'clients':>7} {'acked/s':>24} {'p50 ms':>8} {'p99 ms':>8} "
-        f"{'client core':>11} {'x NATS':>7}",
+        *as_table(
+            ("system", "clients", "acked/s", "p50 ms", "p99 ms", "client core", "x NATS"),
+            (_cells(each, reference.get(each.clients)) for each in found.rates),
+        ),
     ]
-    for each in found.rates:
-        rate = statistics.median(each.acked_s)
-        ratio = f"{rate / reference[each.clients]:.2f}" if reference.get(each.clients) else "-"
-        lines.append(
-            f"{each.label:<24} {each.clients:>7} {_with_range(each.acked_s):>24} "
-            f"{statistics.median(each.p50_ms):>8.2f} {statistics.median(each.p99_ms):>8.2f} "
-            f"{each.clients_core:>11.0%} {ratio:>7}"
-        )
     lines.append("client core: what the process of the clients took of one core, at most")
     for name, values in (
         ("synced append (fdatasync)", [each.fdatasync_us for each in found.limits]),
@@ -157,6 +152,19 @@ def peers_table(found: PeersFound) -> str:
         lines.append(f"{name}: {_with_range(values)} us")
     lines += [f"not measured: {sentence}" for sentence in found.absent]
     return "\n".join(lines)
+
+
+def _cells(each: Rates, reference: float | None) -> tuple[str, ...]:
+    rate = statistics.median(each.acked_s)
+    return (
+        each.label,
+        f"{each.clients}",
+        _with_range(each.acked_s),
+        f"{statistics.median(each.p50_ms):.2f}",
+        f"{statistics.median(each.p99_ms):.2f}",
+        f"{each.clients_core:.0%}",
+        f"{rate / reference:.2f}" if reference else "-",
+    )
 
 
 def _with_range(values: Iterable[float]) -> str:

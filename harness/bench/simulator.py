@@ -2,24 +2,19 @@
 
 Two shapes: a storm of 3 brokers and 4 clients with a storm's timings, and the small experiments
 of a search. Rates are by second of processor time: what one core does in a second that it has for
-itself. Where the time goes is found by looking at the stack a thousand times a second; compiled
-modules (`harness.sim.compiled`) are not on that stack, so of them only the rates are known.
+itself.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import random
-import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any, Final
+from collections.abc import Callable
 
 import msgspec
 
+from harness.bench.frame import as_table
 from harness.bench.requests import SimBench
 from harness.runs.progress import Progress
 from harness.search.attempt import attempt
@@ -32,28 +27,10 @@ from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core.protocol import protocol as protocol_of
 from node.formats.errors import UsageError
 
-PARTS: Final = ("core", "world", "clients", "invariants", "checker")
-"""`core`: the brokers; `clients`: sessions and workload; `invariants`: the invariant checker;
-`checker`: the offline checker; `world`: all else."""
-_SAMPLE_S: Final = 0.001
-_PART_OF: Final = {
-    "/node/core/": "core",
-    "/harness/sim/invariant_checker.py": "invariants",
-    "/harness/sim/folder.py": "checker",
-    "/checker/": "checker",
-    "/harness/clients/": "clients",
-    "/harness/": "world",
-    "/nemesis/": "world",
-    "/node/": "world",
-}
-_WHOLE: Final = ("checker", "invariants")
-"""Whatever is called from here belongs here: the invariant checker looks into the brokers' logs."""
-
 
 class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shape came to. `operations_s` are by virtual second, all other rates by second of
-    processor time; `shares` are of that time, by part, where the sources run. `compiled` says
-    whether compiled modules did."""
+    """The figures of one shape. `operations_s` are by virtual second, all other rates by second of
+    processor time. `compiled` says whether compiled modules ran."""
 
     shape: str
     runs: int
@@ -65,12 +42,11 @@ class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
     virtual_per_s: float
     events_per_s: float
     schedules_per_s: float
-    shares: dict[str, float]
     compiled: bool
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """What is counted of one run."""
+    """The figures of one run."""
 
     verdict: str
     virtual_us: int
@@ -114,13 +90,12 @@ def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBenc
     """Make runs until their time is over; the first is for warming up and does not count."""
     run(settings, 0)
     runs: list[_Run] = []
-    with batched_collections(), _sampled() as samples:
+    with batched_collections():
         began_s, wall_s = time.process_time(), time.monotonic()
         while (cpu_s := time.process_time() - began_s) < settings.budget_s:
             runs.append(run(settings, len(runs) + 1))
         wall_s = time.monotonic() - wall_s
     virtual_s = sum(each.virtual_us for each in runs) / 1e6
-    looked, fast = samples.total() or 1, compiled.in_use()
     return SimSpeed(
         shape=shape,
         runs=len(runs),
@@ -132,59 +107,30 @@ def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBenc
         virtual_per_s=round(virtual_s / cpu_s, 1),
         events_per_s=round(sum(each.events for each in runs) / cpu_s),
         schedules_per_s=round(len(runs) / cpu_s, 2),
-        shares={part: round(samples[part] / looked, 3) for part in PARTS if not fast},
-        compiled=fast,
+        compiled=compiled.in_use(),
     )
 
 
-@contextlib.contextmanager
-def _sampled() -> Iterator[Counter[str]]:
-    """Counts, by part, where this process is whenever a millisecond of its time has passed."""
-    samples: Counter[str] = Counter()
-
-    def look(number: int, frame: FrameType | None) -> None:
-        samples[part_of(frame)] += 1
-
-    before: Any = signal.signal(signal.SIGPROF, look)
-    signal.setitimer(signal.ITIMER_PROF, _SAMPLE_S, _SAMPLE_S)
-    try:
-        yield samples
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
-def part_of(frame: FrameType | None) -> str:
-    """The part of the simulator that a stack is in: the innermost of our modules says which."""
-    found = ""
-    while frame is not None:
-        part = _part_of_file(frame.f_code.co_filename)
-        if part in _WHOLE:
-            return part
-        found = found or part
-        frame = frame.f_back
-    return found or "world"
-
-
-@functools.cache
-def _part_of_file(path: str) -> str:
-    return next((part for place, part in _PART_OF.items() if place in path), "")
-
-
 def sim_table(found: list[SimSpeed], settings: SimBench) -> str:
-    """The figures for a person."""
-    parts = [part for part in PARTS if part in found[0].shares]
-    lines = [
-        f"{settings.protocol}, all checks on, by second of one core; storms of 3 brokers and 4 "
-        f"clients, {settings.rate:g} batches/s a producer ({found[0].operations_s:g} operations/s "
-        f"in all)" + (", compiled" if found[0].compiled else ""),
-        f"{'shape':<7} {'runs':>5} {'virtual s/s':>12} {'events/s':>9} {'schedules/s':>12}  "
-        + " ".join(f"{part:>8}" for part in parts),
-    ]
-    lines += [
-        f"{each.shape:<7} {each.runs:>5} {each.virtual_per_s:>12,.1f} {each.events_per_s:>9,.0f} "
-        f"{each.schedules_per_s:>12,.2f}  "
-        + " ".join(f"{each.shares[part]:>8.0%}" for part in parts)
-        for each in found
-    ]
-    return "\n".join(lines)
+    """Return the figures for a person."""
+    first = found[0]
+    return "\n".join(
+        [
+            f"{settings.protocol}, all checks on, by second of one core; storms of 3 brokers and 4 "
+            f"clients, {settings.rate:g} batches/s a producer ({first.operations_s:g} operations/s "
+            f"in all)" + (", compiled" if first.compiled else ""),
+            *as_table(
+                ("shape", "runs", "virtual s/s", "events/s", "schedules/s"),
+                (
+                    (
+                        each.shape,
+                        f"{each.runs}",
+                        f"{each.virtual_per_s:,.1f}",
+                        f"{each.events_per_s:,.0f}",
+                        f"{each.schedules_per_s:,.2f}",
+                    )
+                    for each in found
+                ),
+            ),
+        ]
+    )

@@ -10,7 +10,6 @@ with those of its middle.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import statistics
 import time
@@ -23,7 +22,9 @@ import psutil
 from msgspec.structs import replace
 
 from checker.formats.verdict import Verdict
+from harness.bench.frame import as_table
 from harness.bench.requests import SoakRequest
+from harness.bench.usage import bytes_of, held, taken_by
 from harness.formats.run_info import Phases
 from harness.runs.clock import PeriodicThread
 from harness.runs.interrupts import Interrupts
@@ -39,15 +40,12 @@ from node.formats.json_input import decode
 from node.formats.trace import DELETED
 
 EVERY_S: Final = 1.0
-HARNESS: Final = "harness"
 MOST_KEPT: Final = 3
 """How many runs that are not valid stay in the store."""
 WARM_UP_SHARE: Final = 0.15
 LEAST_STORMS: Final = 6
 MOST_UNSTARTED: Final = 5
 """So many clusters in a row that do not start end a soak."""
-BLOCK_BYTES: Final = 512
-"""The unit of `st_blocks`."""
 DELETED_MARK: Final = DELETED.encode()
 
 
@@ -266,49 +264,11 @@ class PeakMonitor(PeriodicThread):
         self.moments.append(BrokerUse(time.monotonic_ns() // 1000, brokers, disk))
 
 
-def held() -> Iterator[tuple[str, int, int]]:
-    """Each process of ours: its kind, its resident bytes, its open descriptors."""
-    me = psutil.Process()
-    for process in [me, *me.children(recursive=True)]:
-        with contextlib.suppress(psutil.Error, OSError):
-            kind = HARNESS if process.pid == me.pid else _kind(process.pid)
-            yield kind, process.memory_info().rss, process.num_fds()
-
-
-def _kind(pid: int) -> str:
-    """What a process is, by the file that it writes its output to: `output/n1.txt`."""
-    name = Path(os.readlink(f"/proc/{pid}/fd/1")).stem
-    letter, number = name[:1], name[1:]
-    if number.isdigit():
-        return {"n": "broker", "v": "voter"}.get(letter, "other")
-    return name if name in ("hub", "clients") else "other"
-
-
 def operations_in(run: Path) -> int:
     """The operations in the history of a run; none where it ended before there was one."""
     with contextlib.suppress(FileNotFoundError), (run / "history.jsonl").open("rb") as history:
         return sum(1 for _ in history) // 2
     return 0
-
-
-def bytes_of(folder: Path) -> int:
-    """The bytes of all files below a folder."""
-    return _sum_of(folder, lambda file: file.st_size)
-
-
-def taken_by(folder: Path) -> int:
-    """The bytes that all files below a folder take up on the disk."""
-    return _sum_of(folder, lambda file: file.st_blocks * BLOCK_BYTES)
-
-
-def _sum_of(folder: Path, size: Callable[[os.stat_result], int]) -> int:
-    total = 0
-    # What is removed meanwhile counts nothing: `os.walk` passes over a folder that is gone.
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            with contextlib.suppress(OSError):
-                total += size(os.lstat(os.path.join(place, name)))
-    return total
 
 
 def deletions_in(traces: Path) -> tuple[int, int]:
@@ -398,8 +358,7 @@ def table(soaked: Soaked) -> str:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in soaked.verdicts.items())
     lines = [
         f"{soaked.storms} storms of {settings.storm_s:g} s in {soaked.minutes:g} minutes, "
-        f"{settings.brokers} brokers, {settings.partitions} partitions: {verdicts}",
-        f"{'median of a third of the storms':<40} {'first':>12} {'last':>12} {'ratio':>7}",
+        f"{settings.brokers} brokers, {settings.partitions} partitions: {verdicts}"
     ]
     if soaked.unstarted:
         lines[0] += f"; {soaked.unstarted} more did not start"
@@ -410,12 +369,19 @@ def table(soaked: Soaked) -> str:
             f"log heads deleted in a storm: {fewest:,} at least, {middle:,.0f} in the middle; "
             f"{soaked.deleted_records:,} records in all ('in a storm': second third, last third)",
         )
-    for each in soaked.growth:
-        mark = "" if each.is_flat else "  grows"
-        lines.append(
-            f"{each.what:<40} {_amount(each, each.first):>12} {_amount(each, each.last):>12} "
-            f"{each.ratio:>7.2f}{mark}"
-        )
+    lines += as_table(
+        ("median of a third of the storms", "first", "last", "ratio", ""),
+        (
+            (
+                each.what,
+                _amount(each, each.first),
+                _amount(each, each.last),
+                f"{each.ratio:.2f}",
+                "" if each.is_flat else "grows",
+            )
+            for each in soaked.growth
+        ),
+    )
     if not soaked.growth:
         lines.append(f"too few storms to say what grows: {LEAST_STORMS} after the warm-up are due")
     return "\n".join(lines)

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page
 
 import reports
 from harness.serve.server import StoreServer
 from tests.reports.nightly_page.test_index_page import bucket, nightly_run, written
 from tests.support import report_fixtures as made
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
 
 pytestmark = [
     pytest.mark.nightly,
@@ -51,7 +52,9 @@ def failed(browser: Browser, pages: dict[str, Path]) -> Page:
 
 def unfolded(page: Page) -> Page:
     """Open the folded sections of a page."""
-    page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; }) ?? 0")
+    page.evaluate(
+        "document.querySelectorAll('details').forEach((each) => { each.open = true; }) ?? 0"
+    )
     return page
 
 
@@ -61,11 +64,11 @@ def test_a_page_opens_without_errors_at_every_size(
 ) -> None:
     for width, height, dark in SIZES:
         page = browser.open(pages[kind], width=width, height=height, dark=dark)
-        assert page.console == []
-        assert page.requests == [pages[kind].resolve().as_uri()]
-        assert page.run("document.documentElement.scrollWidth") <= width
-        assert page.run("document.querySelector('button.copy').hidden") is False
-        picture = page.picture(tmp_path / f"{kind}-{width}.png").read_bytes()
+        assert browser.console == []
+        assert browser.requests == [pages[kind].resolve().as_uri()]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("button.copy").first.is_visible()
+        picture = page.screenshot(path=tmp_path / f"{kind}-{width}.png")
         assert struct.unpack(">II", picture[16:24]) == (width, height)
 
 
@@ -74,31 +77,37 @@ def test_verdict_and_schedule_are_readable_without_a_script(
     browser: Browser, pages: dict[str, Path], kind: str
 ) -> None:
     page = browser.open(pages[kind], scripts=False)
-    assert page.run("document.querySelector('button.copy').hidden") is True
-    assert page.run("document.querySelector('h1').offsetHeight") > 0
+    assert page.locator("button.copy").first.is_hidden()
+    assert page.locator("h1").is_visible()
     if kind == "explained":
         for part in (".story li.broke", "#strip .span"):
-            assert page.run(f"document.querySelector('{part}').getBoundingClientRect().height") > 0
+            assert (
+                page.evaluate(f"document.querySelector('{part}').getBoundingClientRect().height")
+                > 0
+            )
         unfolded(page)
         for part in ("#reproduction .plan-words li", "#faults li", "#messages svg"):
-            assert page.run(f"document.querySelector('{part}').getBoundingClientRect().height") > 0
+            assert (
+                page.evaluate(f"document.querySelector('{part}').getBoundingClientRect().height")
+                > 0
+            )
 
 
 def test_the_log_slider_moves_by_keys_and_buttons(failed: Page) -> None:
     def at() -> int:
-        return int(failed.run("document.querySelector('.replay input').value"))
+        return int(failed.evaluate("document.querySelector('.replay input').value"))
 
-    steps = int(failed.run("document.querySelector('.replay input').max"))
+    steps = int(failed.evaluate("document.querySelector('.replay input').max"))
     broke = at()
     assert 0 < broke < steps
-    assert "n1 acknowledges offset 1" in failed.text(".replay .step")
-    failed.run("document.querySelector('.replay input').focus()")
-    failed.press("ArrowRight")
+    assert "n1 acknowledges offset 1" in failed.text_content(".replay .step")
+    failed.evaluate("document.querySelector('.replay input').focus()")
+    failed.keyboard.press("ArrowRight")
     assert at() == broke + 1
-    failed.press("Home")
+    failed.keyboard.press("Home")
     assert at() == 0
-    assert failed.text(".replay .step").startswith(f"step 1 of {steps + 1},")
-    failed.press("End")
+    assert failed.text_content(".replay .step").startswith(f"step 1 of {steps + 1},")
+    failed.keyboard.press("End")
     assert at() == steps
     failed.click(".replay [data-step=previous]")
     event = at()
@@ -106,44 +115,46 @@ def test_the_log_slider_moves_by_keys_and_buttons(failed: Page) -> None:
     assert at() < event < steps
     failed.click(".replay [data-step=broke]")
     assert at() == broke
-    assert failed.run("document.querySelector('.replay .step').classList.contains('broke')")
-    assert failed.run("document.querySelectorAll('.replay tbody tr').length") == 4
-    said = failed.run("document.querySelector('.replay input').getAttribute('aria-valuetext')")
-    assert said == failed.text(".replay .step")
+    assert failed.evaluate("document.querySelector('.replay .step').classList.contains('broke')")
+    assert failed.evaluate("document.querySelectorAll('.replay tbody tr').length") == 4
+    said = failed.evaluate("document.querySelector('.replay input').getAttribute('aria-valuetext')")
+    assert said == failed.text_content(".replay .step")
 
 
 def test_a_command_is_copied_whole(failed: Page) -> None:
     failed.click("button.copy")
-    wanted = failed.text(".command code")
+    wanted = failed.text_content(".command code")
     assert wanted.startswith("floodmark replay ")
     assert (
-        failed.run(
+        failed.evaluate(
             "new Promise(done => { const look = () => navigator.clipboard.readText().then(text =>"
             f" text === {json.dumps(wanted)} ? done(text) : requestAnimationFrame(look));"
             " look(); })"
         )
         == wanted
     )
-    assert failed.text("button.copy") == "copied"
+    assert failed.text_content("button.copy") == "copied"
 
 
 def test_a_zoom_shows_a_part_of_the_same_drawing(failed: Page) -> None:
     shown = "document.querySelector('.view svg').viewBox.baseVal.width"
-    assert failed.run(shown) == 10_000
+    assert failed.evaluate(shown) == 10_000
     failed.click("#time [data-zoom=in]")
-    assert failed.run(shown) == 5_000
+    assert failed.evaluate(shown) == 5_000
     failed.click("#time [data-zoom=all]")
-    assert failed.run(shown) == 10_000
+    assert failed.evaluate(shown) == 10_000
     ticks = "document.querySelector('.view').querySelectorAll('.axis .tick').length"
-    assert 3 <= failed.run(ticks) <= 14
+    assert 3 <= failed.evaluate(ticks) <= 14
 
 
 def test_the_keyboard_reaches_every_control_and_shows_the_focus(failed: Page) -> None:
     seen = []
     for _ in range(12):
-        failed.press("Tab")
-        where = failed.run("document.activeElement.className || document.activeElement.tagName")
-        outline = failed.run("getComputedStyle(document.activeElement).outlineStyle")
+        failed.keyboard.press("Tab")
+        where = failed.evaluate(
+            "document.activeElement.className || document.activeElement.tagName"
+        )
+        outline = failed.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none", where
         seen.append(where)
     assert seen[0] == "skip"
@@ -158,8 +169,8 @@ def test_a_script_added_to_a_page_does_not_run(
     source = pages["empty"].read_text("utf-8")
     page.write_text(source.replace("</body>", "<script>document.title='owned'</script></body>"))
     shown = browser.open(page)
-    assert shown.run("document.title") != "owned"
-    assert any("Content Security Policy" in line for line in shown.console)
+    assert shown.evaluate("document.title") != "owned"
+    assert any("Content Security Policy" in line for line in browser.console)
 
 
 def test_a_served_page_works_and_an_injected_script_does_not(
@@ -177,22 +188,22 @@ def test_a_served_page_works_and_an_injected_script_does_not(
         thread.start()
         try:
             listed = browser.open(server.address)
-            assert listed.console == []
-            assert listed.run("getComputedStyle(document.querySelector('table')).display")
-            listed.run("document.querySelector('button').click()")
+            assert browser.console == []
+            assert listed.evaluate("getComputedStyle(document.querySelector('table')).display")
+            listed.evaluate("document.querySelector('button').click()")
             path = pages["explained"].relative_to(store)
             page = browser.open(f"{server.address}store/{path}")
-            assert page.console == []
-            assert page.requests == [f"{server.address}store/{path}"]
-            assert page.run("document.querySelector('button.copy').hidden") is False
+            assert browser.console == []
+            assert browser.requests == [f"{server.address}store/{path}"]
+            assert page.locator("button.copy").first.is_visible()
             picture = "(async () => { const i = document.images[0]; i.loading = 'eager';"
             picture += "await i.decode(); return i.naturalWidth; })()"
-            assert page.run(picture) > 0
+            assert page.evaluate(picture) > 0
             unfolded(page).click(".replay [data-step=previous]")
-            assert page.text(".replay .step")
+            assert page.text_content(".replay .step")
             shown = browser.open(f"{server.address}store/other/t/report.html")
-            assert shown.run("document.title") == "as it was"
-            assert any("Content Security Policy" in line for line in shown.console)
+            assert shown.evaluate("document.title") == "as it was"
+            assert any("Content Security Policy" in line for line in browser.console)
         finally:
             server.stop()
             thread.join()
@@ -210,10 +221,10 @@ def test_the_index_of_nightly_runs_fits_and_loads_nothing(
     file = tmp_path / "index.html"
     file.write_text(text, encoding="utf-8")
     page = browser.open(file, width=width, height=3000, dark=dark)
-    assert page.console == []
-    assert page.requests == [file.resolve().as_uri()]
-    assert page.run("document.documentElement.scrollWidth") <= width
-    wide = page.run(
+    assert browser.console == []
+    assert browser.requests == [file.resolve().as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    wide = page.evaluate(
         "[...document.querySelectorAll('body *')].filter(x => !x.closest('.scroll, .skip, .sr')"
         " && x.getBoundingClientRect().right > innerWidth + 1).map(x => x.outerHTML)"
     )
@@ -226,18 +237,18 @@ def test_the_page_of_a_failure_is_short(
     browser: Browser, pages: dict[str, Path], kind: str, width: int, most: int
 ) -> None:
     page = browser.open(pages[kind], width=width, height=1000, dark=False)
-    assert page.run("document.documentElement.scrollHeight") <= most
+    assert page.evaluate("document.documentElement.scrollHeight") <= most
 
 
 def test_one_cursor_of_time_links_story_strip_and_log(failed: Page) -> None:
     """Pointing at a step of the story moves the strip's cursor and the log."""
     at = "document.querySelector('.story li.broke').dataset.t"
-    failed.run("document.querySelector('.replay [data-step=first]').click() ?? 0")
-    before = failed.text(".replay .step")
-    failed.run(
+    failed.evaluate("document.querySelector('.replay [data-step=first]').click() ?? 0")
+    before = failed.text_content(".replay .step")
+    failed.evaluate(
         "document.querySelector('.story li.broke').dispatchEvent(new Event('pointerenter')) ?? 0"
     )
-    assert failed.run("document.querySelector('#strip .cursor').hidden") is False
-    shown = failed.run("document.querySelector('#strip .cursor span').textContent")
-    assert abs(float(str(shown).split(" ")[0]) - float(failed.run(at))) < 0.002
-    assert failed.text(".replay .step") != before
+    assert failed.evaluate("document.querySelector('#strip .cursor').hidden") is False
+    shown = failed.evaluate("document.querySelector('#strip .cursor span').textContent")
+    assert abs(float(str(shown).split(" ")[0]) - float(failed.evaluate(at))) < 0.002
+    assert failed.text_content(".replay .step") != before

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from playwright.sync_api import Page as ShownPage
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from node.formats.errors import FloodmarkError
 
@@ -26,7 +25,11 @@ def find() -> str:
 
 
 class Browser(contextlib.ExitStack):
-    """One browser process; each page has a profile of its own."""
+    """One browser process; each page has a profile of its own. Of the page that was opened last,
+    `console` has the lines that it logged and `requests` the addresses that it asked for."""
+
+    console: list[str]
+    requests: list[str]
 
     def __enter__(self) -> Self:
         play = self.enter_context(sync_playwright())
@@ -56,39 +59,10 @@ class Browser(contextlib.ExitStack):
         )
         self.callback(profile.close)
         profile.set_default_timeout(DEADLINE_MS)
-        page = Page(profile.new_page())
-        page.shown.goto(what if isinstance(what, str) else what.resolve().as_uri())
+        page = profile.new_page()
+        self.console, self.requests = [], []
+        page.on("console", lambda line: self.console.append(line.text))
+        page.on("pageerror", lambda error: self.console.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(what if isinstance(what, str) else what.resolve().as_uri())
         return page
-
-
-class Page:
-    """One page, with the lines that it logged and the addresses that it asked for."""
-
-    def __init__(self, shown: ShownPage) -> None:
-        self.shown = shown
-        self.console: list[str] = []
-        self.requests: list[str] = []
-        shown.on("console", lambda line: self.console.append(line.text))
-        shown.on("pageerror", lambda error: self.console.append(str(error)))
-        shown.on("request", lambda request: self.requests.append(request.url))
-
-    def run(self, script: str) -> Any:
-        """Return the value of an expression in the page; promises are waited for."""
-        return self.shown.evaluate(script)
-
-    def text(self, selector: str) -> str:
-        """Return the text of the first element that matches."""
-        return self.shown.locator(selector).first.text_content() or ""
-
-    def click(self, selector: str) -> None:
-        """Click the first element that matches with the mouse."""
-        self.shown.locator(selector).first.click()
-
-    def press(self, key: str) -> None:
-        """Press a key at the focus."""
-        self.shown.keyboard.press(key)
-
-    def picture(self, file: Path) -> Path:
-        """Write a screenshot of the visible part as PNG."""
-        self.shown.screenshot(path=file)
-        return file

@@ -1,14 +1,11 @@
-"""The bench of the simulated world: its figures, and the part that a stack counts for."""
+"""The bench of the simulated world: its figures."""
 
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from harness.bench import simulator
-from harness.bench.simulator import PARTS
 from harness.cli import main
 
 
@@ -22,18 +19,3 @@ def test_the_bench_states_rates_and_shares(capsys: pytest.CaptureFixture[str]) -
     for each in (storm, search):
         assert each["verdicts"] == {"valid": each["runs"]}
         assert min(each["virtual_per_s"], each["events_per_s"], each["schedules_per_s"]) > 0
-        assert tuple(each["shares"]) == PARTS
-
-
-def test_reading_a_log_counts_for_the_invariant_checker() -> None:
-    seen = []
-
-    def look() -> None:
-        seen.append(simulator.part_of(sys._getframe(1)))
-
-    in_core = compile("look()", "/x/node/core/log.py", "exec")
-    exec(in_core, {"look": look})
-    in_checker = compile("exec(inner)", "/x/harness/sim/invariant_checker.py", "exec")
-    exec(in_checker, {"inner": in_core, "look": look})
-    exec(compile("look()", "/x/harness/sim/disk.py", "exec"), {"look": look})
-    assert seen == ["core", "invariants", "world"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import typer.core
 import typer.main
 
 from harness.cli import main
+from harness.cli.exit_codes import EXIT_HARNESS
 from harness.runs.options import default_name, to_schedule
 from harness.runs.requests import RunRequest
 from nemesis.faults import Kill
@@ -262,3 +265,17 @@ def test_check_prints_json_on_demand(floodmark: Run, tmp_path: Path) -> None:
     code, out, _ = floodmark("check", "--no-spark", "--json", "run/x")
     (result,) = json.loads(out)
     assert (code, result["verdict"]) == (2, "unknown")
+
+
+def test_a_pipe_that_breaks_in_a_command_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def fails() -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    # The library replaces both, for the pipe might be theirs.
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))
+    monkeypatch.setattr(main, "assemble", lambda words: app)
+    assert main._run_command([], debug=False) == EXIT_HARNESS

@@ -35,19 +35,6 @@ def test_a_correct_protocol_has_no_counterexample_within_small_bounds(protocol: 
     assert not result.counterexamples
 
 
-def test_the_shortest_counterexample_is_found_and_fails_in_the_simulated_world(
-    tmp_path: Path,
-) -> None:
-    bounds = Bounds(bugs=("ack-before-commit",), protocol="quorum", brokers=1, crashes=1)
-    made = explore(ExploreRequest(bounds=bounds, store=tmp_path))
-    assert made.result.outcome == "violation"
-    assert made.result.counterexamples[0].counted == 2
-    assert made.confirmed
-    assert "no-lost-acknowledged-write" in made.broken
-    assert Path(made.folder, "schedule.json").exists()
-    assert made.exit_code == 1
-
-
 @pytest.mark.integration
 def test_merged_nodes_step_alike() -> None:
     """Fields that decide nothing have one value: with their own values nodes do the same."""

@@ -61,6 +61,7 @@ def test_a_known_bug_has_a_shortest_counterexample_that_fails_in_the_simulated_w
     bounds = replace(within, protocol=bug.protocol, bugs=(bug.name,)).checked()
     made = explore(ExploreRequest(bounds=bounds, breaks=bug.breaks, store=tmp_path))
     assert made.result.counterexamples[0].counted == actions
+    assert made.exit_code == 1
     assert made.confirmed is (code not in UNCONFIRMED)
     if made.confirmed:
         schedule = load(Path(made.folder, SCHEDULE))

@@ -1,0 +1,128 @@
+"""What this process and all that it started take of the machine: memory, processor time, disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+
+from harness.runs.clock import PeriodicThread
+
+HARNESS: Final = "harness"
+BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`."""
+_EVERY_S: Final = 0.2
+_FAMILY_EVERY: Final = 10
+"""To look for new processes takes as long as to ask some hundred for their memory."""
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class MemoryMonitor(PeriodicThread):
+    """Watches the resident memory of a process and its descendants while it is entered.
+
+    Pages that processes share count once for each, so the figure is an upper bound.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._note, _EVERY_S, "memory")
+        self.peak_bytes = 0
+        self._turn = 0
+        self._members: list[int] = []
+
+    def _note(self) -> None:
+        if self._turn % _FAMILY_EVERY == 0:
+            me = psutil.Process()
+            self._members = [me.pid, *(child.pid for child in me.children(recursive=True))]
+        self._turn += 1
+        self.peak_bytes = max(self.peak_bytes, sum(map(_resident, self._members)))
+
+
+def _resident(pid: int) -> int:
+    """Return the resident bytes of a process, 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+class ProcessorTime:
+    """Processor seconds (`seconds`) of the whole family of processes while it is entered, also of
+    processes that ended and were waited for."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._before = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = self._now() - self._before
+
+    @staticmethod
+    def _now() -> float:
+        ended = psutil.Process().cpu_times()
+        own = seconds_of(os.getpid()) + float(ended.children_user + ended.children_system)
+        return own + children_seconds(with_ended=True)
+
+
+def children_seconds(*, with_ended: bool = False) -> float:
+    """Return the processor seconds of all processes that this one started and that still run, and
+    with `with_ended` of those that they waited for."""
+    found = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            found += times.user + times.system
+            found += (times.children_user + times.children_system) * with_ended
+    return found
+
+
+def seconds_of(pid: int) -> float:
+    """Return the processor seconds of one process, 0 if it is gone."""
+    with contextlib.suppress(psutil.Error):
+        used = psutil.Process(pid).cpu_times()
+        return float(used.user + used.system)
+    return 0.0
+
+
+def held() -> Iterator[tuple[str, int, int]]:
+    """Yield the kind of each of our processes, its resident bytes, and its open descriptors."""
+    me = psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error, OSError):
+            kind = HARNESS if process.pid == me.pid else _kind(process.pid)
+            yield kind, process.memory_info().rss, process.num_fds()
+
+
+def _kind(pid: int) -> str:
+    """Return the kind of a process, by the file that it writes its output to: `output/n1.txt`."""
+    name = Path(os.readlink(f"/proc/{pid}/fd/1")).stem
+    letter, number = name[:1], name[1:]
+    if number.isdigit():
+        return {"n": "broker", "v": "voter"}.get(letter, "other")
+    return name if name in ("hub", "clients") else "other"
+
+
+def bytes_of(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return _sum_of(folder, lambda file: file.st_size)
+
+
+def taken_by(folder: Path) -> int:
+    """Return the bytes that all files below a folder take up on the disk."""
+    return _sum_of(folder, lambda file: file.st_blocks * BLOCK_BYTES)
+
+
+def _sum_of(folder: Path, size: Callable[[os.stat_result], int]) -> int:
+    total = 0
+    # A file that is removed meanwhile counts nothing: `os.walk` passes over a folder that is gone.
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                total += size(os.lstat(os.path.join(place, name)))
+    return total
