@@ -36,11 +36,17 @@ class Option(NamedTuple):
     default: Any
     help: str
 
+    def checked(self, given: Any) -> Any:
+        """Return what was given, as Typer has it. Raises UsageError for a value that the field must
+        not have."""
+        if is_given(given):
+            self.value(given)
+        return given
+
     def value(self, given: Any) -> Any:
-        """Return the value of the field for the text that was given, as it is if none was. Raises
-        UsageError for a value that the field must not have."""
-        if self.kind is None or not is_given(given):
-            return given
+        """Return the value of the field. Raises UsageError for one that it must not have."""
+        if self.kind is None:
+            return not self.default
         if not self.repeats:
             return self.kind.convert(given, self.written)
         values = [self.kind.convert(each, self.written) for each in given]
@@ -53,9 +59,17 @@ class Option(NamedTuple):
         metavar = None if self.kind is None else self.kind.metavar
         about: Any
         if self.is_argument:
-            about = typer.Argument(help=self.help, metavar=self.written, show_default=False)
+            about = typer.Argument(
+                help=self.help, metavar=self.written, callback=self.checked, show_default=False
+            )
         else:
-            about = typer.Option(self.written, help=self.help, metavar=metavar, show_default=False)
+            about = typer.Option(
+                self.written,
+                help=self.help,
+                metavar=metavar,
+                callback=self.checked,
+                show_default=False,
+            )
         is_needed = self.default is msgspec.NODEFAULT
         return inspect.Parameter(
             name,
@@ -74,7 +88,7 @@ def as_command(function: Command) -> Callable[..., Any]:
     def run(context: typer.Context, **given: Any) -> int | None:
         if context.invoked_subcommand is not None:
             return 0
-        return function(_made(request, [(each, each.value(given[p.name])) for each, p in options]))
+        return function(_made(request, [(option, given[p.name]) for option, p in options]))
 
     context = inspect.Parameter(
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
@@ -89,7 +103,7 @@ def as_command(function: Command) -> Callable[..., Any]:
 def options_of(request: type[msgspec.Struct]) -> Iterator[Option]:
     """Yield the options of a request, in the order of its fields."""
     for field in msgspec.structs.fields(request):
-        base, metas = _parts(field.type)
+        base, metas = parts(field.type)
         if isinstance(base, type) and issubclass(base, msgspec.Struct):
             yield from options_of(base)
             continue
@@ -126,8 +140,7 @@ def _made(request: type[msgspec.Struct], given: list[tuple[Option, Any]]) -> msg
     values: dict[type, dict[str, Any]] = {}
     for option, value in given:
         if is_given(value):
-            value = not option.default if option.kind is None else value
-            values.setdefault(option.owner, {})[option.field] = value
+            values.setdefault(option.owner, {})[option.field] = option.value(value)
     parts = {
         field.name: field.type(**values.get(field.type, {}))
         for field in msgspec.structs.fields(request)
@@ -150,12 +163,12 @@ def request_of(function: Command) -> type[msgspec.Struct]:
     return request
 
 
-def _parts(hint: Any) -> tuple[Any, list[msgspec.Meta]]:
+def parts(hint: Any) -> tuple[Any, list[msgspec.Meta]]:
     """Return a type without None and `Meta`, and its `Meta`, the innermost first."""
     if get_origin(hint) is Annotated:
-        base, metas = _parts(hint.__origin__)
+        base, metas = parts(hint.__origin__)
         return base, [*metas, *hint.__metadata__]
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (each for each in get_args(hint) if each is not NoneType)
-        return _parts(hint)
+        return parts(hint)
     return hint, []

@@ -46,9 +46,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     voter_kills: Annotated[int, _times("Kills of voters.")] = 0
     power_cuts: Annotated[int, _times("Power cuts.")] = 0
     crashes: Annotated[int, _times("Ends of a process between its commit and its messages.")] = 0
-    restarts: Annotated[
-        int | None, _times("Restarts [default: one for each process that ended].")
-    ] = None
+    restarts: (
+        Annotated[int, _times("Restarts [default: one for each process that ended].")] | None
+    ) = None
     losses: Annotated[int, _times("Messages that are lost.")] = 0
     doubles: Annotated[int, _times("Messages with a second, late copy.")] = 0
     late_registrations: int = 0

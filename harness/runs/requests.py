@@ -51,67 +51,83 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             description="Replication protocol; `floodmark protocols` lists them [default: kafka]."
         ),
     ] = None
-    brokers: Annotated[
-        int | None, Meta(ge=1, le=99, description="Number of brokers [default: 3].")
-    ] = None
-    voters: Annotated[
-        int | None,
-        Meta(ge=1, le=5, description="Number of metadata voters: 1, 3 or 5 [default: 1]."),
-    ] = None
-    partitions: Annotated[
-        int | None, Meta(ge=1, le=10_000, description="Number of partitions [default: 4].")
-    ] = None
-    replication_factor: Annotated[
-        int | None, Meta(ge=1, le=99, description="Replicas of each partition [default: 3].")
-    ] = None
-    min_isr: Annotated[
-        int | None, Meta(ge=1, le=99, description="min.insync.replicas [default: 2].")
-    ] = None
-    retention_records: Annotated[
-        int | None,
-        Meta(
-            ge=0,
-            le=2**31 - 1,
-            description="Committed records to keep of a partition, 0: all [default: 0].",
-        ),
-    ] = None
-    fetch_max_bytes: Annotated[
-        int | None,
-        Meta(
-            ge=0,
-            le=16 << 20,
-            description="Bytes that a follower asks for at once; it gets at least one batch "
-            "[default: 1048576].",
-        ),
-    ] = None
+    brokers: (
+        Annotated[int, Meta(ge=1, le=99, description="Number of brokers [default: 3].")] | None
+    ) = None
+    voters: (
+        Annotated[
+            int, Meta(ge=1, le=5, description="Number of metadata voters: 1, 3 or 5 [default: 1].")
+        ]
+        | None
+    ) = None
+    partitions: (
+        Annotated[int, Meta(ge=1, le=10_000, description="Number of partitions [default: 4].")]
+        | None
+    ) = None
+    replication_factor: (
+        Annotated[int, Meta(ge=1, le=99, description="Replicas of each partition [default: 3].")]
+        | None
+    ) = None
+    min_isr: (
+        Annotated[int, Meta(ge=1, le=99, description="min.insync.replicas [default: 2].")] | None
+    ) = None
+    retention_records: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=2**31 - 1,
+                description="Committed records to keep of a partition, 0: all [default: 0].",
+            ),
+        ]
+        | None
+    ) = None
+    fetch_max_bytes: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=16 << 20,
+                description="Bytes that a follower asks for at once; it gets at least one batch "
+                "[default: 1048576].",
+            ),
+        ]
+        | None
+    ) = None
     acks: Annotated[
         str | None, Meta(description="Acknowledgements of a send: 0, 1 or all [default: all].")
     ] = None
-    clients: Annotated[
-        int | None, Meta(ge=0, le=1000, description="Number of producers [default: 8].")
-    ] = None
-    consumers: Annotated[
-        int | None, Meta(ge=0, le=1000, description="Number of consumers [default: 4].")
-    ] = None
-    rate: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            le=1e6,
-            description="Batches per second of each producer; 0: as fast as possible "
-            "[default: 10].",
-        ),
-    ] = None
-    batch: Annotated[
-        int | None, Meta(ge=1, le=10_000, description="Records per batch [default: 5].")
-    ] = None
+    clients: (
+        Annotated[int, Meta(ge=0, le=1000, description="Number of producers [default: 8].")] | None
+    ) = None
+    consumers: (
+        Annotated[int, Meta(ge=0, le=1000, description="Number of consumers [default: 4].")] | None
+    ) = None
+    rate: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                le=1e6,
+                description="Batches per second of each producer; 0: as fast as possible "
+                "[default: 10].",
+            ),
+        ]
+        | None
+    ) = None
+    batch: (
+        Annotated[int, Meta(ge=1, le=10_000, description="Records per batch [default: 5].")] | None
+    ) = None
     idempotent: Annotated[
         bool | None, Meta(description="Producers are idempotent: they send again.")
     ] = None
-    time_limit: Annotated[
-        float | None,
-        Meta(gt=0, le=WEEK_S, description="Length of the storm in seconds [default: 30]."),
-    ] = None
+    time_limit: (
+        Annotated[
+            float,
+            Meta(gt=0, le=WEEK_S, description="Length of the storm in seconds [default: 30]."),
+        ]
+        | None
+    ) = None
     faults: Annotated[
         str | None,
         Meta(
@@ -147,15 +163,18 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             "or user-space for our own brokers; auto: what the faults need [default: auto]."
         ),
     ] = None
-    write_back_ms: Annotated[
-        int | None,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Age in ms at which a disk in user space writes back by itself, 0: never, "
-            "and not when the storm begins [default: 30000].",
-        ),
-    ] = None
+    write_back_ms: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=86_400_000,
+                description="Age in ms at which a disk in user space writes back by itself, 0: "
+                "never, and not when the storm begins [default: 30000].",
+            ),
+        ]
+        | None
+    ) = None
     report: Annotated[bool, Meta(description="Do not build the page.")] = True
     baseline: Annotated[
         bool,

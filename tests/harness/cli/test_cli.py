@@ -18,6 +18,7 @@ import typer.main
 
 from harness.cli import main
 from harness.cli.exit_codes import EXIT_HARNESS
+from harness.cli.options import as_command
 from harness.runs.options import default_name, to_schedule
 from harness.runs.requests import RunRequest
 from nemesis.faults import Kill
@@ -225,6 +226,21 @@ def test_options_reach_the_schedule() -> None:
     assert {name: reached[name] for name in expected} == expected
     assert made.faults == ()
     assert default_name(made) == "kafka-ack-before-isr"
+
+
+def test_options_become_the_fields_of_a_request() -> None:
+    taken = []
+
+    def asked(request: RunRequest) -> None:
+        taken.append(request)
+
+    app = typer.Typer()
+    app.command()(as_command(asked))
+    words = "--set a=b --set c= --bug M1 --no-report --rate 0 --idempotent --seed -7"
+    typer.main.get_command(app)(words.split(), standalone_mode=False)
+    given = {"settings": {"a": "b", "c": ""}, "bugs": ("M1",), "report": False, "seed": -7}
+    assert taken == [RunRequest(**given, rate=0.0, idempotent=True)]
+    assert msgspec.convert({"brokers": 5}, RunRequest) == RunRequest(brokers=5)
 
 
 @pytest.mark.parametrize("brokers", [1, 2])

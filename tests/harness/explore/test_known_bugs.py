@@ -1,4 +1,4 @@
-"""Known bugs are found by exploration, within bounds that follow from the description of each."""
+"""Counterexamples of known bugs, within bounds that follow from what they do, as schedules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from harness.explore.bounds import Bounds
+from harness.explore.explorer import Counterexample
+from harness.explore.model import Model
 from harness.explore.requests import ExploreRequest
 from harness.explore.run import explore
+from harness.explore.to_schedule import _Due, _schedule, schedules
 from harness.formats.finding import SCHEDULE
 from harness.search.attempt import attempt
-from nemesis.formats.schedule import load
+from nemesis.faults import Release
+from nemesis.formats.schedule import Schedule, load
 from node.core.bugs import KNOWN_BUGS
+from node.core.messages import FetchRequest
 
 SHORTEST: Final = {
     "M1": (Bounds(kills=2), 4),
@@ -67,3 +72,37 @@ def test_a_known_bug_has_a_shortest_counterexample_that_fails_in_the_simulated_w
         schedule = load(Path(made.folder, SCHEDULE))
         assert bug.breaks in attempt(schedule).broken
         assert schedule.workload.idempotent is bool(within.retries)
+
+
+RELEASES = Bounds(cuts=1, delays=2)
+
+
+def released(schedule: Schedule) -> list[str]:
+    return [fault.of for fault in schedule.faults if isinstance(fault, Release)]
+
+
+def test_a_release_delivers_the_held_message_and_not_the_oldest() -> None:
+    first, second = (("n2", "n1", FetchRequest(partition="log-0", offset=n), None) for n in (0, 1))
+    due = [
+        _Due(("delay", "delays"), (), 10.0, first),
+        _Due(("cut", (1, 2)), (), 20.0),
+        _Due(("delay", "delays"), (), 30.0, second),
+        _Due(("heal", (1, 2)), (), 40.0),
+        _Due(("release", 1), (), 50.0, second),
+        _Due(("release", 0), (), 60.0, first),
+    ]
+    made = _schedule(RELEASES, due, [0] * len(due), 100.0, 0, 0)
+    assert released(made) == ["cut-1", "delay-2", "delay-0"]
+
+
+def test_a_path_says_which_message_it_releases() -> None:
+    moves = Model(RELEASES)
+    state, path = moves.boot(), []
+    for wanted in ("send", "delay", "release"):
+        found = next(edge for edge in moves.edges(state) if edge.action[0] == wanted)
+        path.append(found.action)
+        state = found.state
+    told = Counterexample(
+        actions=tuple(path), invariant="x", property="liveness", sentence="", counted=2
+    )
+    assert released(next(schedules(moves, told, 2))) == ["delay-1"]

@@ -1,0 +1,110 @@
+"""The figures of benches, and their tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.bench.check import Checked, check_table
+from harness.bench.peers import MeasuredSystem, PeersFound, Rates, peers_table, run_peers_bench
+from harness.bench.requests import PeersBench
+from harness.cli import main
+from harness.runs.progress import Progress
+from node.formats.errors import UsageError
+
+
+def checked(asked: int, hot: float, rate: float, cpu_s: float) -> Checked:
+    return Checked(
+        asked=asked,
+        ops=asked - int(10 * hot),
+        records_read=5 * asked,
+        keys=20,
+        hot=hot,
+        make_s=1.0,
+        seconds=asked / rate,
+        ops_s=rate,
+        cpu_s=cpu_s,
+        floor_s=1.0,
+        peak_bytes=1 << 30,
+        verdict="invalid",
+        injected=16,
+        missed=(),
+        invented=(),
+    )
+
+
+def test_a_hot_history_is_compared_with_the_spread_one_of_its_size() -> None:
+    found = [
+        checked(1_000, 0, 200, 4),
+        checked(1_000, 0.9, 100, 5),
+        checked(1_000, 0, 100, 4),
+        checked(1_000, 0.9, 140, 5),
+        checked(1_000, 0, 160, 4),
+        checked(1_000, 0.9, 120, 5),
+        checked(9_000, 0.5, 1, 1),
+    ]
+    *rows, last = check_table(found).splitlines()
+    assert len(rows) == 1 + len(found)
+    assert last == (
+        "1,000 operations, 90% of the sends to one partition: 75% of the speed of the spread "
+        "history, 1.25 times its processor seconds (medians)"
+    )
+
+
+ABSENT = MeasuredSystem(label="nobody's", system="nobodys")
+
+
+@pytest.mark.integration
+def test_a_system_is_loaded_in_each_round_and_one_that_is_absent_is_named() -> None:
+    settings = PeersBench(clients=(2,), rounds=2, budget_s=0.5)
+    present = MeasuredSystem(label="present", system="floodmark")
+    found = run_peers_bench(settings, Progress(quiet=True), (present, ABSENT))
+    (rates,) = found.rates
+    assert (rates.label, rates.clients) == ("present", 2)
+    assert len(rates.acked_s) == len(found.limits) == 2
+    assert min(*rates.acked_s, *rates.p50_ms) > 0
+    assert rates.clients_core >= 0, "0 where a core is shared by many"
+    assert all(p99 >= p50 for p50, p99 in zip(rates.p50_ms, rates.p99_ms, strict=True))
+    for limits in found.limits:
+        assert min(limits.fdatasync_us, limits.loopback_us, limits.lmdb_us) > 0
+    (sentence,) = found.absent
+    assert "nobody's: unknown system 'nobodys'" in sentence
+    assert sentence in peers_table(found)
+
+
+@pytest.mark.integration
+def test_without_any_system_nothing_is_measured() -> None:
+    with pytest.raises(UsageError, match="no system to measure: nobody's: unknown system"):
+        run_peers_bench(PeersBench(), Progress(quiet=True), (ABSENT,))
+
+
+@pytest.mark.integration
+def test_the_table_has_medians_ranges_and_the_rate_beside_nats() -> None:
+    def rates(label: str, *acked_s: float) -> Rates:
+        return Rates(
+            label=label, clients=1, acked_s=acked_s, p50_ms=(1.0,), p99_ms=(2.0,), clients_core=0.25
+        )
+
+    found = PeersFound(
+        rates=(rates("floodmark, sync", 300, 500, 100), rates("NATS, sync always", 600)),
+        limits=(),
+        absent=(),
+    )
+    first, second = peers_table(found).splitlines()[2:4]
+    assert first.split() == [
+        *("floodmark,", "sync", "1", "300", "[100", "to", "500]", "1.00", "2.00", "25%", "0.50")
+    ]
+    assert second.endswith(" 1.00")
+
+
+@pytest.mark.integration
+def test_the_bench_states_rates_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["bench", "sim", "--budget", "0.1s", "--quiet", "--json"])
+    assert ended.value.code == 0
+    storm, search = json.loads(capsys.readouterr().out)
+    assert (storm["shape"], search["shape"]) == ("storm", "search")
+    for each in (storm, search):
+        assert each["verdicts"] == {"valid": each["runs"]}
+        assert min(each["virtual_per_s"], each["events_per_s"], each["schedules_per_s"]) > 0
