@@ -1,7 +1,6 @@
 """The page in a real headless browser: nothing on the console, no request, and it works.
 
-`make nightly-tests` runs these. Screenshots of every kind of run land in the test's folder
-(`--basetemp` keeps them).
+`make nightly-tests` runs these; `--basetemp` keeps a screenshot of every kind of run.
 """
 
 from __future__ import annotations

@@ -276,9 +276,8 @@ def test_an_option_beside_a_schedule_file_changes_only_its_field(tmp_path: Path)
 
 
 def test_check_prints_json_on_demand(floodmark: Run, tmp_path: Path) -> None:
-    (tmp_path / "run" / "x").mkdir(parents=True)
-    (tmp_path / "run" / "x" / "history.jsonl").write_bytes(b"")
-    code, out, _ = floodmark("check", "--no-spark", "--json", "run/x")
+    (tmp_path / "history.jsonl").write_bytes(b"")
+    code, out, _ = floodmark("check", "--no-spark", "--json", ".")
     (result,) = json.loads(out)
     assert (code, result["verdict"]) == (2, "unknown")
 

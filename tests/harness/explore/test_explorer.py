@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,9 @@ def test_compiled_code_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         explore(ExploreRequest(bounds=Bounds(), store=tmp_path))
 
 
+PRIVATE = re.compile(r"_(?!_|replace$|asdict$)")
+
+
 def test_no_module_reads_private_attributes_of_another_class() -> None:
     found = []
     for file in sorted((ROOT / "harness" / "explore").glob("*.py")):
@@ -111,14 +115,8 @@ def test_no_module_reads_private_attributes_of_another_class() -> None:
                     taken = [str(name.value)] if isinstance(name, ast.Constant) else []
                 case _:
                     continue
-            found += [f"{file.name}:{node.lineno} {name}" for name in taken if is_private(name)]
+            found += [f"{file.name}:{node.lineno} {name}" for name in taken if PRIVATE.match(name)]
     assert found == []
-
-
-def is_private(name: str) -> bool:
-    return (
-        name.startswith("_") and not name.startswith("__") and name not in {"_replace", "_asdict"}
-    )
 
 
 # -- made-up states, to try the order of what is found --------------------------------------------
