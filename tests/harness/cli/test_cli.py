@@ -134,8 +134,7 @@ def test_log_lines_of_libraries_do_not_reach_the_terminal() -> None:
 )
 def test_a_list_names_and_describes_each_choice(floodmark: Run, command: str, name: str) -> None:
     code, out, _ = floodmark(*command.split())
-    assert code == 0
-    assert f" {name} " in out
+    assert (code, f" {name} " in out) == (0, True)
     code, out, _ = floodmark(command, "--json")
     (row,) = (row for row in json.loads(out) if name in row.values())
     assert all(isinstance(value, str) for value in row.values())
@@ -145,8 +144,7 @@ def test_a_list_names_and_describes_each_choice(floodmark: Run, command: str, na
 @pytest.mark.parametrize("command", ["", "--debug", "--help"])
 def test_without_a_command_the_help_is_printed(floodmark: Run, command: str) -> None:
     code, out, _ = floodmark(*command.split())
-    assert code == 0
-    assert out.startswith("Usage: floodmark [OPTIONS] COMMAND")
+    assert (code, out.startswith("Usage: floodmark [OPTIONS] COMMAND")) == (0, True)
     assert len(out.splitlines()) > 15
 
 
