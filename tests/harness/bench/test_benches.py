@@ -71,15 +71,10 @@ def test_a_system_is_loaded_in_each_round_and_one_that_is_absent_is_named() -> N
     (sentence,) = found.absent
     assert "nobody's: unknown system 'nobodys'" in sentence
     assert sentence in peers_table(found)
-
-
-@pytest.mark.integration
-def test_without_any_system_nothing_is_measured() -> None:
     with pytest.raises(UsageError, match="no system to measure: nobody's: unknown system"):
         run_peers_bench(PeersBench(), Progress(quiet=True), (ABSENT,))
 
 
-@pytest.mark.integration
 def test_the_table_has_medians_ranges_and_the_rate_beside_nats() -> None:
     def rates(label: str, *acked_s: float) -> Rates:
         return Rates(

@@ -65,10 +65,9 @@ def found(bounds: Bounds, *, reduced: bool) -> tuple[set[Any], set[Any]]:
     ],
 )
 def test_the_same_states_and_violations_are_found_without_the_reductions(bounds: Bounds) -> None:
-    """Where a round of messages changes only what decides nothing, it is not interrupted: so some
-    states with messages under way are no choice any more. What the nodes come to is the same. A
-    violation ends an exploration at its depth, and without the reductions fewer steps are made at
-    once: what else was found by then is not compared."""
+    """A round of messages that changes nothing is not interrupted, so some states with messages
+    under way are no choice; the nodes come to the same. States are not compared after a violation,
+    which ends an exploration at its depth."""
     states, violations = found(bounds, reduced=True)
     all_states, all_violations = found(bounds, reduced=False)
     assert violations == all_violations
@@ -87,10 +86,9 @@ def test_the_same_states_and_violations_are_found_without_the_reductions(bounds:
     ],
 )
 def test_each_two_nodes_come_to_the_same_states_while_a_broker_is_cut_off(bounds: Bounds) -> None:
-    """A broker that is cut off asks again and again. Without the reductions each time is another
-    step of its node or of the leader, and a record may come just before it. With them the record
-    comes at the next step of the leader, when a third node may have gone on: the two steps commute
-    (rule 3 of docs/explore.md). So it is each two nodes, and what is remembered, that are equal."""
+    """A broker that is cut off asks again and again, and a record may come just before each time.
+    With the reductions it comes at the next step of the leader, when a third node may have gone on
+    (rule 3 of docs/explore.md). So each two nodes are equal, and the memory."""
     states, violations = found(bounds, reduced=True)
     all_states, all_violations = found(bounds, reduced=False)
     assert violations == all_violations == set()
