@@ -383,7 +383,7 @@ BUDGETS = {
     "nemesis": 9_343,
     "checker": 16_343,
     "reports": 6_008,
-    "harness": 35_290,
+    "harness": 35_278,
     "tests": 40_235,
 }
 
