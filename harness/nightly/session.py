@@ -36,10 +36,10 @@ from harness.nightly.plan import Settings
 from harness.nightly.summary import CANARY, spent
 from harness.runs.options import to_schedule
 from harness.runs.requests import RunRequest
+from harness.runs.run import machine
 from harness.runs.run_folder import remove
 from harness.search import findings
 from harness.search.bug_world import CHUNK, BugSubject
-from harness.search.find_bugs import machine
 from harness.search.jobs import EndedJob, Job, work_through
 from harness.search.known_bugs import correct_protocols, search_targets
 from harness.search.loop import FinishJob, SearchJob

@@ -326,3 +326,11 @@ def _host() -> dict[str, object]:
         "load": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
+
+
+def machine() -> str:
+    """Return the machine without its name."""
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "
+        f"Python {platform.python_version()}"
+    )

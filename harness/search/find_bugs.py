@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
-import platform
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -34,6 +32,7 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
+from harness.runs.run import machine
 from harness.search import findings, known_bugs, known_bugs_table
 from harness.search.bug_world import BugSubject
 from harness.search.generator import GENERATOR_VERSION
@@ -374,11 +373,3 @@ class BugSearch:
                 self._output(f"{what}: on real processes {row.verdict}: {row.sentence}")
             case Lost():
                 self._output(f"{row.key}: {row.sentence}")
-
-
-def machine() -> str:
-    """Return the machine without its name."""
-    return (
-        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "
-        f"Python {platform.python_version()}"
-    )
