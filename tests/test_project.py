@@ -382,7 +382,7 @@ BUDGETS = {
     "node": 11_394,
     "nemesis": 9_343,
     "checker": 16_343,
-    "reports": 6_008,
+    "reports": 6_004,
     "harness": 35_278,
     "tests": 40_235,
 }

@@ -50,7 +50,7 @@ class FaultRecord(NamedTuple):
 def joined_faults(lines: Iterable[FaultLine]) -> dict[int, FaultRecord]:
     """Join the lines of each fault, by its number in the schedule."""
     by_fault: dict[int, list[FaultLine]] = {}
-    for line in lines:
+    for line in (line for line in lines if line.fault >= FINAL_HEAL):
         by_fault.setdefault(line.fault, []).append(line)
     final = by_fault.pop(FINAL_HEAL, [])
     made = {}

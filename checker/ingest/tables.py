@@ -38,7 +38,7 @@ _WITNESS: Final = pa.struct(
 _NAMES_BY_TYPE: Final = {
     pa.string(): "run node partition client leader name by f outcome error what on action detail "
     "event role state hash stored_hash line_json property jepsen verdict allowed message reason",
-    pa.int32(): "seq idx step second incarnation nth acks",
+    pa.int32(): "seq idx nth",
     pa.bool_(): "final rebalanced uncommitted at_end subscribed named complete expected",
     pa.list_(pa.string()): "nodes isr",
     pa.list_(pa.list_(pa.string())): "links",

@@ -134,10 +134,6 @@ class TestNumbers:
         assert len(said) == 3
         assert [words for words in said if words not in pages("valid").text] == []
 
-    @pytest.mark.parametrize("kind", ["valid", "empty", "killed", "hanging"])
-    def test_a_summary_is_short(self, runs: Folders, kind: str) -> None:
-        assert 6 <= len(reports.summary(runs(kind)).splitlines()) <= 14
-
 
 class TestHead:
     @pytest.mark.parametrize("kind", ["valid", "invalid", "empty", "killed"])
@@ -264,6 +260,8 @@ class TestDamage:
     def test_numbers_beyond_all_bounds_are_left_out(self, tmp_path: Path) -> None:
         folder = made.storm(tmp_path / "a" / "b")
         made.edit(folder / "run.json", epoch_us=10**30)
+        trace = folder / "trace" / "n1.jsonl"
+        trace.write_text(trace.read_text().replace('"incarnation":1,', f'"incarnation":{2**40},'))
         with (folder / "history.jsonl").open("a") as file:
             file.write(
                 '{"op":1,"t_us":5,"process":1,"client":"c","type":"info","f":"send",'

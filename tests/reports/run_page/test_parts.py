@@ -343,6 +343,11 @@ class TestTime:
         by_client = next(x for x in whole.panels if x.title == "Operations by client")
         assert any("the very last" in row.body for row in by_client.rows)
 
+    def test_a_history_is_sampled(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(operations, "MOST_OPERATIONS", 100)
+        run = model.read(made.storm(tmp_path / "a" / "b"))
+        assert (run.operations.every, 70 <= len(run.operations) <= 100) == (4, True)
+
     def test_gaps_without_acknowledgement_by_partition_and_together(
         self, broken: model.RunFolder
     ) -> None:
