@@ -54,7 +54,8 @@ class Stretch:
         self.expected: list[tuple[str, int, int]] = []
 
     def _close(self, row: int, following: int) -> bool:
-        """Whether the next record was acknowledged right after, before anybody read this one."""
+        """Return whether the next record was acknowledged right after, before anybody read this
+        one."""
         soon_us = self.sends.landed_us[row] + _SOON_US
         return bool(
             self.sends.offset[following] == self.sends.offset[row] + 1
@@ -62,11 +63,11 @@ class Stretch:
         )
 
     def expect(self, name: str, offset: int, count: int = 1) -> None:
-        """What the checker must say of it."""
+        """Return the finding that the checker must report."""
         self.expected.append((name, offset, count))
 
     def send_unknown(self, key: int | None = None, *, outcome: int = INFO) -> int:
-        """One more send, at the time of the record's own; returns its value."""
+        """Add one more send, at the time of the record's own, and return its value."""
         process = _UNKNOWN_PROCESSES + self.key
         value = process * VALUES_PER_PROCESS
         row = {name: getattr(self.sends, name)[self.row] for name in self.sends._fields}
@@ -84,19 +85,19 @@ class Stretch:
         return value
 
     def forget(self) -> None:
-        """The record's own send ends unknown, so nobody owes the record."""
+        """Let the record's own send end unknown, so that nobody owes the record."""
         self.sends.outcome[self.row] = INFO
         self.sends.stated[self.row] = -1
 
     def show(self, value: int, *, to_all: bool = True) -> None:
-        """Reads return `value` at the record's offset: all, the final one too, or one only."""
+        """Let reads return `value` at the record's offset: all, the final one too, or only one."""
         rows = np.flatnonzero(self.own.record_offset == self.offset)
         self.own.record_value[rows if to_all else rows[:1]] = value
         if to_all:
             self.instead = value
 
     def poll(self) -> int:
-        """The first poll that returned the record."""
+        """Return the first poll that returned the record."""
         return int(self.own.record_poll[np.argmax(self.own.record_offset == self.offset)])
 
 
@@ -211,7 +212,7 @@ class AnomalyInjector:
     """The anomalies one history is to have: the n-th in the n-th key, in its first stretch."""
 
     def __init__(self, names: tuple[str, ...], keys: int) -> None:
-        """Raises UsageError for a name that is none, or more anomalies than keys."""
+        """Check the names. Raises UsageError for an unknown one, or more anomalies than keys."""
         for name in names:
             if name not in INJECTIONS:
                 raise UsageError(f"cannot inject '{name}'; there are {', '.join(INJECTIONS)}")
@@ -224,7 +225,7 @@ class AnomalyInjector:
     def apply(
         self, sends: SendRows, polls: dict[int, PollRows], *, last: bool
     ) -> tuple[SendRows, dict[int, PollRows]]:
-        """The stretch with what is injected in it: half of all in the first, the rest in the
+        """Inject into a stretch: half of all anomalies into the first, the rest into the
         last."""
         count = len(self._waiting) if last else (len(self._waiting) + 1) // 2
         for _ in range(count):
@@ -241,7 +242,7 @@ class AnomalyInjector:
         return {injected.partition for injected in self._injected}
 
     def finally_read(self, key: int, start: int, values: I64) -> I64:
-        """What the final reads of a key return from `start` on, given what was appended."""
+        """Return what the final reads of a key return from `start` on, after these appends."""
         offset, value = self._finally.get(key, (-1, -1))
         if start <= offset < start + len(values):
             values = values.copy()
@@ -249,5 +250,5 @@ class AnomalyInjector:
         return values
 
     def injected(self) -> tuple[InjectedAnomaly, ...]:
-        """All the checker has to report."""
+        """Return everything that the checker has to report."""
         return tuple(sorted(self._injected))

@@ -110,7 +110,8 @@ def run_bench(settings: BenchRequest, progress: Progress) -> Figures:
 
 
 def _cost_of_the_hub(store: Path, settings: BenchRequest, progress: Progress) -> tuple[Load, float]:
-    """One client with and without the hub by turns: the last load with it, and what it adds in ms.
+    """Measure one client with and without the hub alternately: return the last load with it, and
+    what it adds in ms.
 
     By turns, so that a machine that is busier for a while is so for both; and without waiting for
     the disk, whose jitter is larger than what is measured here.
@@ -216,7 +217,7 @@ class Moment(NamedTuple):
 
 
 def judge_a_run(store: Path, settings: BenchRequest, progress: Progress) -> Judging:
-    """One whole run with faults, judged as `floodmark run` does it, and its page."""
+    """Make one whole run with faults, judge it as `floodmark run` does, and build its page."""
     schedule = to_schedule(RunRequest(seed=1, time_limit=settings.judged_s))
     run = Run(
         schedule,
@@ -247,7 +248,7 @@ def judge_a_run(store: Path, settings: BenchRequest, progress: Progress) -> Judg
 
 
 def table(figures: Figures) -> str:
-    """The figures for a person."""
+    """Return the figures for a person."""
     settings = figures.settings
     lines = [
         f"3 brokers up and first acknowledgement: {figures.start_ms:.0f} ms (median)",
@@ -317,7 +318,7 @@ class _Measured(NamedTuple):
 
 
 def _load(ops: Iterable[Op], before: Moment, after: Moment) -> _Measured | None:
-    """The acknowledgements between two moments; None if there were none."""
+    """Return the acknowledgements between two moments; None if there were none."""
     invoked: dict[int, int] = {}
     acked: list[tuple[int, int]] = []
     for op in ops:

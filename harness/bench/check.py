@@ -210,7 +210,7 @@ def floor_of(folder: Path) -> float:
 def compare(
     injected: Sequence[InjectedAnomaly], result: RunResult
 ) -> tuple[tuple[InjectedAnomaly, ...], tuple[InjectedAnomaly, ...]]:
-    """What was injected and not found, and what was found and not injected."""
+    """Return the anomalies that were injected and not found, and those that were only found."""
     found = {
         InjectedAnomaly(a.partition, a.name, a.offset, a.count)
         for a in result.anomalies
@@ -220,7 +220,7 @@ def compare(
 
 
 def check_table(found: Sequence[Checked]) -> str:
-    """The figures for a person."""
+    """Return the figures for a person."""
     lines = as_table(
         (
             *("operations", "hot", "read", "seconds", "operations/s", "cpu s", "floor s"),

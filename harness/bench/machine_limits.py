@@ -100,7 +100,7 @@ def _receive(end: socket.socket, size: int) -> bytes:
 
 
 def _lmdb_us(folder: Path, record: bytes) -> float:
-    """A commit of one record to the tables of a broker."""
+    """Measure a commit of one record to the tables of a broker."""
     offsets = iter(range(_TRIES))
     with tempfile.TemporaryDirectory(dir=folder) as path:
         tables = Tables(Path(path), map_bytes=_MAP_BYTES, map_limit=_MAP_BYTES)

@@ -79,7 +79,7 @@ def _storm(settings: SimBench, number: int) -> _Run:
 
 
 def _experiment(settings: SimBench, number: int) -> _Run:
-    """One schedule of a search."""
+    """Try one schedule of a search."""
     rng = random.Random(f"bench/{settings.seed}/{number}")
     outcome = attempt(draw_schedule(RandomChoices(rng), settings.protocol))
     verdict = "unknown" if outcome.problem else "invalid" if outcome.failed else "valid"

@@ -64,7 +64,7 @@ class Peak(msgspec.Struct, frozen=True):
     descriptors: int = 0
 
     def with_more(self, rss: int, descriptors: int) -> Peak:
-        """The higher of each."""
+        """Return the higher of each."""
         return Peak(max(self.rss, rss), max(self.descriptors, descriptors))
 
 
@@ -173,7 +173,7 @@ def run_soak(settings: SoakRequest, progress: Progress, interrupts: Interrupts) 
 def one_storm(
     settings: SoakRequest, number: int, progress: Progress, interrupts: Interrupts, began_s: float
 ) -> StormSample:
-    """One storm with faults of all kinds, judged in this process; a valid run is removed."""
+    """Make one storm with all kinds of faults and judge it here; a valid run is removed."""
     request = RunRequest(
         seed=settings.seed + number,
         brokers=settings.brokers,
@@ -240,8 +240,8 @@ class PeakMonitor(PeriodicThread):
         self._data = data
 
     def inside(self, phases: Phases) -> Inside:
-        """What brokers held in the middle and late in the storm; nothing of a storm of fewer than
-        three moments."""
+        """Return what brokers held in the middle and late in the storm; nothing of a storm of fewer
+        than three moments."""
         begin, end = phases.storm_us, phases.heal_us
         third = (end - begin) / 3
         middle = [m for m in self.moments if begin + third <= m.t_us < end - third]
@@ -265,7 +265,7 @@ class PeakMonitor(PeriodicThread):
 
 
 def operations_in(run: Path) -> int:
-    """The operations in the history of a run; none where it ended before there was one."""
+    """Return the operations in the history of a run; none where it ended before there was one."""
     with contextlib.suppress(FileNotFoundError), (run / "history.jsonl").open("rb") as history:
         return sum(1 for _ in history) // 2
     return 0
@@ -285,7 +285,7 @@ def deletions_in(traces: Path) -> tuple[int, int]:
 
 
 def summed_up(settings: SoakRequest, samples: Sequence[StormSample]) -> Soaked:
-    """The verdicts, and how each measure has grown."""
+    """Return the verdicts, and how each measure has grown."""
     verdicts: dict[str, int] = {}
     for sample in samples:
         verdicts[sample.verdict] = verdicts.get(sample.verdict, 0) + 1
@@ -301,7 +301,8 @@ def summed_up(settings: SoakRequest, samples: Sequence[StormSample]) -> Soaked:
 
 
 def growth(settings: SoakRequest, samples: Sequence[StormSample]) -> Iterator[Growth]:
-    """The growth of each measure; nothing of fewer than LEAST_STORMS storms after the warm-up."""
+    """Yield the growth of each measure; nothing of fewer than LEAST_STORMS storms after the
+    warm-up."""
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     if len(warm) < LEAST_STORMS:
         return
@@ -333,7 +334,7 @@ def growth(settings: SoakRequest, samples: Sequence[StormSample]) -> Iterator[Gr
 
 
 def _growth_inside(settings: SoakRequest, warm: Sequence[StormSample]) -> Iterator[Growth]:
-    """The growth of what brokers hold inside of a storm: its second third to its last."""
+    """Yield the growth of what brokers hold inside of a storm: its second third to its last."""
     slack = settings.slack_in_storm_mb * (1 << 20)
     for what in ("memory", "disk"):
         name = "rss" if what == "memory" else what
@@ -353,7 +354,7 @@ def _peak_of(kind: str, field: str) -> Callable[[StormSample], float]:
 
 
 def table(soaked: Soaked) -> str:
-    """The figures for a person."""
+    """Return the figures for a person."""
     settings = soaked.settings
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in soaked.verdicts.items())
     lines = [

@@ -133,7 +133,7 @@ class Maker:
         self.writer.write(sends, polls, final=False)
 
     def _sends(self, count: int) -> SendRows:
-        """The next sends of all producers."""
+        """Return the next sends of all producers."""
         nth = np.arange(self.sent, self.sent + count)
         t0 = _ORIGIN_US + nth * _SEND_EVERY_US
         latency = self.random.integers(*_LATENCY_US, count)
@@ -168,8 +168,8 @@ class Maker:
         return keys
 
     def _polls(self, key: int, offset: I64, value: I64, landed_us: I64) -> PollRows:
-        """All consumers but the last read these records; each poll begins where the one before
-        ended."""
+        """Let all consumers but the last read these records; each poll begins where the one
+        before ended."""
         size = self.size.poll_records
         first = np.arange(0, len(offset), size)
         after = np.minimum(first + size, len(offset))
@@ -191,7 +191,7 @@ class Maker:
         return _with_records(columns, np.tile(after - first, size - 1), offset, value)
 
     def process(self, key: int, consumer: int) -> int:
-        """The process that reads a key; the last consumer makes the final reads."""
+        """Return the process that reads a key; the last consumer makes the final reads."""
         return _FIRST_CONSUMER + key * self.size.poll_records + consumer
 
     def _final_reads(self, begin_us: int) -> int:
@@ -217,7 +217,7 @@ class Maker:
         return int(t_us.max())
 
     def _about(self, wrote_until_us: int, end_us: int) -> None:
-        """What the run says about itself."""
+        """Return the description of the run."""
         heal_us = _ORIGIN_US + (wrote_until_us - _ORIGIN_US) * 9 // 10
         about: Mapping[str, Any] = {
             "format": 2,
@@ -240,7 +240,7 @@ class Maker:
 
 
 def _with_records(columns: list[I64], length: I64, offset: I64, value: I64) -> PollRows:
-    """Polls of successive records: `length` records each, the same records for each consumer."""
+    """Add polls of successive records: `length` each, the same records for each consumer."""
     poll = np.repeat(np.arange(len(length)), length)
     times = len(poll) // len(offset) if len(offset) else 0
     t0, t1, process, start, hw = columns

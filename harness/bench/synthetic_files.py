@@ -190,14 +190,15 @@ class TableWriter:
 
 
 def _clients(process: I64, polls: npt.NDArray[np.bool_] | bool) -> tuple[I64, list[str]]:
-    """A client for each process, as codes and names: p12 sends, c1012 polls."""
+    """Return a client for each process, as codes and names: p12 sends, c1012 polls."""
     known, first, codes = np.unique(process, return_index=True, return_inverse=True)
     letters = np.where(np.broadcast_to(polls, process.shape)[first], "c", "p")
     return codes, [f"{c}{p}" for c, p in zip(letters.tolist(), known.tolist(), strict=True)]
 
 
 def write_lines(folder: Path, target: Path) -> int:
-    """The run in `folder`, which has tables only, as a run folder with lines; says their bytes.
+    """Write the run in `folder`, which has tables only, as a run folder with lines; return their
+    bytes.
 
     A stretch of the tables at a time: within each, lines are in the order of time.
     """
@@ -220,7 +221,7 @@ def write_lines(folder: Path, target: Path) -> int:
 
 
 def _lines(rows: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[int, Op]]:
-    """The lines of one stretch, each with its time."""
+    """Yield the lines of one stretch, each with its time."""
     sends = {row["op"]: row for row in rows.get("sends", [])}
     reads: dict[int, list[dict[str, Any]]] = {}
     for row in rows["reads"]:
@@ -257,8 +258,8 @@ def _lines(rows: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[int, Op]]:
 
 
 def write_jepsen(history: Path, target: Path, form: str) -> int:
-    """A history of ours as Jepsen records it, as "edn" or "json"; says its bytes. Final readers
-    assign themselves every partition first, from its beginning."""
+    """Write a history of ours as Jepsen records it, as "edn" or "json", and return its bytes. Final
+    readers assign themselves every partition first, from its beginning."""
     show = _edn if form == "edn" else _json
     keys = sorted(read_file(history.with_name("run.json"), dict[str, Any])["partitions"])
     final: set[int] = set()
@@ -275,7 +276,7 @@ def write_jepsen(history: Path, target: Path, form: str) -> int:
 
 
 def _jepsen(op: Op) -> dict[str, Any]:
-    """An operation of ours as Jepsen's Kafka workload has it."""
+    """Return an operation of ours as Jepsen's Kafka workload has it."""
     ok = op.type == "ok"
     steps: list[Any] = [
         ["send", s.partition, [s.offset if s.offset >= 0 else None, s.value] if ok else s.value]
@@ -300,7 +301,7 @@ def _json(value: Any) -> str:
 
 
 def _edn(value: Any) -> str:
-    """A value as Clojure prints it, words as keywords."""
+    """Return a value as Clojure prints it, words as keywords."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_edn(k)} {_edn(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):

@@ -52,7 +52,7 @@ class _InOrder(typer.core.TyperGroup):
     """Lists the commands in the order of use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of the help."""
+        """Return the names, in the order of the help."""
         known = [name for name in _SUMMARIES if name in self.commands]
         return known + sorted(set(self.commands) - set(known))
 
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def assemble(words: Sequence[str] | None = None) -> typer.Typer:
-    """The application with all commands, or with as much of it as these words need: the command
-    that they name, or what `--help` lists."""
+    """Return the application with all commands, or with as much of it as these words need: the
+    command that they name, or what `--help` lists."""
     app = typer.Typer(
         cls=_InOrder,
         add_completion=False,
@@ -134,14 +134,14 @@ def _only_listed() -> None:
 
 
 def _keep_libraries_quiet() -> None:
-    """What a client library logs is no sentence for a person."""
+    """Hide the log lines of client libraries, which are no sentences for a person."""
     import logging
 
     logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _run_command(words: list[str], *, debug: bool) -> int:
-    """The exit code; errors have been printed."""
+    """Run the command, print its error, and return the exit code."""
     if words and words[0] != "--help" and not debug:
         _keep_libraries_quiet()
     try:

@@ -25,7 +25,7 @@ class _Rest(NamedTuple):
     left: tuple[int, ...]
 
     def covers(self, other: _Rest) -> bool:
-        """Whether all that the other can do can be done here, with as few actions."""
+        """Return whether all that the other can do can be done here, with as few actions."""
         if self.round > other.round or not all(map(operator.ge, self.left, other.left)):
             return False
         mine, theirs = self.held, other.held
@@ -53,8 +53,8 @@ class KnownStates:
     def add(
         self, key: bytes, state: State, round_: int, *, before: int, action: Action, costs: bool
     ) -> int | None:
-        """The number of a state that an action in the state `before` leads to; None if a known one
-        can do all that it can."""
+        """Return the number of a state that an action in the state `before` leads to; None if a
+        known one can do all that it can."""
         rest = self._rest(state, round_)
         found = self._by_key.get(key, ())
         if any(self._covers(known, rest) for known in found):
@@ -66,11 +66,12 @@ class KnownStates:
         return len(self) - 1
 
     def is_covered(self, key: bytes, state: State, round_: int) -> bool:
-        """Whether a state that was found later can do more than this one, which was added."""
+        """Return whether a state that was found later can do more than this one, which was
+        added."""
         return self._rest(state, round_) not in self._by_key[key]
 
     def way_to(self, number: int) -> Iterator[tuple[Action, bool]]:
-        """The actions that lead to a state, the last first, and whether each is counted."""
+        """Yield the actions that lead to a state, the last first, and whether each is counted."""
         while self._before[number] >= 0:
             yield self._last[number], bool(self._costs[number])
             number = self._before[number]

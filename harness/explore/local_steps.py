@@ -67,11 +67,11 @@ class LocalSteps:
         return len(self._states)
 
     def first(self, name: str) -> int:
-        """The number of a node that never ran."""
+        """Return the number of a node that never ran."""
         return self._number(ModelNode(self.configs[name]))
 
     def step(self, node: int, event: Event) -> LocalStep:
-        """The step of a node, made now or before."""
+        """Return the step of a node, made now or before."""
         key = node, event
         known = self._steps.get(key)
         if known is None:
@@ -80,7 +80,7 @@ class LocalSteps:
         return known
 
     def message(self, message: Any, body: bytes | None) -> int:
-        """The number of a message."""
+        """Return the number of a message."""
         key = message, body
         number = self._message_numbers.get(key)
         if number is None:
@@ -89,7 +89,7 @@ class LocalSteps:
         return number
 
     def turn(self, node: int, event: Event) -> Turn:
-        """The step with everything that it traced and sent."""
+        """Return the step with everything that it traced and sent."""
         return self._turn(self._owners[node], self._states[node], event)
 
     @property

@@ -128,7 +128,8 @@ class Model:
     # -- the beginning
 
     def boot(self) -> State:
-        """All nodes run, the topic is there and led by n1, and nothing more comes by itself."""
+        """Return the state in which all nodes run, n1 leads the topic, and no more comes by
+        itself."""
         none = (0,) * len(BUDGETS)
         state = State(
             tuple(map(self.local.first, self.names)), (), (), (), none, self.invariants.first()
@@ -146,7 +147,7 @@ class Model:
         return state._replace(left=self.bounds.budget())
 
     def _led(self, state: State, partition: str, members: range) -> State:
-        """The first member leads the partition."""
+        """Let the first member lead the partition."""
         first = members[0]
         for _ in range(2):  # one election, and a look at what came of it
             if self._replica(state, first, partition).role == "leader":
@@ -175,7 +176,7 @@ class Model:
         return hashlib.blake2b(whole, digest_size=16).digest()
 
     def _is_heard(self, state: State, sent: Sent) -> bool:
-        """Whether anybody takes the message: processes start and links heal at rest only."""
+        """Return whether anybody takes the message: processes start and links heal at rest only."""
         return self._view(state, sent[1]).up and not is_cut(state.cuts, sent[0], sent[1])
 
     # -- what can happen
@@ -192,7 +193,7 @@ class Model:
             yield Edge(STEP, *self._followed(*self._forced_step(state, forced)), False)
 
     def apply(self, state: State, action: Action) -> tuple[State, Violation | None]:
-        """The state right after an action, before the forced steps that follow."""
+        """Return the state right after an action, before the forced steps that follow."""
         if action == STEP:
             forced = self._forced(state)
             assert forced is not None
@@ -201,8 +202,8 @@ class Model:
         return made
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
-        """A path again, step by step: each action that is no step of itself, and each step of a
-        node that it and the forced steps after it come to."""
+        """Yield a path again, step by step: each action that is no step of itself, and each step of
+        a node that it and the forced steps after it come to."""
         state = self.boot()
         for action in actions:
             steps: list[NodeStep] = []
@@ -276,8 +277,8 @@ class Model:
     # -- actions
 
     def _actions(self, state: State, forced: Action | None) -> Iterator[Action]:
-        """All but the forced step: only what concerns the node that makes that step, since all else
-        can as well happen later. At rest, everything."""
+        """Yield all but the forced step: only what concerns the node that makes that step, since
+        all else can as well happen later. At rest, everything."""
         if forced is not None and not (state.held or any(state.left)):
             return
         if forced is not None and forced[0] == "deliver":
@@ -435,7 +436,7 @@ class Model:
         return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
 
     def _is_registration(self, sent: Sent) -> bool:
-        """Whether the message tells a process that it is registered."""
+        """Return whether the message tells a process that it is registered."""
         message = self.local.messages[sent[2]][0]
         return isinstance(message, RegisterBrokerResponse) and message.error is Error.NONE
 
@@ -449,8 +450,8 @@ class Model:
         return state._replace(queue=state.queue[1:], held=held), None
 
     def _crash(self, state: State, forced: Action) -> Any:
-        """The node makes its step, and ends before it has sent anything. Where a message does not
-        wait for the commit, the end comes before the commit instead."""
+        """Let the node make its step, and end before it has sent anything. If a message
+        does not wait for the commit, the end comes before the commit instead."""
         state = self._spent(state, "crashes")
         if forced[0] == "deliver":
             source, at, message = state.queue[0]
@@ -471,7 +472,7 @@ class Model:
         return self._after(self._spent(state, "restarts"), at, ("start",), state.queue)
 
     def _send_crash(self, state: State, at: int) -> Any:
-        """The node takes the record, and ends before it has sent anything."""
+        """Let the node take the record, and end before it has sent anything."""
         event = self._produce(state)
         early = self.local.step(state.nodes[at], event).early
         spent = self._spent(self._spent(state, "records"), "crashes")
@@ -481,7 +482,7 @@ class Model:
         return self._after(self._spent(state, "records"), at, self._produce(state), state.queue)
 
     def _again(self, state: State, at: int) -> Any:
-        """The client of the last record did not hear of it, and sends it again."""
+        """Let the client of the last record send it again."""
         retry = self.bounds.retries - state.left[_AT["retries"]] + 1
         event = self._record(self._sent_records(state), attempt=retry)
         return self._after(self._spent(state, "retries"), at, event, state.queue)
@@ -493,7 +494,8 @@ class Model:
         return self._record(self._sent_records(state) + 1)
 
     def _record(self, value: int, *, attempt: int = 0) -> Event:
-        """A client sends a record. With retries in the bounds each has a producer of its own."""
+        """Return the request that sends a record. With retries in the bounds each has a producer of
+        its own."""
         corr = value + _MOST_RECORDS * attempt
         request = ProduceRequest(partition=PARTITION, corr=corr, timeout_ms=3000)
         produced = Produced(value, 0, 0) if self.bounds.retries else None
@@ -532,7 +534,7 @@ class Model:
         return self._commanded(state, "moves", at, self._sent(ADMIN, request))
 
     def _commanded(self, state: State, budget: str, at: int, event: Event) -> Any:
-        """A command that changes nothing is no action."""
+        """Give a command; one that changes nothing is no action."""
         after, violation = self._after(state, at, event, state.queue)
         if after.nodes == state.nodes and violation is None:
             return state, None
@@ -543,7 +545,7 @@ class Model:
     def _after(
         self, state: State, at: int, event: Event, queue: tuple[Sent, ...]
     ) -> tuple[State, Violation | None]:
-        """The state after a step of one node."""
+        """Return the state after a step of one node."""
         if self._seen is not None:
             self._seen(at, state.nodes[at], event)
         made = self.local.step(state.nodes[at], event)
@@ -566,7 +568,7 @@ class Model:
     def _judge_step(
         self, state: State, at: int, event: Event, made: LocalStep, nodes: tuple[int, ...]
     ) -> _Judged:
-        """What the invariants say of a step of one node that led to these nodes."""
+        """Ask the invariants about a step of one node that led to these nodes."""
         name = self.names[at]
         if made.error:
             return state.memory, self.invariants.ended(name, made.error)

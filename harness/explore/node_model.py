@@ -54,7 +54,7 @@ class _LowestDraw:
     """Jitter that always draws the lowest number: lengths of waits do not matter."""
 
     def randint(self, low: int, high: int) -> int:
-        """The lowest."""
+        """Return the lowest number."""
         return low
 
 
@@ -70,7 +70,7 @@ class ModelNode:
             self.core = restore(state.core, self.disk, _LowestDraw())
 
     def state(self) -> NodeState:
-        """The node as a value."""
+        """Return the node as a value."""
         core = None if self.core is None else snapshot(self.core)
         return NodeState(self.incarnation, self.disk.state(), core)
 
@@ -88,7 +88,7 @@ class ModelNode:
     # -- steps
 
     def start(self) -> Turn:
-        """A new process begins."""
+        """Start a new process."""
         self.incarnation += 1
         self.disk.open()
         config = msgspec.structs.replace(self.config, incarnation=self.incarnation)
@@ -96,11 +96,11 @@ class ModelNode:
         return self._turn([_TICK])
 
     def deliver(self, source: str, message: Any, body: bytes | None) -> Turn:
-        """A message arrives; a node that is down does not notice."""
+        """Deliver a message; a node that is down does not notice."""
         return Turn(self) if self.core is None else self._turn([Deliver(source, message, body)])
 
     def expire(self, names: tuple[str, ...]) -> Turn:
-        """These waits are over."""
+        """End these waits."""
         assert self.core is not None
         for name in names:
             expire(self.core, name)

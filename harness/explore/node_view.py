@@ -85,7 +85,7 @@ class NodeView(NamedTuple):
 
 
 def view_of(node: ModelNode) -> NodeView:
-    """The view of a node between two steps."""
+    """Return the view of a node between two steps."""
     core = node.core
     if core is None:
         return NodeView(up=False)

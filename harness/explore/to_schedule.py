@@ -138,8 +138,8 @@ class Confirmed(NamedTuple):
 def confirm(
     model: Model, counterexample: Counterexample, *, breaks: str = "", runs: int = MOST_RUNS
 ) -> Confirmed | None:
-    """The schedule of a counterexample that fails in the simulated world, None if none was found in
-    that many runs. One that violates the property `breaks` is preferred to others."""
+    """Return the schedule of a counterexample that fails in the simulated world, None if none was
+    found in that many runs. One that violates the property `breaks` is preferred to others."""
     spent = 0
     other: Confirmed | None = None
     for schedule in schedules(model, counterexample, runs):
@@ -201,8 +201,8 @@ def _variants(
 def _timeline(
     model: Model, actions: tuple[Action, ...], message_ms: float
 ) -> tuple[list[_Due], float]:
-    """Each action that is no wait, with what it may wait for; and when the path ends. Messages take
-    `message_ms`."""
+    """Return each action that is no wait, with what it may wait for; and when the path ends.
+    Messages take `message_ms`."""
     due: list[_Due] = []
     anchors: list[_Anchor] = []
     counts: dict[str, int] = {}
@@ -256,7 +256,7 @@ def _of_client(step: NodeStep) -> bool:
 
 
 def _place(actions: tuple[Action, ...], action: Action, start: int) -> int:
-    """How many actions of a path there are up to this one, itself included."""
+    """Return how many actions of a path there are up to this one, itself included."""
     return next(at for at in range(start, len(actions)) if actions[at] is action) + 1
 
 
@@ -277,7 +277,8 @@ def _anchors_of(
 
 
 def _first_event(model: Model, actions: tuple[Action, ...]) -> tuple[str, str, After | None]:
-    """The node that ends in the last action, before what, and the first event of its last step."""
+    """Return the node that ends in the last action, before what, and the first event of its last
+    step."""
     last: NodeStep | None = None
     for each in model.replayed(actions):
         if isinstance(each, NodeStep) and each.event[0] in ("crash", "torn"):
@@ -290,7 +291,7 @@ def _first_event(model: Model, actions: tuple[Action, ...]) -> tuple[str, str, A
 
 
 def _when(due: _Due) -> list[dict[str, Any]]:
-    """The times of an action that are tried, the estimated one first."""
+    """Return the times of an action that are tried, the estimated one first."""
     if not due.anchors:
         # Nothing tells when the rounds of fetches began: all of one is tried.
         return [{"at_ms": max(0, round(due.ms)) + late} for late in (1, *range(11, 132, 10), 600)]
@@ -359,7 +360,7 @@ def _schedule(
 def _faults(
     bounds: Bounds, due: _Due, name: str, when: dict[str, Any], held: list[_Held]
 ) -> list[Fault]:
-    """The faults that an action is in a schedule."""
+    """Return the faults that an action is in a schedule."""
     names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
     match due.action:
         case ("kill", at, _):
@@ -402,14 +403,14 @@ def _faults(
 
 
 def _later(when: dict[str, Any], ms: int) -> dict[str, Any]:
-    """The same moment, so much later."""
+    """Return the same moment, so much later."""
     if "after" in when:
         return {"after": replace(when["after"], delay_ms=when["after"].delay_ms + ms)}
     return {"at_ms": when["at_ms"] + ms}
 
 
 def _released(held: list[_Held], what: Any, when: dict[str, Any]) -> list[Fault]:
-    """The end of the first fault that holds `what`."""
+    """Return the end of the first fault that holds `what`."""
     for place, each in enumerate(held):
         if each.what == what:
             del held[place]
@@ -418,7 +419,7 @@ def _released(held: list[_Held], what: Any, when: dict[str, Any]) -> list[Fault]
 
 
 def _link(due: _Due, action: Any, name: str, when: dict[str, Any], delay_ms: int = 0) -> Fault:
-    """A rule for one message, known by its header fields."""
+    """Return a rule for one message, known by its header fields."""
     source, to, message, body = due.extra
     fields = wire.fields_of(message, body)
     of_data = fields.get("partition") == PARTITION
@@ -445,7 +446,7 @@ def _link(due: _Due, action: Any, name: str, when: dict[str, Any], delay_ms: int
 
 
 def _crash(due: _Due, when: dict[str, Any]) -> list[Fault]:
-    """A breakpoint in the turn, and a kill of the process that stands there."""
+    """Return a breakpoint in the turn, and a kill of the process that stands there."""
     node, before, after = due.extra
     if after is None:
         return [Kill(on=node, **when)]
@@ -455,7 +456,7 @@ def _crash(due: _Due, when: dict[str, Any]) -> list[Fault]:
 
 
 def _seed_of(bounds: Bounds) -> int:
-    """The seed of a world in which n1 leads in the beginning."""
+    """Return the seed of a world in which n1 leads in the beginning."""
     if not (bounds.voted or bounds.protocol == "liftbridge"):
         return 0
     workload = Workload(clients=0, consumers=0, operations=(Send(client="c1", at_ms=1),))

@@ -57,14 +57,14 @@ class Waits:
         self._ends: dict[tuple[Nodes, Cuts], tuple[_AfterWait, ...]] = {}
 
     def next(self, nodes: Nodes, cuts: Cuts) -> Action | None:
-        """The wait that ends next; None at rest. The states of a circle count as rest."""
+        """Return the wait that ends next; None at rest. The states of a circle count as rest."""
         key = nodes, cuts
         if key not in self._next:
             self._look_ahead(nodes, cuts)
         return self._next[key]
 
     def is_circular(self, nodes: Nodes, cuts: Cuts) -> bool:
-        """Whether the state counts as rest because the ends of waits lead back to it."""
+        """Return whether the state counts as rest because the ends of waits lead back to it."""
         return (nodes, cuts) in self._circular
 
     def _look_ahead(self, nodes: Nodes, cuts: Cuts) -> None:
@@ -91,9 +91,9 @@ class Waits:
     def _chain(
         self, nodes: Nodes, cuts: Cuts, recurring: set[str]
     ) -> dict[Nodes, _AfterWait | None] | None:
-        """The states that follow one after the other up to rest or to a known one, with the wait
-        that ends in each. None where they come again: the names of the waits that lead round are
-        `recurring` then."""
+        """Return the states that follow one after the other up to rest or to a known one, with the
+        wait that ends in each. None where they come again: the names of the waits that lead round
+        are `recurring` then."""
         chain: dict[Nodes, _AfterWait | None] = {}
         while (key := (nodes, cuts)) not in self._next or key in self._to_circles:
             if nodes in chain:
@@ -110,14 +110,15 @@ class Waits:
         return chain
 
     def _changes_of_circle(self, nodes: Nodes, cuts: Cuts) -> tuple[_AfterWait, ...]:
-        """The same as `_changes`, kept: the states of a circle are asked for again and again."""
+        """Return the same as `_changes`, kept: the states of a circle are asked for again and
+        again."""
         key = nodes, cuts
         if key not in self._ends:
             self._ends[key] = tuple(self._changes(nodes, cuts))
         return self._ends[key]
 
     def _changes(self, nodes: Nodes, cuts: Cuts) -> Iterator[_AfterWait]:
-        """The waits whose end changes anything, the shortest first."""
+        """Yield the waits whose end changes anything, the shortest first."""
         for action in self.soon(nodes, cuts):
             after = self._quiet(nodes, cuts, *action[1:])
             if after != nodes:
@@ -144,8 +145,8 @@ class Waits:
         raise FloodmarkError("messages go to and fro for ever in the model of the cluster")
 
     def soon(self, nodes: Nodes, cuts: Cuts) -> list[Action]:
-        """Waits that end by themselves soon, the shortest first. Those of one kind and node end
-        together."""
+        """Return the waits that end by themselves soon, the shortest first. Those of one kind and
+        node end together."""
         found: dict[tuple[int, int], tuple[str, ...]] = {}
         for at, node in enumerate(nodes):
             timers = self._local.views[node].timers
@@ -168,20 +169,20 @@ class Waits:
     # -- what nodes know of each other
 
     def replica(self, nodes: Nodes, at: int, partition: str) -> ReplicaView:
-        """A replica of a node that runs."""
+        """Return a replica of a node that runs."""
         view = self._local.views[nodes[at]]
         assert view.quorum is not None
         return view.quorum.r if partition == METADATA_PARTITION else view.replicas[partition]
 
     def is_held(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
-        """Whether the leader has the fetch, and will answer it when its own wait is over."""
+        """Return whether the leader has the fetch, and will answer it when its own wait is over."""
         if not self.hears(nodes, cuts, at, partition):
             return False
         leader = self._number[self.replica(nodes, at, partition).leader]
         return self._names[at] in self.replica(nodes, leader, partition).waiting
 
     def hears(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
-        """Whether the leader that a follower knows is there, and leads."""
+        """Return whether the leader that a follower knows is there, and leads."""
         other = self._number.get(self.replica(nodes, at, partition).leader)
         if other is None or is_cut(cuts, at, other):
             return False
@@ -192,5 +193,5 @@ class Waits:
 
 
 def is_cut(cuts: Cuts, one: int, other: int) -> bool:
-    """Whether two nodes are cut off from each other."""
+    """Return whether two nodes are cut off from each other."""
     return bool(cuts) and ((min(one, other), max(one, other)) in cuts)
