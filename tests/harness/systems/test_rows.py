@@ -35,10 +35,10 @@ def table() -> str:
     for row in ROWS:
         if (last := found.get(name(row))) is not None:
             settings = " ".join(f"`{k}={v}`" for k, v in row.get("settings", {}).items())
-            disk = f", {row['disk']} disks" * ("disk" in row)
+            disk = f", {row.get('disk')} disks" * ("disk" in row)
             lost = f"{min(last['lost'])} to {max(last['lost'])}" if any(last["lost"]) else ""
             text += f"| {row['system']} {last['version']} | {settings or 'default'} "
-            text += f"| `{row['schedule']}`{disk} | {last['as_expected']} of {row['of']} "
+            text += f"| `{row['schedule']}`{disk} | {last['as_expected']} of {len(last['lost'])} "
             text += f"{row['expect']} | {lost} | {last['date']} |\n"
     return text
 
