@@ -60,7 +60,7 @@ def test_each_job_has_its_own_end(tmp_path: Path) -> None:
     assert found["print"].row == "PRINT"
     assert (tmp_path / "out.txt").read_text() == "said something\n"
     assert (found["raise"].row, found["raise"].sentence) == (None, "ValueError: no such thing")
-    assert found["die"].row is None
+    assert (found["die"].row, found["die"].seconds < PATIENCE_S) == (None, True)
     assert found["die"].sentence.startswith("its process ended with -9 after ")
 
 
