@@ -381,10 +381,10 @@ BUDGETS = {
     "documents": 4_165,
     "node": 11_394,
     "nemesis": 9_343,
-    "checker": 16_343,
+    "checker": 16_340,
     "reports": 6_004,
     "harness": 35_278,
-    "tests": 40_235,
+    "tests": 40_232,
 }
 
 

@@ -67,34 +67,37 @@ def judge(group: Group) -> Finding:
     """Judge one partition."""
     logs, heads = group.of(Batches), group.of(LogHeads)
     committed = _committed(group, logs, by_node(logs.node, heads, heads.hw))
-    conflicts = [
-        found
-        for found in (
-            _contents(group),
-            _hashes(group, committed, "committed prefix"),
-            _boundaries(group, committed.end, heads, heads.hw, "committed"),
-        )
-        if found
-    ]
+    conflicts = divergence(group, committed, heads)
     anomalies: list[Anomaly] = []
-    tails = _tails(group)
+    tails = divergent_tail(group)
     if conflicts:
         anomalies.append(_anomaly(group, "divergence", conflicts))
     elif tails:
         anomalies.append(_anomaly(group, "divergent-tail", tails))
     # Whole logs that are the same have the same prefixes.
-    if tails and (differing := _final_prefixes(group)):
+    if tails and (differing := replicas_differ(group)):
         anomalies.append(_anomaly(group, "replicas-differ", differing))
-    anomalies += _truncated(group)
-    anomalies += _incomplete_leaders(group)
+    anomalies += committed_truncated(group)
+    anomalies += incomplete_leader(group)
     examined = len(heads) + len(committed.end)
     if examined:  # without replicas there is nothing that reads could agree with
         examined += len(evidence(group).read_records)
     return Finding(property=AGREEMENT, examined=examined, anomalies=tuple(anomalies))
 
 
+def divergence(group: Group, committed: _Prefixes, heads: LogHeads) -> list[_Conflicts]:
+    """Find `divergence`: two facts about a committed prefix contradict each other, in the prefix
+    hash at a batch end, in the value or epoch at an offset, or in where a batch ends."""
+    conflicts = (
+        _contents(group),
+        _hashes(group, committed, "committed prefix"),
+        _boundaries(group, committed.end, heads, heads.hw, "committed"),
+    )
+    return [found for found in conflicts if found]
+
+
 def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
-    """The conflicts as one anomaly, in the words of the most concrete one."""
+    """Return the conflicts as one anomaly, in the words of the most concrete one."""
     offsets = np.unique(np.concatenate([c.offsets for c in conflicts]))
     return anomaly(
         group,
@@ -125,7 +128,7 @@ def _prefixes(events: HighWatermarks, event: I64, logs: Batches, batch: I64) -> 
 
 
 def _hashes(group: Group, known: _Prefixes, what: str) -> _Conflicts | None:
-    """Ends at which two prefix hashes differ."""
+    """Find ends at which two prefix hashes differ."""
     starts = first_of(known.end)
     lowest = np.minimum.reduceat(known.hash, starts)
     highest = np.maximum.reduceat(known.hash, starts)
@@ -158,7 +161,8 @@ def _hashes(group: Group, known: _Prefixes, what: str) -> _Conflicts | None:
 
 
 def _agreed_below(group: Group, sides: list[set[str]], end: int) -> int:
-    """The highest batch end below `end` at which both sides were ever seen with equal hashes."""
+    """Return the highest batch end below `end` at which both sides were ever seen with equal
+    hashes."""
     events, appends, logs = group.of(HighWatermarks), group.of(Appends), group.of(Batches)
     known: tuple[tuple[HighWatermarks | Appends | Batches, I64], ...] = (
         (events, events.batch_end),
@@ -208,25 +212,19 @@ def _contents(group: Group) -> _Conflicts | None:
     """Offsets at which reads and committed log records differ in value or epoch."""
     known = evidence(group)
     reads, logged = known.read_records, known.committed_log_records
-    offset = np.concatenate((reads.offset, logged.offset))
-    value = np.concatenate((reads.value, logged.value))
-    epoch = np.concatenate((reads.epoch, logged.epoch))
-    order = np.argsort(offset, kind="stable")
-    order = order[value[order] >= 0]
-    offset, value, epoch = offset[order], value[order], epoch[order]
-    starts = first_of(offset)
-    # An unknown epoch (-1) contradicts nothing.
-    lowest = np.where(epoch >= 0, epoch, NEVER)
-    wrong = np.minimum.reduceat(lowest, starts) < np.maximum.reduceat(epoch, starts)
-    wrong |= np.minimum.reduceat(value, starts) != np.maximum.reduceat(value, starts)
-    if not wrong.any():
+    pairs = zip(vars(reads).values(), vars(logged).values(), strict=True)
+    both = Records(*map(np.concatenate, pairs))
+    both = both.take(np.argsort(both.offset, kind="stable"))
+    both = both.take(both.value >= 0)
+    starts = first_of(both.offset)
+    if not len(starts) or not (wrong := _differ(both, starts)).any():
         return None
-    conflicts = offset[starts][wrong]
+    conflicts = both.offset[starts][wrong]
     return _report_contents(group, conflicts)
 
 
 def _report_contents(group: Group, conflicts: I64) -> _Conflicts:
-    """The first conflicting offset, and the record that each source has there."""
+    """Return the first conflicting offset, and the record that each source has there."""
     known, first = evidence(group), int(conflicts[0])
     reads, logged = known.read_records, known.log_records
     witnesses, words = [], []
@@ -262,15 +260,15 @@ def _record(value: int, epoch: int) -> str:
 
 
 def _settled(group: Group) -> bool:
-    """Whether all final logs are there, made when replicas had had the time to converge."""
+    """Return whether all final logs are there, made when replicas had had the time to converge."""
     phases = group.meta.phases
     due = phases.heal_us > 0 and phases.end_us >= group.meta.convergence_due_us
     return group.logs_complete and due
 
 
-def _final_prefixes(group: Group) -> list[_Conflicts]:
-    """Differences below the HW between final logs. What was committed may have been lost where the
-    run does not promise better, but what the replicas hold in the end is one log."""
+def replicas_differ(group: Group) -> list[_Conflicts]:
+    """Find `replicas-differ`: two complete logs differ below both their HWs. What was committed may
+    be lost if the run does not promise better, but what the replicas hold in the end is one log."""
     logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
     below = np.flatnonzero((logs.end <= by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(HighWatermarks), nothing, logs, below)
@@ -280,8 +278,9 @@ def _final_prefixes(group: Group) -> list[_Conflicts]:
     return [c for c in (contents, _hashes(group, known, what), ends) if c]
 
 
-def _tails(group: Group) -> list[_Conflicts]:
-    """Differences above the HW between final logs, once replicas had the time to converge."""
+def divergent_tail(group: Group) -> list[_Conflicts]:
+    """Find `divergent-tail`: the complete logs of the replicas differ above the HW though they had
+    the time to converge."""
     if not _settled(group):
         return []
     logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
@@ -329,8 +328,9 @@ def _differ(records: Records, starts: I64) -> Mask:
     return found
 
 
-def _truncated(group: Group) -> list[Anomaly]:
-    """A high watermark was established beyond everything that any replica has at the end."""
+def committed_truncated(group: Group) -> list[Anomaly]:
+    """Find `committed-truncated`: the highest HW of any HW event is above the end of each complete
+    log of its replicas. Counted in records."""
     events, heads = group.of(HighWatermarks), group.replica_heads
     if not group.logs_complete or not len(events):
         return []
@@ -354,8 +354,9 @@ def _truncated(group: Group) -> list[Anomaly]:
     ]
 
 
-def _incomplete_leaders(group: Group) -> list[Anomaly]:
-    """Leaders that began with less than an earlier epoch had committed (leader completeness)."""
+def incomplete_leader(group: Group) -> list[Anomaly]:
+    """Find `incomplete-leader`: a replica became leader with a log end below a HW that was
+    established before in an earlier leader epoch (leader completeness)."""
     events, roles = group.of(HighWatermarks), group.of(RoleChanges)
     witnesses, messages = [], []
     for row in np.flatnonzero(roles.leads & (roles.leo >= 0)):

@@ -50,7 +50,7 @@ class _Edges(Columnar):
     offset: I64
 
 
-class _Web:
+class DependencyGraph:
     """All operations of a run that share records, as nodes 0.., and what binds them.
 
     Real time is a chain of moments, one a completion, as further nodes: an operation leads to the
@@ -114,7 +114,7 @@ def _plain(kind: int, source: I64, target: I64) -> I64:
 
 # What a cycle may be made of, what it must have, its name, and why it is allowed. In this order:
 # what counts against the system first, and of those the weakest order that makes it a cycle.
-_FORMS: Final = (
+CYCLE_CLASSES: Final = (
     ({_WR}, (_WR,), "g1c", ""),
     ({_WR, _PROCESS}, (_WR, _PROCESS), "g1c-process", ""),
     ({_WR, _TIME}, (_WR, _TIME), "g1c-realtime", ""),
@@ -135,29 +135,36 @@ _FORMS: Final = (
 
 @across_partitions("g1c", "g1c-process", "g1c-realtime", "g0", "g0-process", "g0-realtime")
 def judge(run: Findings) -> list[Anomaly]:
-    """The cycles of a run, in the graphs of its partitions together."""
+    """Find cycles of operations, each a strongly connected component with edges of its kinds.
+
+    `g0`: of ww edges. `g0-process`: and of the order of a process. `g0-realtime`: and of real time.
+    `g1c`: with wr edges. `g1c-process`: and of the order of a process. `g1c-realtime`: and of real
+    time. A cycle of sends alone is allowed, and so is one of reads that also takes ww edges."""
     graphs = [(partition, found.graph) for partition, found in run.by_partition if found.graph]
     graphs.sort(key=lambda pair: pair[0])
     if not any(graph.ops for _, graph in graphs):
         return []
-    web = _Web(graphs)
+    graph = DependencyGraph(graphs)
     named: dict[int, list[frozenset[int]]] = {}
     found = []
-    for kinds, musts, name, allowed in _FORMS:
-        cycles = list(_cycles(web, kinds, musts, named))
+    for kinds, musts, name, allowed in CYCLE_CLASSES:
+        cycles = list(_cycles(graph, kinds, musts, named))
         if cycles:
-            found.append(_report(run.meta.run, web, name, cycles, allowed))
+            found.append(_report(run.meta.run, graph, name, cycles, allowed))
     return found
 
 
 def _cycles(
-    web: _Web, kinds: set[int], musts: tuple[int, ...], named: dict[int, list[frozenset[int]]]
+    graph: DependencyGraph,
+    kinds: set[int],
+    musts: tuple[int, ...],
+    named: dict[int, list[frozenset[int]]],
 ) -> Iterator[_Edges]:
     """Yield one short cycle of each component that is not within one that has a name already, and
     add it to `named`, by each of its operations. A larger component gets a name of its own: more
     operations than those of the smaller one cannot be put in any order."""
-    edges = web.edges.take(np.isin(web.edges.kind, list(kinds)))
-    component = strongly_connected_components(web.nodes, edges.source, edges.target)
+    edges = graph.edges.take(np.isin(graph.edges.kind, list(kinds)))
+    component = strongly_connected_components(graph.nodes, edges.source, edges.target)
     # Nodes that are in no cycle (-1) come first, and are left out by the bounds.
     inside = edges.take(component[edges.source] == component[edges.target])
     of = component[inside.source]
@@ -166,7 +173,7 @@ def _cycles(
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         own = inside.take(order[begin:end])
         nodes = np.unique(own.source)
-        nodes = nodes[nodes < len(web.about)]
+        nodes = nodes[nodes < len(graph.about)]
         members = frozenset(nodes.tolist())
         if any(members <= known for known in named.get(min(members), ())):
             continue
@@ -200,20 +207,22 @@ def _short_cycle(own: _Edges, musts: tuple[int, ...], new: frozenset[int]) -> _E
     return own.take(np.array(cycle, np.int64))
 
 
-def _report(run: str, web: _Web, name: str, cycles: Sequence[_Edges], allowed: str) -> Anomaly:
-    """The cycles of one name as one anomaly, the shortest first."""
+def _report(
+    run: str, graph: DependencyGraph, name: str, cycles: Sequence[_Edges], allowed: str
+) -> Anomaly:
+    """Return the cycles of one name as one anomaly, the shortest first."""
     cycles = sorted(cycles, key=lambda c: (len(c.kind), c.source.tolist()))
     witnesses: list[Witness] = []
     for cycle in cycles:
-        nodes = [n for n in cycle.source.tolist() if n < len(web.about)]
-        witnesses += [_witness(web, node) for node in nodes]
+        nodes = [n for n in cycle.source.tolist() if n < len(graph.about)]
+        witnesses += [_witness(graph, node) for node in nodes]
     message = (
         f"{plural(len(cycles), 'cycle')} of transactions that no order explains: "
-        f"{'; '.join(_words(web, cycles[0]))}."
+        f"{'; '.join(_words(graph, cycles[0]))}."
     )
     first = cycles[0]
     data = np.flatnonzero(first.offset >= 0)
-    touched = sorted({web.partitions[p] for p in first.partition[data].tolist()})
+    touched = sorted({graph.partitions[p] for p in first.partition[data].tolist()})
     return anomaly(
         Place(run, touched[0] if len(touched) == 1 else ""),
         name,
@@ -226,14 +235,14 @@ def _report(run: str, web: _Web, name: str, cycles: Sequence[_Edges], allowed: s
     )
 
 
-def _witness(web: _Web, node: int) -> Witness:
-    op, process, client, t0, t1, *_ = web.about[node]
+def _witness(graph: DependencyGraph, node: int) -> Witness:
+    op, process, client, t0, t1, *_ = graph.about[node]
     return Witness(
         what="transaction", op=op, process=process, client=client, t_us=t1 if t1 >= 0 else t0
     )
 
 
-def _words(web: _Web, cycle: _Edges) -> Iterator[str]:
+def _words(graph: DependencyGraph, cycle: _Edges) -> Iterator[str]:
     """Format each step of a cycle; a path through moments is one step."""
     left = -1
     for kind, a, b, place, offset in zip(
@@ -244,15 +253,15 @@ def _words(web: _Web, cycle: _Edges) -> Iterator[str]:
         cycle.offset.tolist(),
         strict=True,
     ):
-        if a < len(web.about):
+        if a < len(graph.about):
             left = a
-        if b >= len(web.about):
+        if b >= len(graph.about):
             continue
-        first, then = op_name(_witness(web, left)), op_name(_witness(web, b))
+        first, then = op_name(_witness(graph, left)), op_name(_witness(graph, b))
         if kind == _WW:
-            yield f"{first} wrote just before offset {offset} of {web.partitions[place]}, {then}"
+            yield f"{first} wrote just before offset {offset} of {graph.partitions[place]}, {then}"
         elif kind in (_WR, _DIRTY):
-            yield f"{then} read offset {offset} of {web.partitions[place]}, written by {first}"
+            yield f"{then} read offset {offset} of {graph.partitions[place]}, written by {first}"
         elif kind == _PROCESS:
             yield f"{first} came before {then} in its process"
         else:

@@ -38,14 +38,16 @@ def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
     ops = group.of(SampledOps)
     sent = ops.take(ops.progress & (ops.outcome == Outcome.OK))
-    found = [*_faults(group, sent), *_operations(group, ops)]
+    found = [*faults_without_effect(group, sent), *operation_missed(group, ops)]
     if not group.meta.scripted:
-        found = [*_acks(group, int(sent.count.sum())), *_silence(group, ops), *found]
+        found = [*few_acks(group, int(sent.count.sum())), *clients_stopped(group, ops), *found]
     examined = int(ops.count.sum()) + len(group.meta.faults)
     return Finding(property=EXERCISE, examined=examined, anomalies=tuple(found))
 
 
-def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
+def few_acks(group: Group, acknowledged: int) -> list[Anomaly]:
+    """Find `few-acks`: fewer than 10 operations that sent something were acknowledged; with acks=0,
+    fewer than 10 polls before the final reads returned records."""
     if acknowledged >= MIN_ACKS:
         return []
     what = (
@@ -62,8 +64,8 @@ def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
     ]
 
 
-def _silence(group: Group, ops: SampledOps) -> list[Anomaly]:
-    """Clients must keep invoking during the storm, whatever happens to the cluster."""
+def clients_stopped(group: Group, ops: SampledOps) -> list[Anomaly]:
+    """Find `clients-stopped`: no client invoked anything for more than a third of the storm."""
     begin, end = group.meta.phases.storm_us, group.meta.phases.heal_us
     if begin <= 0:
         return []
@@ -84,8 +86,9 @@ def _silence(group: Group, ops: SampledOps) -> list[Anomaly]:
     ]
 
 
-def _faults(group: Group, sent: SampledOps) -> list[Anomaly]:
-    """All faults of a schedule file must take effect, and half of those drawn at random."""
+def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
+    """Find `fault-missed`: a fault of a schedule file took no effect between acknowledged sends.
+    `few-faults`: fewer than half of the faults of a drawn schedule did."""
     scheduled, lines = group.meta.faults, group.of(FaultLines)
     missed = [
         (index, why)
@@ -120,8 +123,9 @@ def effective_faults(lines: FaultLines) -> list[int]:
     return [number for number, own in known.items() if took_effect(own)]
 
 
-def _operations(group: Group, ops: SampledOps) -> list[Anomaly]:
-    """The schedule's own operations must all be begun, and end as it says."""
+def operation_missed(group: Group, ops: SampledOps) -> list[Anomaly]:
+    """Find `operation-missed`: one of the schedule's own operations was not begun, or did not end
+    as the schedule says."""
     missed = []
     for step, (what, must) in enumerate(group.meta.operations):
         ended = ops.outcome[ops.step == step]

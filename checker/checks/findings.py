@@ -77,7 +77,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def failed(name: str, where: str, error: Exception) -> Finding:
-    """The finding of a check of the property `name` that failed itself; `where` may be ""."""
+    """Return the finding of a check of the property `name` that failed itself; `where` may be
+    ""."""
     why = f"{type(error).__name__}: {error}"
     return Finding(property=name, error=f"The check of {name}{where} failed: {why}")
 
@@ -119,7 +120,8 @@ def anomaly(
     allowed: str = "",
     t_us: int | None = None,
 ) -> Anomaly:
-    """An anomaly of the catalogue; its time is `t_us` or that of its first witness with a time."""
+    """Make an anomaly of the catalogue; its time is `t_us` or that of its first witness with a
+    time."""
     kept = tuple(witnesses)[:WITNESS_CAP]
     return Anomaly(
         property=KINDS[name].property,
@@ -141,7 +143,7 @@ _ENDED = {Outcome.OK: "acknowledged", Outcome.INFO: "unknown outcome", Outcome.F
 
 
 def send_witness(sends: Sends, row: int, *, offset: int = -1, value: int = -1) -> Witness:
-    """A send operation."""
+    """Return a send operation as a witness."""
     outcome = Outcome(int(sends.outcome[row]))
     done = int(sends.complete_us[row])
     return Witness(
@@ -158,7 +160,7 @@ def send_witness(sends: Sends, row: int, *, offset: int = -1, value: int = -1) -
 def read_witness(
     reads: Polls | Contents, row: int, *, offset: int = -1, value: int = -1
 ) -> Witness:
-    """A run of records returned by a read."""
+    """Return a run of records that a read returned as a witness."""
     return Witness(
         what="final read" if reads.final[row] else "read",
         op=int(reads.op[row]),
@@ -214,7 +216,7 @@ def record_witness(known: Evidence, offset: int, value: int) -> Witness:
 
 
 def node_witness_at(facts: LogRecords, records: Records, row: int) -> Witness:
-    """A record in a node's log."""
+    """Return a record in a node's log as a witness."""
     return Witness(
         what="record in the log",
         node=facts.name(int(records.node[row])),

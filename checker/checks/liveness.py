@@ -21,10 +21,10 @@ _CATCH_UP_US: Final = 1_000_000
 @per_partition("no-progress", "final-reads-stuck", "not-converged", needs=(Need.HISTORY, Need.LOGS))
 def judge(group: Group) -> Finding:
     """Judge one partition."""
-    found, unknown = _progress(group)
-    stuck, not_asked = _final_reads(group)
+    found, unknown = no_progress(group)
+    stuck, not_asked = final_reads_stuck(group)
     found += stuck
-    found += _converged(group)
+    found += not_converged(group)
     return Finding(
         property=LIVENESS,
         examined=_examined(group),
@@ -34,15 +34,17 @@ def judge(group: Group) -> Finding:
 
 
 def _examined(group: Group) -> int:
-    """The sends after the heal, those that final reads are for, the logs that must be equal."""
+    """Count the sends after the heal, those that final reads are for, and the logs that must be
+    equal."""
     sends, phases = group.of(Sends), group.meta.phases
     after = int((sends.invoke_us > phases.heal_us).sum()) if phases.heal_us > 0 else 0
     due = len(sends) if group.meta.final_reads_had_time else 0
     return after + due + (len(group.replica_heads) if phases.heal_us > 0 else 0)
 
 
-def _progress(group: Group) -> tuple[list[Anomaly], str]:
-    """A partition that was written to after the heal acknowledges within the recovery limit."""
+def no_progress(group: Group) -> tuple[list[Anomaly], str]:
+    """Find `no-progress`: a partition that was written to after the heal has no acknowledged send
+    by heal + recovery limit; and say if the run did not wait that long."""
     sends, phases = group.of(Sends), group.meta.phases
     heal_us, limit_us = phases.heal_us, group.meta.recovery_limit_ms * 1000
     if heal_us <= 0 or group.meta.promise.acks == 0:
@@ -76,8 +78,9 @@ def _progress(group: Group) -> tuple[list[Anomaly], str]:
     ], ""
 
 
-def _final_reads(group: Group) -> tuple[list[Anomaly], str]:
-    """A partition with acknowledged records answers at least one final read."""
+def final_reads_stuck(group: Group) -> tuple[list[Anomaly], str]:
+    """Find `final-reads-stuck`: a partition with acknowledged sends answered no final read; and say
+    if none was invoked."""
     known = evidence(group)
     acknowledged = np.flatnonzero(known.sends.outcome == Outcome.OK)
     phases = group.meta.phases
@@ -99,9 +102,9 @@ def _final_reads(group: Group) -> tuple[list[Anomaly], str]:
     ], ""
 
 
-def _converged(group: Group) -> list[Anomaly]:
-    """All replicas hold the whole log once they were all in sync, or had the recovery limit, and in
-    any case once they were seen to do so."""
+def not_converged(group: Group) -> list[Anomaly]:
+    """Find `not-converged`: the complete logs of the replicas have different ends though they were
+    all in sync again, or had the recovery limit since the heal."""
     heads, phases = group.replica_heads, group.meta.phases
     if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
         return []
@@ -130,8 +133,9 @@ def _converged(group: Group) -> list[Anomaly]:
 
 
 @per_run("unexplained-exit", needs=(Need.EXITS,))
-def judge_run(group: Group) -> Finding:
-    """Judge the whole run: every process that ended was asked to."""
+def unexplained_exit(group: Group) -> Finding:
+    """Find `unexplained-exit`: a process ended although neither a fault nor the harness asked it
+    to."""
     exits = group.of(Exits)
     wrong = np.flatnonzero(~exits.expected)
     anomalies: tuple[Anomaly, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, node_witness, plural
@@ -14,7 +15,7 @@ from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import LOG, WITNESS_CAP
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.verdict import Anomaly
 
 
 @per_partition(
@@ -48,27 +49,25 @@ def judge(group: Group) -> Finding:
 
 
 def _joined(same: list[Anomaly]) -> Anomaly:
-    """The same anomaly of several replicas as one."""
+    """Join the same anomaly of several replicas."""
     if len(same) == 1:
         return same[0]
-    witnesses: tuple[Witness, ...] = sum((a.witnesses[:8] for a in same), ())
-    return Anomaly(
-        property=same[0].property,
-        name=same[0].name,
-        run=same[0].run,
-        partition=same[0].partition,
+    return msgspec.structs.replace(
+        same[0],
         count=sum(a.count for a in same),
-        message=same[0].message,
         offset=min(a.offset for a in same),
-        t_us=same[0].t_us,
-        witnesses=witnesses[:32],
+        witnesses=tuple(w for a in same for w in a.witnesses[:8])[:WITNESS_CAP],
     )
 
 
 def _of_replica(
     group: Group, heads: LogHeads, row: int, log: Batches, cache: EpochEntries
 ) -> Iterator[Anomaly]:
-    """All that is wrong with one replica's log."""
+    """Find what is wrong with one replica's log. `log-hole`: its batches are not contiguous, do not
+    end at the log end that the dump states, or begin above an offset that had a record.
+    `epoch-regression`: a batch has a lower leader epoch than the one before it. `corrupt-batch`:
+    the prefix hash that is kept beside a batch is not that of its stored bytes.
+    `epoch-cache-mismatch`: the epoch cache is not the one recomputed from the batches."""
     node, of = heads.name(int(heads.node[row])), group.partition
     expected = np.concatenate((heads.start[row : row + 1], log.end[:-1]))[: len(log)]
     holes = np.flatnonzero(log.offset != expected)
@@ -147,8 +146,9 @@ def _of_replica(
 
 
 def _cut_below_high_watermark(group: Group, cuts: Truncations) -> Anomaly | None:
-    """A log was truncated and the high watermark left above its end, if only until the leader's
-    next answer: a replica that leads or stops before that has committed what it does not have."""
+    """Find `hw-beyond-log`: the HW of a replica is above its log end, here after a truncation, if
+    only until the leader's next answer: a replica that leads or stops before that has committed
+    what it does not have."""
     rows = np.flatnonzero((cuts.leo >= 0) & (cuts.hw > cuts.leo))
     if not len(rows):
         return None

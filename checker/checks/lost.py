@@ -1,12 +1,8 @@
 """No lost acknowledged write, in four forms: lost, tail-lost, vanished, unseen.
 
-A record is required if its send was acknowledged, or ended unknown but one of its records was read
-(one visible record proves its operation). The first three are proofs; `unseen` says only that no
-read returned it. A missing record is looked up in the replicas' logs: gone everywhere, or
-undelivered. A record that is not missing must be shown to be there at the end: by a final read, or
-by the logs. Where nothing shows that, it is not known whether it was kept. What is below a log
-start was deleted by right where the run promises retention: it is counted, and what of it nobody
-read is not examined.
+A record that is not missing must be shown to be there at the end: by a final read, or by the logs.
+Where nothing shows that, it is not known whether it was kept. What is below a log start was deleted
+by right if the run promises retention: it is counted, and what of it nobody read is not examined.
 """
 
 from __future__ import annotations
@@ -75,7 +71,10 @@ class _Required(Columnar):
     "lost", "vanished", "tail-lost", "unseen", needs=(Need.HISTORY, Need.LOGS, Need.RECORDS)
 )
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
+    """Find committed records that no ok read returned, or that were there and are gone. `lost`: one
+    below something that was read, which a read passed over; or a log has another value at its
+    offset. `tail-lost`: one above all that was read, in none of the complete logs. `unseen`: one
+    that is neither, and that final reads had to return."""
     known = evidence(group)
     required = _required(known)
     read = (required.flags & READ_OK) != 0
@@ -96,9 +95,9 @@ def judge(group: Group) -> Finding:
     found: list[Anomaly] = []
     for name, mask in (("lost", lost), ("tail-lost", tail)):
         found += _each_promise(group, known, required.take(mask), name)
-    vanished = _vanished(known, group)
-    if len(vanished):
-        found.append(_vanished_anomaly(group, known, vanished))
+    was_read = vanished(known, group)
+    if len(was_read):
+        found.append(_vanished_anomaly(group, known, was_read))
     undelivered = 0
     unseen = missing & passed.asked_after(required)
     if unseen.any():
@@ -106,13 +105,13 @@ def judge(group: Group) -> Finding:
         found += _each_promise(group, known, required.take(unseen), "unseen")
         missing &= ~unseen
     open_ = (missing | read) & ~deleted
-    if len(vanished):
-        open_ &= ~np.isin(required.value, vanished.value)
-    writers = known.sends.outcome[known.writer(vanished.value)]
+    if len(was_read):
+        open_ &= ~np.isin(required.value, was_read.value)
+    writers = known.sends.outcome[known.writer(was_read.value)]
     loss = LossCount(
-        lost=int((lost | tail).sum()) + len(vanished),
+        lost=int((lost | tail).sum()) + len(was_read),
         acknowledged=int(((lost | tail) & acknowledged).sum() + (writers == Outcome.OK).sum()),
-        read=len(vanished),
+        read=len(was_read),
         undelivered=undelivered,
         deleted=int((deleted & acknowledged).sum()),
         deleted_unread=int((deleted & acknowledged & ~read).sum()),
@@ -127,7 +126,7 @@ def judge(group: Group) -> Finding:
 
 
 def _required(known: Evidence) -> _Required:
-    """The required records, as they are known from reads and acknowledgements."""
+    """Return the required records, as they are known from reads and acknowledgements."""
     rows = np.flatnonzero(known.committed)
     run, place = expand(known.sends.count[rows])
     send = rows[run]
@@ -145,7 +144,8 @@ def _required(known: Evidence) -> _Required:
 
 
 def _reads_are_over(known: Evidence, group: Group) -> bool:
-    """Whether what no final read returned until now would not have been returned later either."""
+    """Return whether what no final read returned until now would not have been returned later
+    either."""
     meta = group.meta
     if meta.complete_reads:
         return True
@@ -155,7 +155,7 @@ def _reads_are_over(known: Evidence, group: Group) -> bool:
 
 
 def _highest_read(known: Evidence) -> int:
-    """The highest first offset of a value that an ok read returned; -1 if there is none."""
+    """Return the highest first offset of a value that an ok read returned; -1 if there is none."""
     read = known.values.first[(known.values.flags & READ_OK) != 0]
     return int(read.max()) if len(read) else -1
 
@@ -307,7 +307,7 @@ def _where(group: Group, known: Evidence, value: int) -> str:
 
 
 def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) -> list[Anomaly]:
-    """The records acknowledged with acks=all, and apart from them those with weaker acks."""
+    """Return the records acknowledged with acks=all, and apart from them those with weaker acks."""
     found = []
     for mask, allowed in ((~missing.weak, ""), (missing.weak, _WEAK)):
         if mask.any():
@@ -424,8 +424,9 @@ class _Vanished(Columnar):
     offset: I64
 
 
-def _vanished(known: Evidence, group: Group) -> _Vanished:
-    """The values that vanished, in the order of the offsets where they were read."""
+def vanished(known: Evidence, group: Group) -> _Vanished:
+    """Find `vanished`: a value that an ok read returned and that none of the complete logs has, or
+    that later final reads passed over or state an end below; in the order of the offsets."""
     values = known.values_read
     gone = (known.writer(values.value) >= 0) & _absent(group, known, values.value)
     doubtful = np.flatnonzero(_not_read_again(known, group) & ~gone)
@@ -476,8 +477,8 @@ def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
 
 
 def depends_on_every_read(group: Group) -> bool:
-    """Whether a finding rests on reads of which some were left out (`checker.engine`): on when the
-    final reads of an offset were invoked, or on what readers of another tool asked for."""
+    """Return whether a finding rests on reads of which some were left out (`checker.engine`): on
+    when the final reads of an offset were invoked, or on what readers of another tool asked for."""
     known = evidence(group)
     doubtful = _not_read_again(known, group)
     if (doubtful & ~_absent(group, known, known.values_read.value)).any():

@@ -36,12 +36,17 @@ _WEAK = "one side is only an acknowledgement with acks 0 or 1, which promises no
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    found = [*_inconsistent(group, known), *_duplicates(group, known), *_holes(group, known)]
+    found = [
+        *inconsistent_offsets(group, known),
+        *duplicate(group, known),
+        *offset_hole(group, known),
+    ]
     return Finding(property=OFFSETS, examined=len(known.placed), anomalies=tuple(found))
 
 
-def _inconsistent(group: Group, known: Evidence) -> list[Anomaly]:
-    """Offsets with two values; apart from them those where only a weak acknowledgement differs."""
+def inconsistent_offsets(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `inconsistent-offsets`: two values are placed at one offset. Allowed if one of them
+    comes only from an acknowledgement with acks 0 or 1."""
     readable = known.placed.take(known.placed.value >= 0)
     several = _with_two_values(readable)
     if not len(several):
@@ -84,7 +89,7 @@ def _with_two_values(records: Records) -> I64:
 
 
 def _source(known: Evidence, offset: int, value: int) -> list[Witness]:
-    """The evidence that this value is at this offset: a read, or its acknowledged send."""
+    """Return the evidence that this value is at this offset: a read, or its acknowledged send."""
     if known.read_of(offset, value) is not None:
         return [record_witness(known, offset, value)]
     send = int(known.writer(np.array([value]))[0])
@@ -97,8 +102,9 @@ def _words(group: Group, witness: Witness) -> str:
     return f"{witness.what} by {op_name(witness)} {group.seconds(witness.t_us)} into the storm"
 
 
-def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
-    """Values at two offsets."""
+def duplicate(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `duplicate`: a value is placed at two offsets, is twice in the part of one log that is
+    below its HW, or is in such parts only elsewhere than where it is placed."""
     values = known.values
     double = np.union1d(values.value[values.first != values.last], _double_in_logs(known))
     if not len(double):
@@ -164,8 +170,9 @@ def _is_among(records: Records, others: Records) -> Mask:
     return same
 
 
-def _holes(group: Group, known: Evidence) -> list[Anomaly]:
-    """Offsets that one read passed over between its start and its last record."""
+def offset_hole(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `offset-hole`: a read passed over offsets between its start and its first record, or
+    between two of its records."""
     reads = known.polls.take(known.polls.count > 0)
     if not len(reads):
         return []

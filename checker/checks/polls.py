@@ -66,7 +66,7 @@ def judge(group: Group) -> Finding:
 
 
 def _polls(reads: Polls, follows: Mask, first: I64, last: I64) -> _Polls:
-    """Runs of records joined to polls."""
+    """Join runs of records to polls."""
     starts = first_of(reads.op)
     ends = np.concatenate((starts[1:], [len(reads)])) - 1
     return _Polls(
@@ -82,7 +82,9 @@ def _polls(reads: Polls, follows: Mask, first: I64, last: I64) -> _Polls:
 
 
 def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) -> list[Anomaly]:
-    """Between successive runs of records of one poll; a rebalance may move it meanwhile."""
+    """Compare successive runs of records of one poll; a rebalance may move it meanwhile.
+    `int-nonmonotonic-poll`: the dense index of a record is not above that of the one before.
+    `int-poll-skip`: it rises by more than 1."""
     wrong = (first[1:] != last[:-1] + 1) & (reads.op[1:] == reads.op[:-1])
     later = np.flatnonzero(wrong) + 1
     later = later[~reads.rebalanced[later]]
@@ -127,7 +129,9 @@ def _over_weak(known: Evidence, reads: Polls, stands: I64, after: I64) -> Mask:
 
 
 def _between(group: Group, known: Evidence, reads: Polls, polls: _Polls) -> list[Anomaly]:
-    """Between a poll and the last ok poll of the same process since its position was dropped."""
+    """Compare a poll with the last ok poll of the same process since its position was dropped.
+    `nonmonotonic-poll`: its first record is not above the last one of that, in dense index.
+    `poll-skip`: it is above by more than 1."""
     ordinal = np.arange(len(polls.process))
     resets, subscribed = resets_before(group.of(Resets), polls.process, polls.order)
     latest_ok = np.maximum.accumulate(np.where(polls.ok, ordinal, -1))

@@ -35,7 +35,11 @@ def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
     reads = known.polls.take(known.polls.outcome == Outcome.OK)
-    found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, known)]
+    found = [
+        *read_beyond_hw(group, reads),
+        *stale_read(group, known, reads),
+        *hw_regression(group, known),
+    ]
     bounded = (reads.hw >= 0).any() or group.meta.promise.staleness_ms >= 0
     bounded |= "hw" in group.meta.capabilities
     skipped = int(group.of(SkippedPolls).count.sum())
@@ -43,8 +47,9 @@ def judge(group: Group) -> Finding:
     return Finding(property=READS, examined=examined, anomalies=tuple(found))
 
 
-def _beyond(group: Group, reads: Polls) -> list[Anomaly]:
-    """Records at or above the HW.
+def read_beyond_hw(group: Group, reads: Polls) -> list[Anomaly]:
+    """Find `read-beyond-hw`: a record of an ok read at or above the HW that the answer stated, or
+    above the highest HW that any replica had established when the read completed.
 
     A broker writes its trace before it sends what the trace reports, on the clock the client uses
     too, so an HW event later than the answer cannot excuse it. That needs every replica's trace.
@@ -98,7 +103,8 @@ def _beyond(group: Group, reads: Polls) -> list[Anomaly]:
 
 
 def _established(group: Group, reads: Polls | Contents) -> I64:
-    """The highest HW any replica had announced when each read completed; no limit if unknown."""
+    """Return the highest HW any replica had announced when each read completed; no limit if
+    unknown."""
     events = group.of(HighWatermarks)
     if "hw" not in group.meta.capabilities or missing(group, (Need.WATERMARKS,)):
         return np.full(len(reads), _NO_LIMIT)
@@ -109,12 +115,9 @@ def _established(group: Group, reads: Polls | Contents) -> I64:
     return found
 
 
-def _stale(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
-    """Answers that end below what was known longer ago than the promise allows.
-
-    The end of the log as an answer knows it is the HW it states, or, where it states none but says
-    that the log ended there, where it ends itself.
-    """
+def stale_read(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
+    """Find `stale-read`: an answer states an end of the log, its HW or where it ends `at_end`, at
+    or below a record that was known longer ago than the promise allows."""
     bound_us = group.meta.promise.staleness_ms * 1000
     if bound_us < 0:
         return []
@@ -158,7 +161,7 @@ def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
 
 
 def depends_on_every_read(group: Group) -> bool:
-    """Whether a finding counts reads of which some were left out (`checker.engine`).
+    """Return whether a finding counts reads of which some were left out (`checker.engine`).
 
     Of the reads of the same records the earliest is there: if that is not beyond what any replica
     had established, none is.
@@ -172,8 +175,9 @@ def depends_on_every_read(group: Group) -> bool:
     return bound_us >= 0 and bool(_late(known, answers.invoke_us, answers.log_end, bound_us).any())
 
 
-def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
-    """A client saw the HW go back: a new leader may begin with an older one."""
+def hw_regression(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `hw-regression`: a client saw the HW go back, as it may when a new leader begins with an
+    older one."""
     reads = known.polls
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])

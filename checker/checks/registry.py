@@ -56,7 +56,7 @@ _registered: list[Check] = []
 def _register(
     scope: Scope, anomalies: tuple[str, ...], needs: tuple[Need, ...]
 ) -> Callable[[_Judge], _Judge]:
-    """A decorator that registers a check. Raises KeyError for a name the catalogue lacks."""
+    """Return a decorator that registers a check. Raises KeyError for a name the catalogue lacks."""
 
     def add(judge: _Judge) -> _Judge:
         own = KINDS[anomalies[0]].property
@@ -91,7 +91,7 @@ def remove(judge: Callable[..., object]) -> None:
 
 
 def checks(scope: Scope) -> tuple[Check, ...]:
-    """The checks of one scope, in the order of the catalogue."""
+    """Return the checks of one scope, in the order of the catalogue."""
     _discover()
     return _ordered(scope)
 

@@ -17,8 +17,9 @@ _NEEDS = (Need.LOGS, Need.DELETIONS)
 
 
 @per_partition("early-deletion", needs=_NEEDS)
-def judge(group: Group) -> Finding:
-    """Judge one partition: each deletion that is traced, and where each log begins at the end."""
+def early_deletion(group: Group) -> Finding:
+    """Find `early-deletion`: a log began, after a traced deletion or in the end, with fewer than
+    `retention_records` committed records behind its start."""
     promise = group.meta.promise
     stated = "hw" in group.meta.capabilities and not missing(group, _NEEDS)
     if not promise.retention_records or not stated:

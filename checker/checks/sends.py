@@ -30,12 +30,17 @@ _WEAK = "acks 0 or 1 do not promise that a record keeps its place"
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    found = [*_of_process(group, known), *_inside(group, known), *_realtime(group, known)]
+    found = [
+        *nonmonotonic_send(group, known),
+        *_inside(group, known),
+        *realtime_order(group, known),
+    ]
     return Finding(property=OFFSETS, examined=len(known.sends), anomalies=tuple(found))
 
 
-def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
-    """nonmonotonic-send: an operation's first send lands at or before the previous one's last."""
+def nonmonotonic_send(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `nonmonotonic-send`: the first send of an ok or info operation lands at or before the
+    last send of the previous operation of the same process."""
     sends, base = known.sends, known.bases
     placed = np.flatnonzero((sends.outcome != Outcome.FAIL) & (sends.count > 0) & (base >= 0))
     order = placed[order_of((sends.process[placed], sends.order[placed], sends.seq[placed]))]
@@ -54,7 +59,8 @@ def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _inside(group: Group, known: Evidence) -> list[Anomaly]:
-    """Successive records of one operation: out of order, or with others between them."""
+    """Compare successive records of one operation. `int-nonmonotonic-send`: they stand in another
+    order than they were sent. `int-send-skip`: records of others stand between them."""
     sends = known.sends
     if (sends.count <= 1).all() and (sends.op[1:] != sends.op[:-1]).all():
         return []
@@ -104,8 +110,9 @@ def _report_inside(
     )
 
 
-def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
-    """A was acknowledged or read before B was invoked, yet A stands behind B."""
+def realtime_order(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `realtime-order`: a record was acknowledged, or returned by an ok read, before the
+    committed send B was invoked, and it stands behind the first record of B."""
     placed = known.committed & (known.sends.count > 0) & (known.bases >= 0)
     sends, base = known.sends.take(placed), known.bases[placed]
     certain = (sends.acks == _ALL_ACKS) | known.first_read[placed]
@@ -127,8 +134,8 @@ def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
 def _inversions(
     sends: Sends, base: I64, points: KnownPositions, later: Mask
 ) -> tuple[I64, KnownPositions]:
-    """The `later` sends that stand before a record known before they were invoked; for each the
-    record that stands farthest behind."""
+    """Return the `later` sends that stand before a record known before they were invoked; for each
+    the record that stands farthest behind."""
     b = np.flatnonzero(later)
     farthest = np.maximum.accumulate(points.offset)
     before = np.searchsorted(points.t_us, sends.invoke_us[b], side="left")
@@ -147,7 +154,7 @@ def _report_realtime(
     early: KnownPositions,
     allowed: str,
 ) -> Anomaly:
-    """Sends in front of records that were there before they began, as one anomaly."""
+    """Report sends in front of records that were there before they began, as one anomaly."""
     order = np.lexsort((sends.op[late], base[late]))
     late, early = late[order], early.take(order)
     witnesses = []

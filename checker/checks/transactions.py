@@ -30,15 +30,16 @@ from checker.formats.verdict import Anomaly
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    found = _future(group, known)
+    found = future_read(group, known)
     if not group.has_transactions:
         return Finding(property=OFFSETS, anomalies=tuple(found))
-    found += _precommitted(group, known)
+    found += precommitted_read(group, known)
     return Finding(property=OFFSETS, anomalies=tuple(found), graph=_graph(known))
 
 
 def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
-    """Records of reads one by one: row of the read, value, offset, row of the send that wrote it.
+    """Return records of reads one by one: row of the read, value, offset, row of the send that
+    wrote it.
 
     Only those that were sent here.
     """
@@ -50,8 +51,9 @@ def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
     return run, value[kept], reads.offset[run] + place[kept], writer[kept]
 
 
-def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
-    """Operations that polled what they were only sending."""
+def precommitted_read(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `precommitted-read`: an operation read a value that it sent itself. Allowed with
+    read_uncommitted."""
     reads = known.polls.take(np.isin(known.polls.op, known.sends.op))
     run, value, offset, writer = _seen(known, reads)
     own = np.flatnonzero((reads.op[run] == known.sends.op[writer]) & ~known.is_shared(value))
@@ -66,7 +68,7 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
 def _own_records(
     group: Group, reads: Polls, run: I64, value: I64, offset: I64, own: I64, allowed: str
 ) -> Anomaly:
-    """Records (`own`) that operations read of themselves, as one anomaly."""
+    """Report records (`own`) that operations read of themselves, as one anomaly."""
     first = own[np.unique(reads.op[run[own]], return_index=True)[1]]
     witnesses = [
         read_witness(reads, int(run[i]), offset=int(offset[i]), value=int(value[i]))
@@ -89,8 +91,9 @@ def _own_records(
     )
 
 
-def _future(group: Group, known: Evidence) -> list[Anomaly]:
-    """Records whose first ok read was over before their send was invoked."""
+def future_read(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `future-read`: an ok read that returned a value completed before the send of that value
+    was invoked."""
     read, writer = known.read_records, known.writer_of_read
     rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
     rows = rows[known.sends.invoke_us[writer[rows]] > read.t_us[rows]]

@@ -79,7 +79,7 @@ def _finding(check: Check, group: Group) -> Finding:
 
 
 def _known(found: Finding, group: Group) -> Finding:
-    """The finding without the anomalies that the history says too little for."""
+    """Return the finding without the anomalies that the history says too little for."""
     reasons = {a.name: withheld(group, a.name) for a in found.anomalies if not a.allowed}
     doubtful = [name for name, reason in reasons.items() if reason]
     if not doubtful:
@@ -110,7 +110,8 @@ def _without_absence(found: Finding) -> Finding:
 
 
 def _curves(group: Group) -> Curves | None:
-    """The curves of a partition; no measure is worth a verdict, so one that fails is left out."""
+    """Return the curves of a partition; no measure is worth a verdict, so one that fails is left
+    out."""
     if not group.partition or group.partition == METADATA_PARTITION:
         return None
     with contextlib.suppress(Exception):

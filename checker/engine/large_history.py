@@ -29,8 +29,8 @@ class _Work(NamedTuple):
 
 
 def into_tables(workers: Workers, runs: Sequence[RunToJudge]) -> dict[int, Path]:
-    """The runs, by number, whose history is now tables in the folder given; the others are small,
-    or must be read from beginning to end. Raises OSError if tables cannot be written."""
+    """Return the runs, by number, whose history is now tables in the folder given; the others are
+    small, or must be read from beginning to end. Raises OSError if tables cannot be written."""
     large: dict[int, tuple[Source, Path]] = {}
     work: list[_Work] = []
     for number, run in enumerate(runs):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from checker.checks.findings import Origin
-from checker.checks.unknown_values import joined_origins, origins
+from checker.checks.phantom import joined_origins, origins
 from checker.engine import plan
 from checker.engine.judge import judge_group
 from checker.engine.plan import RunToJudge
@@ -16,11 +16,11 @@ from checker.evidence.columns import Rows
 from checker.evidence.facts import Sends
 from checker.evidence.group import groups_of
 from checker.formats.verdict import RunResult
-from checker.ingest.counts import joined
+from checker.ingest.counts import concat
 from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.ingest import IN_MEMORY, ingest, sources, sources_in_memory
 from checker.ingest.lines import Files, Problems
-from checker.ingest.read_head import read_meta
+from checker.ingest.read_run_files import read_meta
 from checker.output import measures
 from checker.output.assemble import Judged
 from checker.output.conclude import write_results
@@ -63,10 +63,10 @@ class LocalExecutor:
         }
 
     def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> dict[int, measures.Measured]:
-        """What was counted while the sources were read."""
+        """Return the counts that were made while the sources were read."""
         return {
             number: measures.measure(
-                joined(counts["tallies"], "tallies"), joined(counts["acks"], "acks"), faults
+                concat(counts["tallies"], "tallies"), concat(counts["acks"], "acks"), faults
             )
             for number, (counts, faults) in enumerate(zip(self._counts, injected, strict=True))
             if self._runs[number].files is None

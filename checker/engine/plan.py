@@ -20,7 +20,7 @@ from checker.formats.verdict import RunResult, Verdict
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault, injected_faults_of
 from checker.ingest.lines import Files, Problems
-from checker.ingest.read_head import read_meta
+from checker.ingest.read_run_files import read_meta
 from checker.output.assemble import Collected, Judged
 from checker.output.conclude import Concluded, conclude
 from checker.output.measures import Measured
@@ -52,7 +52,8 @@ class Executor(Protocol):
         """By run and value, the sends that wrote these values, where there are any."""
 
     def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> Mapping[int, Measured]:
-        """What was counted while the sources were read, by run; nothing of runs in memory."""
+        """Return the counts that were made while the sources were read, by run; nothing of runs in
+        memory."""
 
 
 MakeExecutor = Callable[[Sequence[RunToJudge]], Executor]

@@ -1,17 +1,11 @@
 """Reads of a partition, reduced where they are read to those that judging it takes.
 
-Most reads of a large history say what another says too. So of the rows that a task has read only
-these go on to be judged:
-
-* of all reads that returned the same run of records the earliest, with what all of them say of it:
-  nothing that is known of the contents of the partition is lost;
-* of the polls of a process those that do not simply go on where the one before ended, their
-  neighbours, and the first and the last: the order of its polls is judged on these.
-
-The findings are the same, witnesses and all. What a task cannot know (whether another task has a
-poll between two that it left others out between; a transaction; a record beyond what any replica
-had established) shows when the facts of the partition are together. Then it is judged again, by all
-of its reads: `splittable` says so.
+Of all reads that returned the same run of records the earliest goes on, with what all of them say
+of it; and of the polls of a process those that do not simply go on where the one before ended,
+their neighbours, the first and the last. The findings are the same, witnesses and all. What a task
+cannot know (a poll of another task between two; a transaction; a record beyond what any replica had
+established) shows when the facts of the partition are together: `splittable` says that it must be
+judged again, by all of its reads.
 """
 
 from __future__ import annotations
@@ -109,7 +103,8 @@ class _Reads:
         return said
 
     def _late(self, rows: I64) -> I64:
-        """What the earliest read has the least of: any ok one is earlier than any other."""
+        """Return a number that the earliest read has the least of: any ok one is earlier than any
+        other."""
         late: I64 = self.complete_us[rows] + np.where(self.ok[rows], 0, _NOT_OK)
         return late
 
@@ -146,7 +141,7 @@ class _Reads:
         said[row_at[found]] = flags_at[found]
 
     def _by_order(self, rows: I64, said: npt.NDArray[np.int8]) -> None:
-        """The same, by sorting."""
+        """Do the same by sorting."""
         if not len(rows):
             return
         part = self.part[rows]
@@ -160,8 +155,8 @@ class _Reads:
         said[rows[order[starts]]] = np.bitwise_or.reduceat(self._how(rows)[order], starts)
 
     def extremes(self) -> I64:
-        """Final reads that say how far those of a partition went, from where, and what end they
-        stated; and of each node one read in which it stated an end."""
+        """Return final reads that say how far those of a partition went, from where, and what end
+        they stated; and of each node one read in which it stated an end."""
         final = np.flatnonzero(self.final)
         begun = final[self.start[final] >= 0]
         found = [
@@ -225,7 +220,7 @@ class _PollRows:
 
     @classmethod
     def of(cls, reads: _Reads) -> _PollRows:
-        """The polls of some reads."""
+        """Return the polls of some reads."""
         starts, whole = _units(reads)
         last = np.append(starts[1:], len(reads.op)) - 1
         part, process = reads.part[starts], reads.process[starts]
@@ -249,7 +244,7 @@ class _PollRows:
         return cls(reads, unit, starts, idle, follows)
 
     def rows(self, which: Mask) -> Mask:
-        """The rows of these polls."""
+        """Return the rows of these polls."""
         units = np.zeros(len(which), bool)
         units[self.unit] = which
         lengths = np.diff(np.append(self.starts, len(self.reads.op)))
@@ -298,7 +293,7 @@ def _units(reads: _Reads) -> tuple[I64, Mask]:
 
 
 def splittable(group: Group) -> bool:
-    """Whether what is left of a partition's reads is enough to judge it."""
+    """Return whether what is left of a partition's reads is enough to judge it."""
     skipped = group.of(SkippedPolls)
     if not len(skipped):
         return True

@@ -29,7 +29,7 @@ _DIGEST_BYTES: Final = 16
 
 
 def stamp(folder: Path) -> str:
-    """What a check of this folder now would rest on, as a digest."""
+    """Return a digest of all that a check of this folder now would rest on."""
     digest = hashlib.blake2b(_own_source(), digest_size=_DIGEST_BYTES)
     digest.update(str(folder).encode())
     for path in _evidence(folder):
@@ -42,7 +42,7 @@ def stamp(folder: Path) -> str:
 
 
 def cached_result(target: Path, mark: str) -> RunResult | None:
-    """The result in `target` if it was made of what `mark` stands for."""
+    """Return the result in `target` if it was made of what `mark` stands for."""
     try:
         known = read_file(target / _MARK, dict[str, str])
         if known.get("mark") != mark:
@@ -74,7 +74,7 @@ class ResultsPlace:
         return self.folder / "tables" if only_tables(self.folder) else self.written
 
     def begin(self) -> RunResult | None:
-        """The result of an earlier check that still holds; None if there is work to do."""
+        """Return the result of an earlier check that still holds; None if there is work to do."""
         self._mark = stamp(self.folder)
         return None if self.target is None else cached_result(self.target, self._mark)
 
@@ -88,7 +88,7 @@ class ResultsPlace:
 
 
 def own_name(folder: Path) -> str:
-    """A name for the results of a run among those of others, the same each time."""
+    """Return a name for the results of a run among those of others, the same each time."""
     digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
     return f"{folder.name}-{digest}"
 
@@ -103,7 +103,7 @@ def _evidence(folder: Path) -> Iterator[Path]:
 
 @cache
 def _own_source() -> bytes:
-    """A digest of the checker as it is installed."""
+    """Return a digest of the checker as it is installed."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     home = Path(__file__).parent.parent
     for path in sorted(home.rglob("*.py")):

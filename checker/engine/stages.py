@@ -23,7 +23,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from checker.checks.findings import Origin
-from checker.checks.unknown_values import joined_origins, origins
+from checker.checks.phantom import joined_origins, origins
 from checker.engine import plan
 from checker.engine.judge import decoded, judged_or_none
 from checker.engine.large_history import into_tables
@@ -112,7 +112,7 @@ class CheckSmall:
     again: bool
 
     def __call__(self, runs: Sequence[tuple[int, Path]]) -> list[tuple[int, RunResult]]:
-        """The results of some runs, which are also in their folders."""
+        """Return the results of some runs, which are also in their folders."""
         results = check_runs([path for _, path in runs], out=self.out, again=self.again)
         return [(n, result) for (n, _), result in zip(runs, results, strict=True)]
 
@@ -180,7 +180,7 @@ class StagedExecutor:
         return {number: joined_origins(parts) for number, parts in found.items()}
 
     def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> dict[int, Measured]:
-        """What was counted, one task a run; small counts are not worth a task."""
+        """Return the counts, one task a run; small counts are not worth a task."""
         work = [
             (number, run.written, injected[number])
             for number, run in enumerate(self._runs)
@@ -208,11 +208,11 @@ class ReadSources:
     only: Set[Key] | None
 
     def __call__(self, work: Sequence[Source]) -> list[PackedBlob]:
-        """The facts of some sources."""
+        """Return where the facts of some sources are."""
         return list(self.packed(work))
 
     def packed(self, work: Sequence[Source]) -> Iterator[PackedBlob]:
-        """The same, one after another."""
+        """Yield the same, one source after another."""
         with BlobFile(self.shared) if self.shared else nullcontext() as file:
             for source in work:
                 facts = ingest(source, self.folders[source.run]).facts
@@ -251,7 +251,7 @@ def _count(work: tuple[int, Path, Sequence[InjectedFault]]) -> tuple[int, Measur
 
 
 def _sources(number: int, run: RunToJudge, made: Path | None) -> list[Source]:
-    """What there is to read of a run; its history from the tables that were `made` of it."""
+    """Return the sources of a run; its history from the tables that were `made` of it."""
     found = sources(number, run.folder)
     if made is None:
         return found
@@ -260,7 +260,7 @@ def _sources(number: int, run: RunToJudge, made: Path | None) -> list[Source]:
 
 
 def bins(work: Sequence[Source], workers: int) -> list[list[Source]]:
-    """Sources spread over tasks by size: the largest first, each to the emptiest task."""
+    """Spread sources over tasks by size: the largest first, each to the emptiest task."""
     sizes = {source: source.size for source in work}
     tasks = max(workers * TASKS_PER_WORKER, sum(sizes.values()) // TASK_BYTES)
     made: list[list[Source]] = [[] for _ in range(min(tasks, len(work)))]

@@ -1,9 +1,5 @@
-"""Workers: what does the work of a check at many places at once.
-
-A piece of work is a picklable callable and an item. The processes of this machine take one item
-after another, so that a long one does not hold up the others; Spark's tasks do the same on a
-cluster (`checker.engine.spark_job`).
-"""
+"""Workers: what does the work of a check at many places at once, one item after another: the
+processes of this machine, or the tasks of Spark (`checker.engine.spark_job`)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""Facts on their way to the group they belong to: columns in one piece, not rows.
+"""Facts on their way to the group they belong to.
 
-An Arrow blob is what one source knows of one kind about one (run, partition), as Arrow's own bytes.
-Spark moves a few such rows where it would have to move, sort and convert millions, and the group
-gets columns that it can use as they are. Columns that say nothing are left out.
-
-Where all tasks are on one machine, large blobs do not pass through Spark at all: they are in files
-of a folder (`BlobFile`), which the tasks that need them map into memory, and Spark moves where they
-are.
+An Arrow blob is what one source knows of one kind about one (run, partition), as Arrow's own bytes:
+few rows to move, and the group gets columns that it can use as they are. Between processes of one
+machine large blobs are in files of a folder (`BlobFile`), which tasks map into memory.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import pyarrow as pa
 
 from checker.evidence.columns import KINDS, Facts, Name, Rows, Text, Words
 from checker.evidence.facts import Polls
-from checker.evidence.sorting import I64, is_constant, is_sorted, joined, order_of
+from checker.evidence.sorting import I64, is_constant, is_sorted, order_of, pack_keys
 
 SPARK_SCHEMA: Final = "run int, partition string, kind string, rows bigint, body binary"
 SCHEMA: Final = pa.schema(
@@ -77,7 +73,7 @@ def _by_partition(part: Rows) -> tuple[Sequence[str], list[int], I64 | None]:
         keys.append(part.numbers("process"))
     if is_sorted(keys):
         return names, ends, None
-    key = joined(keys)
+    key = pack_keys(keys)
     if key is not None and key.max() < 1 << 16:
         # Sixteen bits are sorted by counting.
         return names, ends, np.argsort(key.astype(np.uint16), kind="stable")
@@ -169,7 +165,7 @@ def as_rows(found: Iterable[PackedBlob]) -> Iterator[pa.RecordBatch]:
 
 
 def of_rows(rows: pa.Table) -> Iterator[PackedBlob]:
-    """The blobs of rows of `SCHEMA`, not copied."""
+    """Yield the blobs of rows of `SCHEMA`, not copied."""
     run, partition, kind, size = (rows.column(name).to_pylist() for name in SCHEMA.names[:-1])
     for blob in zip(run, partition, kind, size, _buffers(rows.column("body")), strict=True):
         yield PackedBlob(*blob)
@@ -217,7 +213,7 @@ def _of_arrow(blob: PackedBlob, facts: pa.RecordBatch) -> Rows:
 
 
 def _buffers(column: pa.ChunkedArray) -> Iterator[pa.Buffer]:
-    """The bytes of each row, not copied."""
+    """Yield the bytes of each row, not copied."""
     for chunk in column.chunks:
         for value in chunk:
             yield value.as_buffer()

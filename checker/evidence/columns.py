@@ -78,8 +78,8 @@ class Facts:
     """The columns that the rows of a group are sorted by; no two rows share all of them."""
 
     def __init_subclass__(cls) -> None:
-        own = {name: c for name, c in vars(cls).items() if isinstance(c, FactColumn)}
-        cls.columns = {**cls.columns, **own}
+        every = [named for base in reversed(cls.__mro__) for named in vars(base).items()]
+        cls.columns = {name: c for name, c in every if isinstance(c, FactColumn)}
         KINDS[cls.__name__] = cls
 
     def __init__(self, source: Columns | Facts, rows: I64 | None) -> None:

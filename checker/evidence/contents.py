@@ -31,8 +31,8 @@ from checker.evidence.sorting import (
     is_constant,
     order_of,
     picked,
-    places,
     repeated,
+    searchsorted_sorted,
 )
 
 READ_OK: Final = 1
@@ -56,7 +56,7 @@ class Columnar:
         return len(next(iter(vars(self).values())))
 
     def take(self, index: I64 | Mask) -> Self:
-        """The rows at `index`, in that order."""
+        """Return the rows at `index`, in that order."""
         if index.dtype == np.bool_:
             if index.all():
                 return self
@@ -126,7 +126,7 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
 def _distinct_by_place(
     columns: tuple[I64, ...], varied: list[I64], place: I64, width: int, flags: I64, t_us: I64
 ) -> tuple[tuple[I64, ...], I64, I64]:
-    """The same, where the first column that varies gives each row a place: almost always all rows
+    """Do the same where the first column that varies gives each row a place: almost always all rows
     of a place are the same, and only those of the other places must be sorted."""
     row_at = np.full(width, -1, np.int64)
     row_at[place] = np.arange(len(place))
@@ -164,7 +164,7 @@ def _distinct_by_place(
 def _distinct_by_order(
     columns: tuple[I64, ...], varied: list[I64], flags: I64, t_us: I64
 ) -> tuple[tuple[I64, ...], I64, I64]:
-    """The same, by sorting."""
+    """Do the same by sorting."""
     order = any_order_of(varied or columns[:1])
     new = np.zeros(len(order), dtype=bool)
     new[0] = True
@@ -191,7 +191,7 @@ def find(haystack: I64, needles: I64) -> I64:
     """Position of each needle in a sorted column without repetitions, -1 where it is not."""
     if not len(haystack):
         return np.full(len(needles), -1, np.int64)
-    place = np.minimum(places(haystack, needles), len(haystack) - 1)
+    place = np.minimum(searchsorted_sorted(haystack, needles), len(haystack) - 1)
     return np.where(haystack[place] == needles, place, -1)
 
 
@@ -221,7 +221,7 @@ class KnownPositions(Columnar):
 
 
 def _by_value(records: Records) -> Values:
-    """Records that can be understood, one row a value."""
+    """Return records that can be understood, one row a value."""
     known = records.take(records.value >= 0)
     if not len(known):
         return Values(known.value, known.value, known.value, known.value)
@@ -290,7 +290,7 @@ class Evidence:
         starts = self.sends.value[order]
         if not len(order):
             return np.full(len(values), -1, np.int64)
-        place = np.maximum(places(starts, values, "right") - 1, 0)
+        place = np.maximum(searchsorted_sorted(starts, values, "right") - 1, 0)
         row = order[place]
         inside = (values >= starts[place]) & (values < starts[place] + self.sends.count[row])
         return np.where(inside, row, -1)
@@ -416,7 +416,7 @@ class Evidence:
         return found
 
     def place_of(self, values: I64) -> tuple[I64, I64]:
-        """The lowest offset that each value is known at, or -1, and its flags."""
+        """Return the lowest offset that each value is known at, or -1, and its flags."""
         at = find(self.values.value, values)
         return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
 
@@ -573,5 +573,5 @@ class Evidence:
 
 
 def evidence(group: Group) -> Evidence:
-    """The evidence of a group, made once."""
+    """Return the evidence of a group, made once."""
     return group.memo(Evidence)

@@ -36,9 +36,6 @@ class FaultAction(IntEnum):
     EFFECT = 4
 
 
-# -- what is known of a run as a whole ---------------------------------------------------------
-
-
 class RunFacts(Facts):
     """The metadata of the run (`checker.evidence.run_meta`), for each of its partitions."""
 
@@ -76,9 +73,6 @@ class Exits(Facts):
     line, t_us, incarnation, code, node = Numbers(), Numbers(), Numbers(0), Numbers(), Name()
     by = Text()
     expected = Flag()
-
-
-# -- what clients did --------------------------------------------------------------------------
 
 
 class HistoryParts(Facts):
@@ -121,16 +115,10 @@ class Sends(_OfProcess):
     offset, value, count, proved_us = Numbers(), Numbers(), Numbers(0), Numbers()
 
 
-class Contents(Facts):
-    """Runs of records that reads returned, each once with its earliest read, where polls were left
-    out (`checker.engine.read_downsampling`). `read_as`: how all reads of it read it, as the flags
-    of `checker.evidence.contents`."""
+class _RunsOfRecords(Facts):
+    """Runs of `count` records from `offset` on."""
 
-    op, seq, idx, process = Numbers(), Numbers(0), Numbers(0), Numbers()
-    client, node, outcome, complete_us = Name(), Name(), Numbers(0), Numbers()
-    offset, value, count, epoch = Numbers(), Numbers(), Numbers(0), Numbers()
-    read_as = Numbers(0)
-    final = Flag()
+    offset, count = Numbers(), Numbers(0)
 
     @property
     def end(self) -> I64:
@@ -138,7 +126,19 @@ class Contents(Facts):
         return self.offset + self.count
 
 
-class Polls(_OfProcess):
+class Contents(_RunsOfRecords):
+    """Runs of records that reads returned, each once with its earliest read, where polls were left
+    out (`checker.engine.read_downsampling`). `read_as`: how all reads of it read it, as the flags
+    of `checker.evidence.contents`."""
+
+    op, seq, idx, process = Numbers(), Numbers(0), Numbers(0), Numbers()
+    client, node, outcome, complete_us = Name(), Name(), Numbers(0), Numbers()
+    value, epoch = Numbers(), Numbers()
+    read_as = Numbers(0)
+    final = Flag()
+
+
+class Polls(_OfProcess, _RunsOfRecords):
     """Runs of records (`idx`) that a read returned, one after another; an empty answer is one row
     with count 0. `start`: where the read was asked to begin. `rebalanced`: the partition was taken
     or given while the operation ran. `uncommitted`: it may see records of operations that abort.
@@ -146,14 +146,9 @@ class Polls(_OfProcess):
 
     order_by = ("process", "op", "seq", "idx")
     idx, client, node, outcome = Numbers(0), Name(), Name(), Numbers(0)
-    offset, value, count, epoch = Numbers(), Numbers(), Numbers(0), Numbers()
+    value, epoch = Numbers(), Numbers()
     hw, start = Numbers(), Numbers()
     final, rebalanced, uncommitted, at_end = Flag(), Flag(), Flag(), Flag()
-
-    @property
-    def end(self) -> I64:
-        """The offset after the last record of each row."""
-        return self.offset + self.count
 
 
 class SkippedPolls(Facts):
@@ -188,9 +183,6 @@ class OfNode(Facts):
     node = Name()
 
 
-# -- what replicas hold at the end -------------------------------------------------------------
-
-
 class LogFiles(Facts):
     """The dumps of the logs of nodes, and whether they were finished."""
 
@@ -213,19 +205,14 @@ class EpochEntries(Facts):
     node, nth, epoch, start = Name(), Numbers(0), Numbers(), Numbers()
 
 
-class Batches(OfNode):
+class Batches(OfNode, _RunsOfRecords):
     """The batches of a log, with their prefix hashes: recomputed, and as they were stored.
     `listed`: how many of its records the dump has. `control`: a leader's own."""
 
     order_by = ("node", "offset", "count", "hash")
     what, place = "batch in the log", "offset"
-    offset, count, listed, epoch = Numbers(), Numbers(0), Numbers(), Numbers()
+    listed, epoch = Numbers(), Numbers()
     hash, stored_hash, control = Numbers(0), Numbers(0), Flag()
-
-    @property
-    def end(self) -> I64:
-        """The offset after the last record of each batch."""
-        return self.offset + self.count
 
 
 class LogRecords(Facts):
@@ -233,9 +220,6 @@ class LogRecords(Facts):
 
     order_by = ("node", "offset", "count", "value")
     node, offset, value, count, epoch = Name(), Numbers(), Numbers(), Numbers(0), Numbers()
-
-
-# -- what nodes traced -------------------------------------------------------------------------
 
 
 class TraceFiles(Facts):
@@ -256,7 +240,7 @@ class HighWatermarks(Events):
     """A high watermark moved: `hash` is that of everything below `batch_end`."""
 
     what, place = "high watermark", "batch_end"
-    incarnation, epoch, hw, leo = Numbers(), Numbers(), Numbers(), Numbers()
+    epoch, hw, leo = Numbers(), Numbers(), Numbers()
     batch_end, hash, leads = Numbers(), Numbers(0), Flag()
 
 
@@ -264,7 +248,7 @@ class Appends(Events):
     """A batch was appended: `hash` is that of everything below `leo`."""
 
     what, place = "append", "base_offset"
-    incarnation, epoch, leo = Numbers(), Numbers(), Numbers()
+    epoch, leo = Numbers(), Numbers()
     base_offset, hash, leads = Numbers(), Numbers(0), Flag()
 
 

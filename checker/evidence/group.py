@@ -143,7 +143,7 @@ class Group:
 
 @lru_cache(maxsize=64)
 def _meta(text: str) -> RunMeta:
-    """The metadata of a run, decoded once for all its partitions."""
+    """Return the metadata of a run, decoded once for all its partitions."""
     return decode(text, RunMeta)
 
 

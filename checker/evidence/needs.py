@@ -87,7 +87,8 @@ def withheld(group: Group, name: str) -> str:
 
 
 def absence_proved(group: Group) -> bool:
-    """Whether what none of the logs holds is gone: all of them are there with all their records."""
+    """Return whether what none of the logs holds is gone: all of them are there with all their
+    records."""
     return group.logs_complete and not group.memo(_records) and not group.meta.promise.compaction
 
 
@@ -98,7 +99,7 @@ def _history(group: Group) -> str:
 
 
 def logs_expected(group: Group) -> bool:
-    """Whether logs of this partition were promised, or some are there."""
+    """Return whether logs of this partition were promised, or some are there."""
     return bool(group.partition) and ("logs" in group.meta.capabilities or bool(group.dumped))
 
 
@@ -126,7 +127,7 @@ def _logs(group: Group) -> str:
 
 
 def _replicas(group: Group) -> str:
-    """A replica of which the traces tell and run.json does not."""
+    """Name a replica that the traces tell of and run.json does not."""
     changes = group.of(PartitionChanges)
     if not len(changes) or group.partition not in group.meta.partitions:
         return ""
@@ -161,7 +162,7 @@ def _contents(group: Group) -> str:
 
 
 def _unlisted(group: Group, logs: Batches) -> str:
-    """The first of these batches that does not list all of its records; "" if all do."""
+    """Return the first of these batches that does not list all of its records; "" if all do."""
     # One that lists nothing may be a leader's own, also where the dump does not say so.
     listed = (logs.listed == logs.count) | logs.control | _damaged(logs)
     wrong = ~listed & (logs.listed != 0)
@@ -236,8 +237,8 @@ def _watermarks(group: Group) -> str:
 
 
 def _exits(group: Group) -> str:
-    """Ends that something else tells of: of each incarnation before the last one of a trace, and of
-    every process of a cluster that was stopped."""
+    """Name the first missing end that something else tells of: of each incarnation before the last
+    one of a trace, and of every process of a cluster that was stopped."""
     exits, traces, meta = group.of(Exits), group.of(TraceFiles), group.meta
     each = zip(exits.node.tolist(), exits.incarnation.tolist(), strict=True)
     ended = {(exits.name(node), incarnation) for node, incarnation in each}

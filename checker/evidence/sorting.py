@@ -20,7 +20,7 @@ _MANY: Final = 1 << 14
 
 
 def is_sorted(columns: Sequence[I64]) -> bool:
-    """Whether rows already are in the order of these columns, the first counts most."""
+    """Return whether rows already are in the order of these columns, the first counts most."""
     tied: Any = None
     for column in columns:
         if is_constant(column):
@@ -39,12 +39,12 @@ def is_sorted(columns: Sequence[I64]) -> bool:
 
 
 def is_constant(column: I64) -> bool:
-    """Whether a column is one value, repeated without being stored (`repeated`)."""
+    """Return whether a column is one value, repeated without being stored (`repeated`)."""
     return column.strides == (0,)
 
 
 def repeated(value: int, rows: int) -> I64:
-    """A column of one value that takes no room; it cannot be written to."""
+    """Return a column of one value that takes no room; it cannot be written to."""
     return np.broadcast_to(np.int64(value), rows)
 
 
@@ -57,9 +57,10 @@ def picked(column: I64, index: Any) -> I64:
 
 
 def order_of(columns: Sequence[I64], *, stable: bool = True) -> I64:
-    """The rows in the order of these columns, the first counts most; equal rows stay in order."""
+    """Return the rows in the order of these columns, the first counts most; equal rows stay in
+    order."""
     rows = len(columns[0])
-    key, used = (None, 0) if rows < _FEW else _joined_first(columns)
+    key, used = (None, 0) if rows < _FEW else _pack_first(columns)
     if key is None:
         return np.lexsort(tuple(columns[::-1]))
     whole = used == len(columns)
@@ -89,14 +90,14 @@ def any_order_of(columns: Sequence[I64]) -> I64:
     return order_of(columns, stable=False)
 
 
-def joined(columns: Sequence[I64]) -> I64 | None:
+def pack_keys(columns: Sequence[I64]) -> I64 | None:
     """One number a row that sorts as the columns do; None if there is none of 63 bits."""
-    key, used = _joined_first(columns)
+    key, used = _pack_first(columns)
     return key if used == len(columns) else None
 
 
-def _joined_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
-    """The same for as many of the first columns as fit into 63 bits, and how many those are."""
+def _pack_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
+    """Do the same for as many of the first columns as fit into 63 bits, and how many those are."""
     key: I64 | None = None
     room = 1
     for used, column in enumerate(columns):
@@ -113,8 +114,10 @@ def _joined_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
     return key, len(columns)
 
 
-def places(haystack: I64, needles: I64, side: Literal["left", "right"] = "left") -> I64:
-    """`np.searchsorted`, for many needles in any order: in order they are found far sooner."""
+def searchsorted_sorted(
+    haystack: I64, needles: I64, side: Literal["left", "right"] = "left"
+) -> I64:
+    """Do what `np.searchsorted` does for many needles: in order they are found far sooner."""
     if min(len(haystack), len(needles)) < _MANY:
         return np.searchsorted(haystack, needles, side)
     order = order_of((needles,))
@@ -124,7 +127,7 @@ def places(haystack: I64, needles: I64, side: Literal["left", "right"] = "left")
 
 
 def distinct(values: I64) -> I64:
-    """The different values, sorted."""
+    """Return the different values, sorted."""
     if len(values) < _FEW:
         return np.unique(values)
     values = np.sort(values)

@@ -72,7 +72,8 @@ def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Pro
 
 
 def part_is_as_sealed(folder: Path, meta: RunMeta, begin: int, end: int) -> bool:
-    """Whether these bytes of history.jsonl are as they were sealed, or the run has no seal."""
+    """Return whether these bytes of history.jsonl are as they were sealed, or the run has no
+    seal."""
     if not meta.seal:
         return True
     try:
@@ -122,7 +123,7 @@ def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:
 
 
 def _tables_seal(folder: Path, run_seal: str) -> Seal | None:
-    """The seal of the tables that stand for the history of the run with this seal."""
+    """Return the seal of the tables that stand for the history of the run with this seal."""
     try:
         found = seals.read_seal(folder / seals.TABLES_FILE)
     except (OSError, Unreadable):

@@ -67,7 +67,7 @@ def tallied(
             answers, records, once = _answers(table)
             rows = _rows(answers, records, times=once)
             counted.append(_count(run, PARTITION, rows, ("name",), f="poll"))
-    made = {"tallies": joined(counted, "tallies"), "acks": joined(acks, "acks")}
+    made = {"tallies": concat(counted, "tallies"), "acks": concat(acks, "acks")}
     return {name: table for name, table in made.items() if table.num_rows}
 
 
@@ -160,6 +160,6 @@ def _table(name: str, found: pa.Table, /, **others: object) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def joined(parts: Iterable[pa.Table], name: str) -> pa.Table:
+def concat(parts: Iterable[pa.Table], name: str) -> pa.Table:
     """Return parts of one of these tables as one."""
     return pa.concat_tables([tables.SCHEMAS[name].empty_table(), *parts])

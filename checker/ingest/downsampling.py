@@ -77,7 +77,8 @@ def downsample_operations(
 
 
 def _of_stretches(phases: Phases, invoke_us: I64) -> I64:
-    """The first and the last operation invoked in each stretch of the storm, before and after."""
+    """Return the first and the last operation invoked in each stretch of the storm, before and
+    after."""
     begin, end = phases.storm_us, max(phases.heal_us, phases.storm_us)
     order = np.argsort(invoke_us, kind="stable")
     sorted_us = invoke_us[order]
@@ -88,7 +89,7 @@ def _of_stretches(phases: Phases, invoke_us: I64) -> I64:
 
 
 def _ends(complete_us: I64, acked: I64) -> I64:
-    """The operations acknowledged first and last, if any was."""
+    """Return the operations acknowledged first and last, if any was."""
     rows = np.flatnonzero(acked)
     if not len(rows):
         return rows

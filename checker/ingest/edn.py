@@ -139,7 +139,7 @@ def _atom(token: str) -> Any:
 
 
 def _plain_form(text: str) -> dict[Any, Any] | None:
-    """The map that is a plain line; None for any other line.
+    """Return the map that is a plain line; None for any other line.
 
     A map becomes an object with its keys and values in one array, since EDN does not say which
     items are keys.
@@ -163,8 +163,8 @@ def _quoted(keyword: re.Match[str]) -> str:
 
 
 def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:
-    """An object of the JSON of a plain line as the map it stands for, with the maps in the vectors
-    in it; how many maps these are. None for what the other reader must look at."""
+    """Return an object of the JSON of a plain line as the map it stands for, with the maps in the
+    vectors in it; how many maps these are. None for what the other reader must look at."""
     items = found.get(_MAP)
     if items is None or len(items) % 2:
         return None, 0
@@ -185,8 +185,8 @@ def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:
 
 
 def read_line(line: bytes) -> list[Any]:
-    """The forms of a line with which an operation begins and ends. Raises Unreadable if it does
-    not: then `read_forms` must look at it."""
+    """Return the forms of a line with which an operation begins and ends. Raises Unreadable if it
+    does not: then `read_forms` must look at it."""
     try:
         text = line.decode()
         if text.startswith("{") and (form := _plain_form(text)) is not None:
@@ -197,13 +197,13 @@ def read_line(line: bytes) -> list[Any]:
 
 
 def _without_opening(text: str) -> str:
-    """A line without the opening or closing bracket of the whole file, which is no part of an
-    operation."""
+    """Return a line without the opening or closing bracket of the whole file, which is no part of
+    an operation."""
     return text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
 
 
 def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
-    """The forms of a file with the line each begins at; an EdnError stands for a broken one.
+    """Yield the forms of a file with the line each begins at; an EdnError stands for a broken one.
 
     The whole file may be one vector, as Jepsen's older histories are.
     """
@@ -244,7 +244,7 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
 
 
 def _forms(held: str, begun: int) -> Iterator[tuple[int, Any]]:
-    """The forms of some lines, or what is wrong with them."""
+    """Yield the forms of some lines, or what is wrong with them."""
     try:
         found = parse(held)
     except Unfinished as error:

@@ -48,7 +48,7 @@ LINES: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
 
 
 def external_history_in(path: Path) -> Path | None:
-    """The history file that `path` names or holds, if it is not a run folder of our own."""
+    """Return the history file that `path` names or holds, if it is not a run folder of our own."""
     if path.is_file():
         return path
     if (path / "run.json").exists():
@@ -133,7 +133,7 @@ def _place(file: Path, target: Path) -> None:
 
 
 def validate(file: Path) -> list[str]:
-    """What is wrong with a history on which line, in sentences; none if all is well with it.
+    """Return what is wrong with a history on which line, in sentences; none if all is well with it.
 
     Unknown fields count as wrong here, and nothing is summed up. Raises OSError.
     """
@@ -153,7 +153,7 @@ def validate(file: Path) -> list[str]:
 def ops_of(
     file: Path, forms: Iterable[tuple[int, Any]], translator: Translator, problems: Problems
 ) -> Iterator[Op]:
-    """The operations of a Jepsen history in our form; what is no operation is a problem."""
+    """Yield the operations of a Jepsen history in our form; what is no operation is a problem."""
     for number, found in forms:
         if isinstance(found, Exception):
             sentence = f"{file.name} line {number} cannot be read: {why(found)}."
@@ -186,8 +186,8 @@ def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
 def _translated(
     file: Path, form: str, translator: Translator, problems: Problems
 ) -> Iterator[bytes]:
-    """The lines of a Jepsen history in our form: by column, and one by one from the first block on
-    in which something is odd."""
+    """Yield the lines of a Jepsen history in our form: by column, and one by one from the first
+    block on in which something is odd."""
     blocks = read_blocks(file, _BLOCK_BYTES)
     odd: list[Block] = []
     forms: Iterable[tuple[int, Any]]
@@ -205,7 +205,7 @@ def _translated(
 
 
 def _json_forms(first: int, block: bytes) -> Iterator[tuple[int, Any]]:
-    """The forms of some lines of JSON, all at once if all is well with them."""
+    """Yield the forms of some lines of JSON, all at once if all is well with them."""
     try:
         found = _jepsen.decode_lines(block)
     except Unreadable:

@@ -118,7 +118,7 @@ class _History(OpColumns):
         )
 
     def _times(self) -> tuple[dict[int, int], dict[int, int]]:
-        """The first and the last time of each process; none of them may go back."""
+        """Return the first and the last time of each process; none of them may go back."""
         process, t_us = self.number["process"], self.number["t_us"]
         if not len(process):
             raise NotPlain
@@ -136,8 +136,8 @@ class _History(OpColumns):
         )
 
     def _turns(self) -> tuple[dict[int, int], dict[int, int]]:
-        """The first and the last operation that each process invoked. The numbers of those of a
-        process must rise, and each must end before the next one is invoked."""
+        """Return the first and the last operation that each process invoked. The numbers of those
+        of a process must rise, and each must end before the next one is invoked."""
         process, op = self.number["process"], self.number["op"]
         order = order_of((process,))
         process, op = process[order], op[order]
@@ -160,7 +160,7 @@ class _History(OpColumns):
         )
 
     def _numbers(self) -> tuple[int, int]:
-        """The number that the writer gave the first line, and the one after the last."""
+        """Return the number that the writer gave the first line, and the one after the last."""
         seq = self.number["seq"]
         if seq[0] < 0:
             if (seq != seq[0]).any():
@@ -184,7 +184,7 @@ class _History(OpColumns):
         return found
 
     def _used(self, asked: I64, done: I64) -> dict[int, set[str]]:
-        """The partitions that each process sent to or read."""
+        """Return the partitions that each process sent to or read."""
         made: dict[int, set[str]] = {}
         sent, read = asked[self.sends.count[asked] == 1], np.repeat(done, self.reads.count[done])
         for rows, (codes, words), at in (
@@ -202,7 +202,7 @@ class _History(OpColumns):
         return made
 
     def _tables(self, run: str, origin_us: int, asked: I64, done: I64) -> dict[str, pa.Table]:
-        """The tables `ops`, `sends` and `reads` of these operations."""
+        """Return the tables `ops`, `sends` and `reads` of these operations."""
         number, final = self.number, self.final[asked] | self.final[done]
         begun, ended = number["t_us"][asked], number["t_us"][done]
 
@@ -261,7 +261,8 @@ class _History(OpColumns):
         }
 
     def _sends(self, asked: I64, done: I64) -> dict[str, Any]:
-        """What is known of one send each: by its completion, if that tells of the same records."""
+        """Return the columns of one send each: by its completion, if that tells of the same
+        records."""
         at = self.sends.at[asked]
         known = np.flatnonzero(self.sends.count[done] == 1)
         known = known[
@@ -272,7 +273,8 @@ class _History(OpColumns):
         return {name: column[at] for name, column in self.send.items()}
 
     def _runs(self, read: I64, runs: I64) -> tuple[dict[str, Any], I64]:
-        """The runs of records of these reads, one that is empty for a read without records."""
+        """Return the runs of records of these reads, one that is empty for a read without
+        records."""
         of = np.repeat(np.arange(len(read)), runs)
         idx = np.arange(len(of)) - np.repeat(np.cumsum(runs) - runs, runs)
         there = (self.runs.count[read] > 0)[of]
@@ -293,13 +295,13 @@ class _History(OpColumns):
 
 
 def _places(begin: I64, count: I64) -> I64:
-    """The places begin .. begin + count - 1 of each row, one after another."""
+    """Return the places begin .. begin + count - 1 of each row, one after another."""
     made: I64 = np.arange(int(count.sum())) + np.repeat(begin - (np.cumsum(count) - count), count)
     return made
 
 
 def _table(name: str, columns: dict[str, Any]) -> pa.Table:
-    """A table from columns: numbers, words as codes, or one value for all rows."""
+    """Return a table from columns: numbers, words as codes, or one value for all rows."""
     schema, rows, arrays = tables.SCHEMAS[name], len(columns["op"]), []
     for field in schema:
         column = columns[field.name]

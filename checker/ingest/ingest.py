@@ -18,9 +18,9 @@ from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.check_seal import check_run, check_source
 from checker.ingest.lines import Files, Problems
-from checker.ingest.read_head import read_head, read_meta
 from checker.ingest.read_history import read_history
 from checker.ingest.read_log import read_log
+from checker.ingest.read_run_files import read_meta, read_run_files
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
 from checker.ingest.read_trace import read_trace
 from checker.ingest.source import Ingested, Source, files_in, is_file
@@ -29,7 +29,7 @@ from node.formats.trace import METADATA_PARTITION
 IN_MEMORY: Final = "in-memory"
 """The name of a run that is not in a folder, unless its run.json gives another."""
 _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
-    "head": read_head,
+    "head": read_run_files,
     "history": read_history,
     "trace": read_trace,
     "log": read_log,
@@ -40,12 +40,12 @@ _DECLARED: Final = {"trace": "trace", "log": "logs"}
 
 
 def only_tables(folder: Path) -> bool:
-    """Whether a run's history is there as tables only."""
+    """Return whether a run's history is there as tables only."""
     return not is_file(folder / "history.jsonl") and (folder / "tables/ops.parquet").exists()
 
 
 def sources(run: int, folder: Path) -> list[Source]:
-    """The files of a run folder that there are to read; the head always comes first."""
+    """Return the files of a run folder that there are to read; the head always comes first."""
     found = [Source(run, folder, "head", folder / "run.json")]
     if is_file(history := folder / "history.jsonl"):
         found.append(Source(run, folder, "history", history))
@@ -59,7 +59,7 @@ def sources(run: int, folder: Path) -> list[Source]:
 
 
 def sources_in_memory(files: Files) -> list[Source]:
-    """The same of a run whose files are in memory, by name."""
+    """Do the same of a run whose files are in memory, by name."""
     folder = Path(IN_MEMORY)
     found = [Source(0, folder, "head", folder / "run.json", files=files)]
     if "history.jsonl" in files:
@@ -121,7 +121,7 @@ def tables_of(source: Source, known: RunMeta) -> Ingested:
 
 
 def _meta_of_unnamed(run: int, known: RunMeta, into: Ingested) -> list[Rows]:
-    """The run's metadata for partitions that run.json does not name."""
+    """Return the run's metadata for partitions that run.json does not name."""
     named = {*known.partitions, METADATA_PARTITION, ""}
     seen = set[str]().union(*(part.partitions for part in into.facts))
     if unnamed := sorted(seen - named):

@@ -122,8 +122,8 @@ class Translator:
         return op
 
     def _with_positions(self, op: Op) -> Op:
-        """A final poll that says where it was asked to begin: at the start of a partition, and in
-        each answer without records.
+        """Return a final poll that says where it was asked to begin: at the start of a partition,
+        and in each answer without records.
 
         A poll that returned nothing at all is such an answer for every partition assigned.
         """
@@ -152,7 +152,7 @@ class Translator:
 
 
 def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
-    """The keys that an operation sends to, as they are written."""
+    """Return the keys that an operation sends to, as they are written."""
     value = form.get("value")
     if not isinstance(value, list):
         return []
@@ -160,8 +160,8 @@ def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
 
 
 def _common(form: Any, named: dict[str, int] | None = None) -> dict[str, Any] | None:
-    """What all operations have; None for what no client did. Processes that are not numbers get
-    one in `named`, where that is given."""
+    """Return what all operations have; None for what no client did. Processes that are not numbers
+    get one in `named`, where that is given."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
     process = form.get("process")
@@ -202,7 +202,7 @@ def operation(form: Any) -> Op | None:
 
 
 def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
-    """What an operation sends, reads or names."""
+    """Return the sends, the reads or the partitions of an operation."""
     value = form.get("value")
     if f in ("crash", "debug-topic-partitions") or value is None:
         return {}
@@ -237,7 +237,7 @@ def _send(key: Any, sent: Any) -> Send:
 
 
 def _read(key: Any, pairs: Any) -> Read:
-    """The records of one key that a poll returned, as runs."""
+    """Return the records of one key that a poll returned, as runs."""
     if not isinstance(pairs, list):
         raise NotAnOperation(f"what was polled of {_show(key)} is {_kind_of(pairs)}")
     return Read(partition=_partition(key), records=tuple(runs_of(pairs)))
@@ -296,7 +296,7 @@ def _error(form: Mapping[str, Any]) -> str:
 
 
 def _unquoted(value: Any) -> Any:
-    """A value whose texts are not in quotes, as those of EDN are."""
+    """Return a value whose texts are not in quotes, as those of EDN are."""
     match value:
         case str() if len(value) > 1 and value[0] == value[-1] == '"':
             return value[1:-1]
@@ -308,7 +308,7 @@ def _unquoted(value: Any) -> Any:
 
 
 def _show(value: Any) -> str:
-    """A value in few words."""
+    """Return a value in few words."""
     text = _in_full(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:57]}..."
 

@@ -57,7 +57,7 @@ class _Said(NamedTuple):
 
 
 def translate(text: bytes, forms: Forms, translator: Translator) -> bytes:
-    """Some whole lines in our form. Raises NotPlain if they must be taken one by one."""
+    """Return some whole lines in our form. Raises NotPlain if they must be taken one by one."""
     if translator.lines_lost:
         raise NotPlain
     lines = scan(text)
@@ -97,7 +97,8 @@ def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
 
 
 def _suits(template: LineTemplate[_Said]) -> bool:
-    """Whether a shape says it all: also which keys of maps are one, and where words are cut."""
+    """Return whether a shape says it all: also which keys of maps are one, and where words are
+    cut."""
     (op, _, polled, _), places = template
     if op is None:
         return True
@@ -151,7 +152,7 @@ class _Block(OpColumns):
             raise NotPlain
 
     def _join(self) -> None:
-        """Number the operations, as each process invokes and completes them in turn."""
+        """Return number the operations, as each process invokes and completes them in turn."""
         process, invokes = self.number["process"], self.type == _INVOKE
         order = order_of((process,))
         asks, f = invokes[order], self.f[order]
@@ -192,7 +193,7 @@ class _Block(OpColumns):
         return found
 
     def translated(self) -> bytes:
-        """The lines in our form; the translator has then taken them."""
+        """Return the lines in our form; the translator has then taken them."""
         self.final = self._finals()
         known = self.translator
         for _, words in (self.send_to, self.read_of):
@@ -222,8 +223,8 @@ class _Block(OpColumns):
         return made
 
     def _alone(self, final: Mask) -> Mask:
-        """The lines that say what few lines say, or, in `final` reads, where they were asked to
-        begin: that depends on the lines before them."""
+        """Return the lines that say what few lines say, or, in `final` reads, where they were asked
+        to begin: that depends on the lines before them."""
         row = np.repeat(np.arange(len(final)), self.reads.count)
         empty = np.bincount(row, self.runs.count == 0, len(final)) > 0
         nothing = np.bincount(row, self.runs.count, len(final)) == 0
@@ -232,7 +233,7 @@ class _Block(OpColumns):
         return alone
 
     def _begins(self, row: int) -> bool:
-        """Whether a final read returns the first records of a partition."""
+        """Return whether a final read returns the first records of a partition."""
         places = self.translator.from_start[int(self.number["process"][row])]
         begin, count = self.reads.at[row], self.reads.count[row]
         codes, names = self.read_of
@@ -248,7 +249,7 @@ class _Block(OpColumns):
             places[names[codes[read]]] = int(self.run["offset"][last] + self.run["count"][last])
 
     def _taken(self, row: int) -> str:
-        """The text of a line that is taken alone."""
+        """Return the text of a line that is taken alone."""
         _, template = self.found[self.code[row]]
         op = filled(template, self.lines, row)
         op = msgspec.structs.replace(
@@ -265,7 +266,7 @@ class _Block(OpColumns):
         return encode(op).decode()
 
     def _texts(self) -> pa.Array:
-        """The lines as they are encoded one by one (`harness.formats.history.encode`)."""
+        """Return the lines as they are encoded one by one (`harness.formats.history.encode`)."""
         kinds = [f'","type":"{kind}","f":"{f}"' for kind in TYPES for f in KINDS]
         process = _digits(self.number["process"])
         return _joined(
@@ -317,7 +318,7 @@ class _Block(OpColumns):
 
 
 def _as_runs(read: Read) -> Read:
-    """A read with its records, which may be one each, as runs as long as they get."""
+    """Return a read with its records, which may be one each, as runs as long as they get."""
     pairs = [
         [run.offset + nth, run.value + nth if run.value >= 0 else None]
         for run in read.records
@@ -335,7 +336,7 @@ def _quoted(text: str) -> str:
 
 
 def _picked(codes: I64, words: Sequence[str], show: Callable[[str], str] = str) -> pa.Array:
-    """A column of words that are shown in some way, by their codes."""
+    """Return a column of words that are shown in some way, by their codes."""
     return pa.array([show(word) for word in words], pa.string()).take(pa.array(codes))
 
 
@@ -344,7 +345,7 @@ def _joined(*parts: pa.Array | str) -> pa.Array:
 
 
 def _listed(opening: str, items: pa.Array, count: I64, closing: str) -> pa.Array:
-    """Lists of these lengths, with commas; nothing for one without items."""
+    """Return lists of these lengths, with commas; nothing for one without items."""
     ends = np.append(0, np.cumsum(count)).astype(np.int32)
     some = (count > 0).astype(np.int64)
     return _joined(

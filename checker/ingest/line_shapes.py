@@ -56,7 +56,7 @@ class Scanned:
     length: I64
 
     def line(self, row: int) -> bytes:
-        """The text of a line."""
+        """Return the text of a line."""
         return self.text[int(self.ends[row - 1]) + 1 if row else 0 : int(self.ends[row])]
 
 
@@ -96,7 +96,7 @@ def _numbers(text: bytes, length: I64) -> I64:
 
 
 def _coded(text: bytes) -> tuple[I64, list[bytes]]:
-    """The lines of a text as codes, and what they stand for, without the newline."""
+    """Return the lines of a text as codes, and what they stand for, without the newline."""
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)
     offsets = np.append(0, ends + 1).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
@@ -123,12 +123,12 @@ class Places:
         self.keys = 0
 
     def number(self, value: int) -> int | None:
-        """The place that a number stands for."""
+        """Return the place that a number stands for."""
         place = abs(value) - _FIRST
         return place if 0 <= place < self.count else None
 
     def word(self, text: str) -> Word:
-        """The same of the digits in a word."""
+        """Do the same of the digits in a word."""
         parts, places, done = [], [], 0
         for digits in _DIGITS.finditer(text):
             if (place := self.number(int(digits[0]))) is not None:
@@ -138,7 +138,7 @@ class Places:
         return Word((*parts, text[done:]), tuple(places))
 
     def are_all_in(self, form: Any) -> bool:
-        """Whether each number of the exemplar is in a value as it was, and once."""
+        """Return whether each number of the exemplar is in a value as it was, and once."""
         seen: list[int] = []
         waiting = [form]
         while waiting:
@@ -159,7 +159,7 @@ class Places:
         return sorted(seen) == [*range(self.count)]
 
     def _is_in(self, key: Any) -> bool:
-        """Whether a key of a map depends on digits; then two keys may turn out to be one."""
+        """Return whether a key of a map depends on digits; then two keys may turn out to be one."""
         if isinstance(key, tuple):
             return any(map(self._is_in, key))
         if isinstance(key, str):
@@ -179,7 +179,7 @@ def templates(
     read: Callable[[bytes], tuple[Value, Any]],
     suits: Callable[[LineTemplate[Value]], bool] = lambda _: True,
 ) -> tuple[I64, list[LineTemplate[Value]]]:
-    """The template of each line as a code, and all templates.
+    """Return the template of each line as a code, and all templates.
 
     `read` reads one line: what it means, and everything that is in it. A line whose shape does not
     say what it means has a template to itself, as has one whose template does not suit. Raises
@@ -204,7 +204,7 @@ def templates(
 
 
 def _check_numbers(lines: Scanned, template: I64, places: Sequence[Places]) -> None:
-    """Raises NotPlain if digits that are no number are where there must be one."""
+    """Refuse lines with digits that are no number where there must be one. Raises NotPlain."""
     wrong = np.flatnonzero(lines.number == NOT_A_NUMBER)
     if not len(wrong):
         return
@@ -221,7 +221,7 @@ def _check_numbers(lines: Scanned, template: I64, places: Sequence[Places]) -> N
 def _of_exemplar(
     shape: bytes, read: Callable[[bytes], tuple[Value, Any]]
 ) -> LineTemplate[Value] | None:
-    """What the lines of a shape mean; None if the shape alone does not say it."""
+    """Return the meaning of the lines of a shape; None if the shape alone does not say it."""
     first, *others = shape.split(b"0")
     if len(others) > _MOST_PLACES:
         return None

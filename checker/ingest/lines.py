@@ -86,7 +86,7 @@ class Problems:
 
 
 def read_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
-    """A file in blocks of whole lines, of about so many bytes. Raises OSError."""
+    """Yield a file in blocks of whole lines, of about so many bytes. Raises OSError."""
     number = 1
     with path.open("rb") as file:
         while block := file.read(block_bytes) + file.readline(MOST_LINE_BYTES):
@@ -97,7 +97,7 @@ def read_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
 
 
 def lines_of(number: int, block: bytes) -> Iterator[Line]:
-    """The lines of a block that are not blank; `number` is that of its first line."""
+    """Yield the lines of a block that are not blank; `number` is that of its first line."""
     for at, raw in enumerate(BytesIO(block), number):
         data = raw.rstrip(b"\r\n")
         if data.strip():
@@ -105,7 +105,7 @@ def lines_of(number: int, block: bytes) -> Iterator[Line]:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file that are not blank, numbered from 1. Raises OSError."""
+    """Yield the lines of a file that are not blank, numbered from 1. Raises OSError."""
     for number, block in read_blocks(path):
         yield from lines_of(number, block)
 
@@ -113,8 +113,8 @@ def read_lines(path: Path) -> Iterator[Line]:
 def readable_lines(
     path: Path, form: type[_Form], needles: tuple[bytes, ...] = (b"",)
 ) -> Iterator[_Form]:
-    """The lines of a file that hold one of `needles`, as `form`; those that cannot be read are left
-    out: who judges the file reports them."""
+    """Yield the lines of a file that hold one of `needles`, as `form`; those that cannot be read
+    are left out: who judges the file reports them."""
     decoder = JsonReader(form)
     try:
         for line in read_lines(path):

@@ -138,8 +138,8 @@ class OpColumns:
     def _columns(
         self, rows: Nested, made: _Fields, bounds: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, I64], dict[str, Words]]:
-        """The numbers and the words of some things. Raises NotPlain if a number is none, or out of
-        its bounds."""
+        """Return the numbers and the words of some things. Raises NotPlain if a number is none, or
+        out of its bounds."""
         numbers = {}
         for name, (low, high) in bounds.items():
             column = self._values[self._where(rows, np.array(made.numbers[name], np.int64))]
@@ -160,7 +160,7 @@ class OpColumns:
         return np.where(place >= 0, rows.first + place, constants - 1 - place)
 
     def _words(self, rows: Nested, words: Sequence[tuple[int, tuple[int, ...]]]) -> Words:
-        """A column of words: of each its pattern and the places of the digits in it."""
+        """Return a column of words: of each its pattern and the places of the digits in it."""
         codes: I64 = np.array([pattern for pattern, _ in words], np.int64)[rows.template]
         groups: list[tuple[I64, I64]] = []
         for nth in range(max((len(places) for _, places in words), default=0)):
@@ -187,7 +187,7 @@ class OpColumns:
 
 
 def filled(template: LineTemplate[Op], lines: Scanned, row: int) -> Op:
-    """The operation of one line, which has this template."""
+    """Return the operation of one line, which has this template."""
     first, places = int(lines.first[row]), template.places
 
     def fill(value: Any) -> Any:

@@ -20,7 +20,7 @@ from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
-from checker.ingest.lines import Line, lines_of
+from checker.ingest.lines import Line
 from checker.ingest.row_group import whole
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from harness.formats.history import Op, Read, RecordRun, Send
@@ -45,15 +45,16 @@ class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 strict = JsonReader(_StrictOp)
 """Reads a line in which nothing is unknown."""
-_strict_lines = strict.decode_lines
 _lenient = JsonReader(Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
 
 
-class Reader(FileReader):
+class Reader(FileReader[Op]):
     """Joins lines into operations and collects the rows of the tables."""
+
+    form = strict
 
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
@@ -85,46 +86,22 @@ class Reader(FileReader):
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
 
-    def decode(self, line: Line) -> Op | None:
-        """The operation on a line; None, and a sentence, if there is none."""
+    def refuse(self, line: Line, error: Unreadable) -> None:
+        """Take an operation with fields that are not known, or report the line."""
         try:
-            return strict.decode(line.data)
-        except Unreadable as first:
-            try:
-                op = _lenient.decode(line.data)
-            except Unreadable as error:
-                self.lines_lost = True
-                if line.whole:
-                    self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
-                else:
-                    self.problem("line", f"ends in half a line (line {line.number}), left out.")
-                return None
-            self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(first)}.")
-            return op
-
-    def take_block(self, first: int, text: bytes) -> None:
-        """Take a block, all at once if all is well with it."""
-        try:
-            ops = _strict_lines(text)
-        except Unreadable:
-            ops = []
-        if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
-            self._take_all(ops, first)
+            op = _lenient.decode(line.data)
+        except Unreadable as reason:
+            self.lines_lost = True
+            if line.whole:
+                self.problem("line", f"line {line.number} is not an operation: {why(reason)}.")
+            else:
+                self.problem("line", f"ends in half a line (line {line.number}), left out.")
             return
-        for line in lines_of(first, text):
-            if (found := self.decode(line)) is not None:
-                self.take(line.number, found)
-
-    def take_objects(self, objects: Sequence[Op]) -> None:
-        """Take the operations of the whole file."""
-        self._take_all(objects, 1)
-
-    def _take_all(self, ops: Sequence[Op], first: int) -> None:
-        for number, op in enumerate(ops, first):
-            self.take(number, op)
+        self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(error)}.")
+        self.take(line.number, op)
 
     def take(self, number: int, op: Op) -> None:
-        """One line: an invocation is kept until its completion comes."""
+        """Take one line: an invocation is kept until its completion comes."""
         if gap := self.numbers.gap(op.seq):
             self.damage(f"line {number}: {gap}.")
         last = self.last_us.get(op.process, op.t_us)
@@ -187,7 +164,8 @@ class Reader(FileReader):
         )
 
     def is_awaited(self, number: int, op: Op) -> bool:
-        """Whether the invocation of this completion may still come; if not, that is a problem."""
+        """Return whether the invocation of this completion may still come; if not, that is a
+        problem."""
         if not self.lines_lost:
             self.problem("orphan", f"line {number}: operation {op.op} ends but was never invoked.")
         return False
@@ -313,7 +291,7 @@ class Reader(FileReader):
             self.moves.append((op, begun, ended, kept))
 
     def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
-        """What each move does to every partition that its process ever used."""
+        """Yield what each move does to every partition that its process ever used."""
         for op, begun, ended, kept in self.moves:
             subscribed = int(op.f == "subscribe")
             for partition in sorted(self.used.get(op.process, set()).union(kept)):
@@ -322,7 +300,8 @@ class Reader(FileReader):
 
 
 def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
-    """The sends as invoked, with the offsets the completion knows; None if it is of others."""
+    """Return the sends as invoked, with the offsets the completion knows; None if it is of
+    others."""
     if invoked is None or done is None or not done.sends:
         return invoked.sends if invoked else done.sends if done else ()
     if len(done.sends) == 1 and len(invoked.sends) == 1:
@@ -366,7 +345,7 @@ def read_history(source: Source, into: Ingested) -> None:
 def rows_of(
     reader: Reader, certain: Mapping[int, int], wanted: Set[str]
 ) -> dict[str, Iterable[tuple[Any, ...]]]:
-    """The rows of the tables of a history, without the name of its run."""
+    """Return the rows of the tables of a history, without the name of its run."""
     made: dict[str, Iterable[tuple[Any, ...]]] = {
         "ops": reader.ops,
         "sends": ((*row, certain.get(row[0], -1)) for row in reader.sends),

@@ -6,7 +6,8 @@ log counts as incomplete and nothing is concluded from a record not being in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 from checker.evidence.columns import Rows, rows
@@ -19,17 +20,18 @@ from checker.evidence.facts import (
     hash_number,
 )
 from checker.ingest import tables
-from checker.ingest.lines import Line, lines_of
+from checker.ingest.lines import Line
 from checker.ingest.source import FileReader, Ingested, Source, why
 from harness.formats.history import LogRun, RecordRun
-from node.formats.json_input import JsonReader, Unreadable
+from node.formats.json_input import JsonReader
 
-_decoder = JsonReader(LogRun)
-_decode_lines = _decoder.decode_lines
+_OF_HEAD = attrgetter("partition", "offset", "hw", "leo")
 
 
-class _LogReader(FileReader):
+class _LogReader(FileReader[LogRun]):
     """Reads one node's dump."""
+
+    form = JsonReader(LogRun)
 
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
@@ -40,40 +42,18 @@ class _LogReader(FileReader):
         self.batches: list[LogRun] = []
         self.lines: list[int] = []
 
-    def take_block(self, first: int, text: bytes) -> None:
-        """Take a block, all at once if all is well with it."""
-        try:
-            entries = _decode_lines(text)
-            for entry in entries:
-                hash_number(entry.hash)
-                hash_number(entry.stored_hash)
-        except (Unreadable, ValueError):
-            entries = []
-        if len(entries) != text.count(b"\n"):
-            for line in lines_of(first, text):
-                self.read_line(line)
-            return
-        for number, entry in enumerate(entries, first):
-            self.take(number, entry)
-
-    def read_line(self, line: Line) -> None:
-        """One line."""
-        try:
-            entry = _decoder.decode(line.data)
-            hash_number(entry.hash)
-            hash_number(entry.stored_hash)
-        except (Unreadable, ValueError) as error:
-            self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
-            return
-        self.take(line.number, entry)
-
-    def take_objects(self, objects: Sequence[LogRun]) -> None:
-        """Take the entries of the whole file."""
-        for number, entry in enumerate(objects, 1):
-            self.take(number, entry)
+    def refuse(self, line: Line, error: Exception) -> None:
+        """Report a line that cannot be read."""
+        self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
 
     def take(self, number: int, entry: LogRun) -> None:
         """Take the head of a partition, a batch, or the end of the dump."""
+        try:
+            hash_number(entry.hash)
+            hash_number(entry.stored_hash)
+        except ValueError as error:
+            self.refuse(Line(number, b"", True), error)
+            return
         if entry.node != self.node:
             if entry.node not in self.other_nodes:
                 sentence = f"holds a log of {entry.node}: it is not the dump of {self.node}."
@@ -136,16 +116,9 @@ def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[Rows]:
     if partitions:
         yield rows(LogFiles, run, sorted(partitions), node=node, finished=complete)
     if heads:
-        yield rows(
-            LogHeads,
-            run,
-            [h.partition for h in heads],
-            node=node,
-            start=[h.offset for h in heads],
-            hw=[h.hw for h in heads],
-            leo=[h.leo for h in heads],
-            complete=complete,
-        )
+        partition, start, hw, leo = zip(*map(_OF_HEAD, heads), strict=True)
+        about = {"node": node, "complete": complete}
+        yield rows(LogHeads, run, partition, start=start, hw=hw, leo=leo, **about)
         entries = [(h.partition, n, e, s) for h in heads for n, (e, s) in enumerate(h.epochs)]
         if entries:
             partition, nth, epoch, start = zip(*entries, strict=True)
@@ -170,13 +143,5 @@ def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[Rows]:
     ]
     if records:
         partition, offset, value, count, epoch = zip(*records, strict=True)
-        yield rows(
-            LogRecords,
-            run,
-            partition,
-            node=node,
-            offset=offset,
-            value=value,
-            count=count,
-            epoch=epoch,
-        )
+        runs = {"offset": offset, "value": value, "count": count, "epoch": epoch}
+        yield rows(LogRecords, run, partition, node=node, **runs)

@@ -22,8 +22,7 @@ from checker.evidence.sorting import I64
 from checker.ingest import tables
 from checker.ingest.check_seal import part_is_as_sealed
 from checker.ingest.history_columns import HistoryColumns, read_columns
-from checker.ingest.lines import Line
-from checker.ingest.read_history import Reader, rows_of
+from checker.ingest.read_history import Reader, rows_of, strict
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Ingested, LineNumbers, Source
 from harness.formats.history import Op
@@ -57,7 +56,7 @@ class Part:
 
 
 def parts_of(path: Path) -> list[tuple[int, int]]:
-    """The bytes from .. to of each part; a line is of the part that it begins in."""
+    """Return the bytes from .. to of each part; a line is of the part that it begins in."""
     size = path.stat().st_size
     return [(begin, min(begin + PART_BYTES, size)) for begin in range(0, size, PART_BYTES)]
 
@@ -81,7 +80,7 @@ class _PartReader(Reader):
         super().take(0, op)
 
     def take_columns(self, columns: HistoryColumns) -> None:
-        """What there is besides the operations that were read by column."""
+        """Take the operations that were not read by column."""
         for asked, done in columns.rest.tolist():
             invoked, ended = (self._op(columns, row) for row in (asked, done))
             self.add(invoked, ended)
@@ -97,12 +96,11 @@ class _PartReader(Reader):
             self.used.setdefault(process, set()).update(used)
 
     def _op(self, columns: HistoryColumns, row: int) -> Op:
-        op = self.decode(Line(row, columns.lines.line(row), True))
-        assert op is not None, "a line that was read by column can be read by itself"
-        return op
+        """Read a line again that was read by column, so that nothing is wrong with it."""
+        return strict.decode(columns.lines.line(row))
 
     def is_awaited(self, number: int, op: Op) -> bool:
-        """It is joined with its invocation later, or found to have none."""
+        """Keep it: it is joined with its invocation later, or found to have none."""
         if op.process in self.last_op:
             self.note_overlap(number, op)
         self.awaited.append(op)
@@ -131,7 +129,7 @@ def read_part(
             made = columns.tables
         else:
             # The number of a line is not known here, and not needed: see `Part.plain`.
-            reader.take_block(1, text)
+            reader.read_block(1, text)
     except OSError:
         reader.damaged = True
     plain = not reader.damaged and not into.problems and not into.problems.notes
@@ -164,7 +162,7 @@ def _ranges(numbers: Sequence[int]) -> I64:
 
 
 def _blocks(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """The lines that begin in these bytes, in blocks."""
+    """Yield the lines that begin in these bytes, in blocks."""
     with path.open("rb") as file:
         if begin:
             file.seek(begin - 1)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from checker.evidence.columns import Rows, rows
 from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.ingest import tables
-from checker.ingest.counts import joined, tallied
+from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.row_group import Table, table_of
@@ -36,7 +36,8 @@ a ValueError."""
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
-    """The row groups of the history tables in the folder `where`, if there are such tables."""
+    """Return the row groups of the history tables in the folder `where`, if there are such
+    tables."""
     found: list[Source] = []
     for name in HISTORY_TABLES:
         target = where / f"{name}.parquet"
@@ -85,7 +86,7 @@ def read_row_groups(source: Source, into: Ingested) -> None:
         reason = why(error).split("\n", 1)[0]
         into.problems.add(source.name, f"{source.name} cannot be read: {reason}.")
         whole = False
-    into.tables |= {name: joined(parts, name) for name, parts in counts.items()}
+    into.tables |= {name: concat(parts, name) for name, parts in counts.items()}
     partitions = sorted(seen | {*into.meta.partitions, METADATA_PARTITION, ""})
     about = dict.fromkeys(marks, 1)
     into.facts.append(rows(HistoryParts, source.run, partitions, whole=whole, **about))

@@ -9,6 +9,7 @@ be read is a problem, and the trace then proves nothing by the absence of an eve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from checker.evidence import facts
 from checker.evidence.columns import Rows, rows
 from checker.evidence.facts import PartitionMembers, TraceFiles, hash_number
 from checker.ingest import tables
-from checker.ingest.lines import Line, lines_of
+from checker.ingest.lines import Line
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from node.formats import trace
 from node.formats.bounds import Number, Offset, Time
@@ -59,14 +60,15 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decoder = JsonReader(_Event)
-_decode_lines = _decoder.decode_lines
 # Columns of the table that are fields of an event, between run, node, incarnation, line and text.
 _FIELDS: Final = tables.SCHEMAS["trace"].names[4:-1]
 _IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
 
 
-class _Reader(FileReader):
+class _Reader(FileReader[_Event]):
     """Reads one node's trace."""
+
+    form = _decoder
 
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
@@ -79,62 +81,42 @@ class _Reader(FileReader):
         self.torn: int | None = None
         self.fenced: dict[str, None] = {}
 
-    def take_block(self, first: int, text: bytes) -> None:
-        """Take a block, all at once where all is well with it, and its lines are not wanted for a
-        table."""
-        if not self.into.whole_tables and text.endswith(b"\n"):
-            try:
-                events = _decode_lines(text)
-            except Unreadable:
-                events = []
-            if len(events) == text.count(b"\n"):
-                self._take_all(events, first)
-                return
-        for line in lines_of(first, text):
-            self.read_line(line)
-
-    def take_objects(self, objects: Sequence[TraceEvent]) -> None:
-        """Take the events of the whole file, which have no numbers; without their lines there can
-        be no table of them. Most of them are of a few names, and are taken as they are."""
-        assert not self.into.whole_tables
-        times = [event["t_us"] for event in objects]
-        if times != sorted(times):
-            self._take_all(msgspec.convert(objects, list[_Event]), 1)
+    def take_all(
+        self, entries: Sequence[_Event] | Sequence[TraceEvent], first: int = 1, text: bytes = b""
+    ) -> None:
+        """Take events and, if they are to be kept, the lines they were on. Most of those that were
+        never lines are of a few names, and are taken as they are."""
+        if not text:
+            self._take_objects(entries)  # type: ignore[arg-type]
             return
-        numbers: list[int] = []
-        rest: list[TraceEvent] = []
-        for number, event in enumerate(objects, 1):
-            if event["event"] in _IN_BULK:
-                self.plain.append((number, event))
-            else:
-                numbers.append(number)
-                rest.append(event)
-        for number, each in zip(numbers, msgspec.convert(rest, list[_Event]), strict=True):
-            self.take(number, each, b"")
+        lines = map(_stripped, text.split(b"\n")) if self.into.whole_tables else repeat(b"")
+        for number, event, line in zip(count(first), entries, lines, strict=False):
+            self.take_event(number, event, line)  # type: ignore[arg-type]
 
-    def _take_all(self, events: Sequence[_Event], first: int) -> None:
-        for number, event in enumerate(events, first):
-            self.take(number, event, b"")
+    def _take_objects(self, objects: Sequence[TraceEvent]) -> None:
+        assert not self.into.whole_tables, "without lines there can be no table of them"
+        times = [event["t_us"] for event in objects]
+        in_order = times == sorted(times)
+        kept = [n for n, e in enumerate(objects) if not in_order or e["event"] not in _IN_BULK]
+        if in_order:
+            self.plain = [(n, e) for n, e in enumerate(objects, 1) if e["event"] in _IN_BULK]
+        events = msgspec.convert([objects[n] for n in kept], list[_Event])
+        for number, event in zip(kept, events, strict=True):
+            self.take_event(number + 1, event, b"")
 
-    def read_line(self, line: Line) -> None:
-        """One line, which may be half of one with a whole one behind it."""
-        try:
-            event, text = _decoder.decode(line.data), line.data
-        except Unreadable as error:
-            found = _whole_tail(line.data)
-            self.settle(None)
-            if found is None:
-                self.torn = line.number
-                if line.whole and isinstance(error, WrongForm):
-                    self.torn = None
-                    self.problem("line", f"line {line.number} is not a trace event: {why(error)}.")
-                return
-            self.torn = line.number
-            event, text = found
-        self.take(line.number, event, text)
+    def refuse(self, line: Line, error: Unreadable) -> None:
+        """Take what stands behind half a line, or decide about that later."""
+        found = _whole_tail(line.data)
+        self.settle(None)
+        if found is None and line.whole and isinstance(error, WrongForm):
+            self.problem("line", f"line {line.number} is not a trace event: {why(error)}.")
+            return
+        self.torn = line.number
+        if found is not None:
+            self.take_event(line.number, *found)
 
-    def take(self, number: int, event: _Event, text: bytes) -> None:
-        """An event and the line it was on."""
+    def take_event(self, number: int, event: _Event, text: bytes) -> None:
+        """Take an event and the line it was on."""
         if self.torn is not None:
             self.settle(event)
         self._count(number, event)
@@ -164,7 +146,7 @@ class _Reader(FileReader):
             self.damage(f"line {number}: {gap}.")
 
     def _with_fenced(self, event: _Event) -> _Event:
-        """A committed change of a partition, with the brokers that were fenced then.
+        """Return a committed change of a partition, with the brokers that were fenced then.
 
         Only as far as this controller has reported: what another one did in between is missing.
         """
@@ -191,8 +173,12 @@ class _Reader(FileReader):
         self.torn = None
 
 
+def _stripped(line: bytes) -> bytes:
+    return line.rstrip(b"\r")
+
+
 def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
-    """The whole event behind a half one on the same line, if there is one."""
+    """Return the whole event behind a half one on the same line, if there is one."""
     place = data.find(b'{"', 1)
     while place >= 0:
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -16,7 +16,9 @@ from checker.evidence import facts
 from checker.evidence.columns import Rows, rows
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
+from node.formats.json_input import JsonReader, Unreadable
 
+_Form = TypeVar("_Form")
 KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns")
 
 
@@ -42,7 +44,7 @@ class Source:
         return self.path.stat().st_size if is_file(self.path) else 0
 
     def part(self, table: str) -> str:
-        """The name of this source's part of a table; "" where the source makes all of it."""
+        """Return the name of this source's part of a table; "" where the source makes all of it."""
         if table in ("tallies", "acks"):
             return f"{self.kind}-{self.path.stem}-{self.groups[0]}"
         return self.path.stem if self.kind in ("trace", "log") else ""
@@ -56,13 +58,13 @@ class Source:
         return str(self.path.relative_to(self.folder)) if inside else self.path.name
 
     def has(self, name: str) -> bool:
-        """Whether the run has this file."""
+        """Return whether the run has this file."""
         if self.files is not None:
             return name in self.files
         return is_file(self.folder / name)
 
     def has_files_in(self, folder: str) -> bool:
-        """Whether the run has a folder with files of lines in it."""
+        """Return whether the run has a folder with files of lines in it."""
         if self.files is not None:
             return any(name.startswith(f"{folder}/") for name in self.files)
         return bool(files_in(self.folder / folder, "*.jsonl")[0])
@@ -78,12 +80,14 @@ class Source:
             yield from read_blocks(self.folder / name if name else self.path)
 
     def objects(self, name: str | None = None) -> Sequence[Any] | None:
-        """What the lines of this file say, or of another of the run; None if they must be read."""
+        """Return the values of the lines of this file, or of another of the run; None if they must
+        be read."""
         found = None if self.files is None else self.files[name or self.name]
         return None if isinstance(found, bytes) else found
 
     def lines(self, name: str | None = None) -> Iterator[Line]:
-        """The same, line by line; blank ones are left out. Raises OSError."""
+        """Yield the lines of this file, or of another of the run; blank ones are left out. Raises
+        OSError."""
         for number, text in self.blocks(name):
             yield from lines_of(number, text)
 
@@ -119,8 +123,12 @@ class Ingested:
         return made
 
 
-class FileReader:
-    """Reads one file of lines a block at a time; what is wrong with it is a problem of the run."""
+class FileReader(Generic[_Form]):
+    """Reads one file of lines, a block at a time where all is well with it, else line by line; what
+    is wrong with it is a problem of the run."""
+
+    form: ClassVar[JsonReader[Any]]
+    """Reads a line in which nothing is wrong."""
 
     def __init__(self, source: Source, into: Ingested) -> None:
         self.source = source
@@ -140,22 +148,44 @@ class FileReader:
         self.into.problems.damage(f"{self.name} {sentence}")
 
     def read(self) -> None:
-        """Take every block of the file, or what its lines say."""
+        """Take every line of the file, or what its lines say."""
         if (objects := self.source.objects()) is not None:
-            self.take_objects(objects)
+            self.take_all(objects)
             return
         try:
             for first, text in self.source.blocks():
-                self.take_block(first, text)
+                self.read_block(first, text)
         except OSError as error:
             self.problem("file", f"cannot be read to its end: {error.strerror}.")
 
-    def take_block(self, first: int, text: bytes) -> None:
-        """Take some whole lines; `first` is the number of the first of them."""
+    def read_block(self, first: int, text: bytes) -> None:
+        """Take some lines; `first` is the number of the first of them."""
+        try:
+            entries = self.form.decode_lines(text)
+        except Unreadable:
+            entries = []
+        if text.endswith(b"\n") and len(entries) == text.count(b"\n"):
+            self.take_all(entries, first, text)
+            return
+        for line in lines_of(first, text):
+            try:
+                entry = self.form.decode(line.data)
+            except Unreadable as error:
+                self.refuse(line, error)
+            else:
+                self.take_all([entry], line.number, line.data)
+
+    def take_all(self, entries: Sequence[_Form], first: int = 1, text: bytes = b"") -> None:
+        """Take entries of successive lines, whose text may be given."""
+        for number, entry in enumerate(entries, first):
+            self.take(number, entry)
+
+    def take(self, number: int, entry: _Form) -> None:
+        """Take what one line says."""
         raise NotImplementedError
 
-    def take_objects(self, objects: Sequence[Any]) -> None:
-        """Take what the lines of the whole file say."""
+    def refuse(self, line: Line, error: Unreadable) -> None:
+        """Report a line that cannot be read, or take what of it can be."""
         raise NotImplementedError
 
 
@@ -185,7 +215,7 @@ class LineNumbers:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there and may be looked at."""
+    """Return whether a file is there and may be looked at."""
     try:
         return path.is_file()
     except OSError:
@@ -193,8 +223,8 @@ def is_file(path: Path) -> bool:
 
 
 def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:
-    """The files of a folder in order, and why they cannot be had; a folder that is not there has
-    none."""
+    """Return the files of a folder in order, and why they cannot be had; a folder that is not there
+    has none."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -206,5 +236,5 @@ def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:
 
 
 def why(error: Exception) -> str:
-    """The reason of an error without its final full stop, to stand inside a sentence."""
+    """Return the reason of an error without its final full stop, to stand inside a sentence."""
     return str(error).rstrip(".")

@@ -49,7 +49,7 @@ _TYPES: Final = {name: kind for kind, names in _NAMES_BY_TYPE.items() for name i
 
 
 def _schema(columns: str) -> pa.Schema:
-    """The schema of a table with these columns."""
+    """Return the schema of a table with these columns."""
 
     def kind(name: str) -> pa.DataType:
         return pa.float64() if name.endswith(("_ms", "_s")) else _TYPES.get(name, pa.int64())
@@ -115,7 +115,7 @@ SCHEMAS: Final = {
 
 
 def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
-    """A table from rows in the order of its schema."""
+    """Return a table from rows in the order of its schema."""
     schema = SCHEMAS[name]
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
@@ -123,7 +123,8 @@ def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
 
 
 def from_objects(name: str, run: str, objects: Iterable[object]) -> pa.Table:
-    """A table of a run from objects that have its other columns as attributes; None is null."""
+    """Return a table of a run from objects that have its other columns as attributes; None is
+    null."""
     fields = attrgetter(*SCHEMAS[name].names[1:])
     return from_rows(name, ((run, *fields(each)) for each in objects))
 

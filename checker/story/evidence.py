@@ -13,7 +13,7 @@ import msgspec
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.fault_windows import joined_faults
 from checker.ingest.lines import Problems, readable_lines
-from checker.ingest.read_head import read_meta
+from checker.ingest.read_run_files import read_meta
 from harness.formats.history import LogRun, Op
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise, RunInfo

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from checker.checks.findings import listing
-from checker.checks.metadata import may_lead
+from checker.checks.leaders import may_lead
 from checker.story.replica_logs import LogBatch, ReplicaLogs
 from harness.formats.run_info import Promise
 from node.formats import trace

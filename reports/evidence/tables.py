@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from checker.ingest.ingest import sources, tables_of
 from checker.ingest.lines import Problems
-from checker.ingest.read_head import read_meta
+from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import DAMAGED, read_rows
 from checker.ingest.row_group import Table, whole
 from checker.ingest.source import Source

@@ -23,8 +23,8 @@ from hypothesis.strategies import SearchStrategy
 
 from checker.checks import cycles
 from checker.checks.findings import Findings
+from checker.checks.phantom import joined_origins, origins
 from checker.checks.registry import Check, Scope, checks
-from checker.checks.unknown_values import joined_origins, origins
 from checker.engine import judge
 from checker.evidence.columns import Rows
 from checker.evidence.facts import Sends
@@ -33,7 +33,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
 from checker.formats.verdict import Anomaly
 from checker.ingest.lines import Problems
-from checker.ingest.read_head import read_meta
+from checker.ingest.read_run_files import read_meta
 from checker.output.assemble import Collected, assemble
 from tests.support.checker import histories, life_histories, log_histories
 from tests.support.checker.agreed import EXERCISE
@@ -54,17 +54,17 @@ STORIES = {
     "checker/checks/liveness.py": ("liveness",),
     "checker/checks/logs.py": ("logs", "retention"),
     "checker/checks/lost.py": ("lost", "contents", "retention"),
-    "checker/checks/metadata.py": ("logs",),
+    "checker/checks/leaders.py": ("logs",),
     "checker/checks/offsets.py": ("offsets",),
     "checker/checks/polls.py": ("order", "contents", "read_downsampling"),
     "checker/checks/reads.py": ("reads", "read_downsampling"),
     "checker/checks/retention.py": ("retention",),
     "checker/checks/sends.py": ("order", "contents"),
     "checker/checks/transactions.py": ("external_history", "transactions"),
-    "checker/checks/values.py": ("offsets",),
+    "checker/checks/aborted.py": ("offsets",),
     "checker/checks/cycles.py": ("external_history", "transactions"),
     "checker/checks/components.py": ("components",),
-    "checker/checks/unknown_values.py": ("offsets",),
+    "checker/checks/phantom.py": ("offsets",),
     "checker/output/policy.py": ("verdict", "lost", "reads"),
     "checker/evidence/contents.py": (
         "agreement",

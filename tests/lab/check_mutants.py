@@ -74,8 +74,8 @@ OTHER_NAME = {
     "last": "first",
     "all": "any",
     "any": "all",
-    "t0": "t1",
-    "t1": "t0",
+    "invoke_us": "complete_us",
+    "complete_us": "invoke_us",
 }
 OTHER_TEXT = {"left": "right", "right": "left"}
 

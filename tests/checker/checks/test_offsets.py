@@ -6,7 +6,7 @@ from itertools import permutations
 from pathlib import Path
 
 from checker.checks.findings import Origin
-from checker.checks.unknown_values import joined_origins
+from checker.checks.phantom import joined_origins
 from harness.formats.history import Read, RecordRun
 from tests.support.checker.story import P, Story, against
 

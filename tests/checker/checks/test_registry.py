@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -59,6 +63,16 @@ def test_a_check_is_added_by_registering_it(
 def test_an_anomaly_must_be_in_the_catalogue() -> None:
     with pytest.raises(KeyError, match="nowhere"):
         per_partition("nowhere")(lambda group: Finding(property=OFFSETS))
+
+
+def test_each_anomaly_has_its_definition_at_the_code() -> None:
+    """In the docstring of one function: "Find `lost`: ..."."""
+    checks(Scope.RUN)
+    modules = [m for name, m in sys.modules.items() if name.startswith("checker.checks.")]
+    functions = {f for module in modules for f in vars(module).values() if isfunction(f)}
+    said = [f.__doc__ or "" for f in functions if f.__module__.startswith("checker.checks.")]
+    found = Counter(name for text in said for name in re.findall("`([a-z0-9-]+)`:", text))
+    assert found == Counter(kind.name for kind in CATALOGUE)
 
 
 def test_each_anomaly_is_reported_by_one_check_of_its_property() -> None:

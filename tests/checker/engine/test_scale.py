@@ -22,7 +22,7 @@ from checker.evidence.facts import Outcome
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import Verdict
 from checker.ingest import tables
-from checker.ingest.counts import joined, tallied
+from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import whole
 from checker.output import measures
@@ -205,7 +205,7 @@ def test_measures_from_counts_are_those_of_the_operations(
     ]
     counted = tallied("r", {"ops": whole(tables.from_rows("ops", rows))})
     known = measures.measure(
-        *(joined([counted[n]] if n in counted else [], n) for n in ("tallies", "acks"))
+        *(concat([counted[n]] if n in counted else [], n) for n in ("tallies", "acks"))
     )
     for c in known.of("run"):
         same = [op for op in ops if (op[0] // 1_000_000, op[2]) == (c.second, c.f)]

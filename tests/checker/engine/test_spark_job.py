@@ -170,10 +170,6 @@ def test_the_result_does_not_depend_on_the_order_of_facts(tmp_path: Path, seed: 
     assert told == due
 
 
-def test_nothing_to_check(spark: SparkSession) -> None:
-    assert check([], session=spark) == []
-
-
 def test_a_spark_that_died_is_one_sentence(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

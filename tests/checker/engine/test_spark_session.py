@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -111,7 +112,7 @@ def test_a_jvm_has_a_log_survives_ctrl_c_and_ends_with_its_owner(tmp_path: Path)
         process.kill()
         assert process.stderr.read() == ""
     assert "log level" in log.read_text()
-    until(lambda: not is_running(int(pid)))
+    until(lambda: is_gone(int(pid)))
 
 
 def test_a_failed_start_is_one_sentence(tmp_path: Path) -> None:
@@ -139,14 +140,9 @@ def test_the_carried_runtime_serves(tmp_path: Path) -> None:
         assert process.stdout.readline().endswith("[(0, 99), (1, 97), (2, 98)]\n")
 
 
-def is_running(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie."""
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended, though nobody may have waited for it."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return sys.platform != "linux"
-    return status.rpartition(")")[2].split()[0] != "Z"
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

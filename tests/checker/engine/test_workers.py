@@ -6,7 +6,6 @@ import os
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from checker.engine import plan, stages
@@ -22,30 +21,8 @@ from tests.support.checker.story import Story
 pytestmark = pytest.mark.integration
 
 
-def squared(number: int) -> tuple[int, int]:
-    if number < 0:
-        raise ValueError(f"{number} is too small")
-    return number * number, os.getpid()
-
-
 def end(number: int) -> None:
     os._exit(number)
-
-
-def test_every_item_is_worked_on_once_by_some_process() -> None:
-    with ProcessWorkers(2) as workers:
-        for count in (0, 1, 40):
-            made = list(workers.map(squared, range(count)))
-            assert sorted(square for square, _ in made) == [n * n for n in range(count)]
-            assert os.getpid() not in {pid for _, pid in made}
-
-
-def test_an_error_is_raised_here_and_the_processes_end() -> None:
-    with ProcessWorkers(2) as workers:
-        (_, pid), *_ = workers.map(squared, [1])
-        with pytest.raises(ValueError, match="-3 is too small"):
-            list(workers.map(squared, [1, 2, -3, 4]))
-    assert not psutil.pid_exists(pid)
 
 
 def test_a_process_that_ends_is_one_sentence() -> None:

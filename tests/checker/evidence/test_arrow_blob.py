@@ -52,22 +52,15 @@ def test_each_partition_gets_its_rows_in_order(
         blobs = [*packed(arrow_blobs(blocks), file=file if filed else None)]
     assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"] * filed
     names = ("op", "process", "offset", "client")
-    whole = [
-        dict(zip(names, row, strict=True))
-        for block in blocks
-        for row in zip(*(block.columns[name] for name in names), strict=True)
-    ]
-    partitions = [partition for block in blocks for partition in block.partition]
+    whole = [r for b in blocks for r in zip(b.partition, *map(b.columns.get, names), strict=True)]
     for partition in ("p0", "p1", "p2"):
         own = [blob for blob in blobs if blob.partition == partition]
         if rowwise:
             own = [*of_rows(pa.Table.from_batches(as_rows(own), SCHEMA))]
         found = group_of(partition, unpacked(own)).of(Polls)
-        expected = [row for row, of in zip(whole, partitions, strict=True) if of == partition]
-        expected.sort(key=lambda row: (row["process"], row["op"]))
-        for name in ("op", "process", "offset"):
-            assert getattr(found, name).tolist() == [row[name] for row in expected]
-        assert [found.name(code) for code in found.client] == [row["client"] for row in expected]
+        expected = sorted((r[1:] for r in whole if r[0] == partition), key=lambda r: (r[1], r[0]))
+        client = [found.name(code) for code in found.client]
+        assert [*zip(found.op, found.process, found.offset, client, strict=True)] == expected
         assert set(found.hw.tolist()) == {-1}
 
 

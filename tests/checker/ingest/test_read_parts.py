@@ -16,8 +16,8 @@ from checker.engine.spark_job import check
 from checker.ingest import read_parts
 from checker.ingest.history_columns import read_columns
 from checker.ingest.lines import Problems
-from checker.ingest.read_head import read_meta
 from checker.ingest.read_parts import join, parts_of, read_part
+from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
 from harness.bench.anomaly_injection import INJECTIONS

@@ -14,7 +14,7 @@ from checker.engine.local import check_run, check_runs
 from checker.formats.verdict import RunResult, Verdict
 from checker.ingest.check_seal import UNSEALED
 from checker.ingest.lines import Problems
-from checker.ingest.read_head import read_meta
+from checker.ingest.read_run_files import read_meta
 from checker.ingest.source import LineNumbers
 from harness.formats import seal
 from harness.formats.run_info import RunInfo

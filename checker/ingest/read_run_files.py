@@ -127,7 +127,7 @@ def _of_the_run(
 
 
 def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, Any] | None:
-    """A JSON object from a file, None if it is not there or not one."""
+    """Return a JSON object from a file, None if it is not there or not one."""
     try:
         text = read_bytes(path) if files is None else files[path.name]
         assert isinstance(text, bytes), "one value, and not lines"
@@ -140,7 +140,7 @@ def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, An
     return found if isinstance(found, dict) else None
 
 
-def read_head(source: Source, into: Ingested) -> None:
+def read_run_files(source: Source, into: Ingested) -> None:
     """Read what concerns a whole run into `into`: tables faults and exits, and their facts."""
     run, meta = source.run, into.meta
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
@@ -159,7 +159,7 @@ def read_head(source: Source, into: Ingested) -> None:
         _of_the_run(f"{name}.jsonl", _lines(source, f"{name}.jsonl", form, into), into)
         for name, form in _TIMED
     )
-    _untold_exits((each for _, each in exits), into)
+    _unreported_exits((each for _, each in exits), into)
     for number, fault in faults:
         known = meta.faults[fault.fault : fault.fault + 1] if fault.fault >= 0 else (fault.what,)
         if known != (fault.what,):
@@ -178,7 +178,7 @@ def read_head(source: Source, into: Ingested) -> None:
     into.facts.extend(_facts(run, faults, exits))
 
 
-def _untold_exits(exits: Iterable[Exit], into: Ingested) -> None:
+def _unreported_exits(exits: Iterable[Exit], into: Ingested) -> None:
     """Add a sentence for a process that was ended from outside, if a killed harness wrote none."""
     if any(problem.kind == "node-ended" for problem in into.meta.problems):
         return
@@ -188,7 +188,7 @@ def _untold_exits(exits: Iterable[Exit], into: Ingested) -> None:
 
 
 def _missing_files(source: Source, into: Ingested) -> None:
-    """A sentence for each file that a finished run should have and has not."""
+    """Report each file that a finished run should have and has not."""
     meta, folder = into.meta, source.folder
     if source.files is None and not folder.is_dir():
         into.problems.add("folder", f"There is no run folder '{folder.name}'.")
@@ -217,7 +217,7 @@ def _missing_files(source: Source, into: Ingested) -> None:
 def _lines(
     source: Source, name: str, form: type[_Form], into: Ingested
 ) -> Iterator[tuple[int, _Form]]:
-    """The lines of a small file that can be understood, with their numbers."""
+    """Yield the lines of a small file that can be understood, with their numbers."""
     decoder = JsonReader(form)
     if not source.has(name):
         return

@@ -39,8 +39,8 @@ def judge(group: Group) -> Finding:
     roles, appends = group.of(RoleChanges), group.of(Appends)
     controllers = group.of(Controllers)
     leaders, writers = roles.take(roles.leads), appends.take(appends.leads)
-    found = list(_two_leaders(group, leaders, writers))
-    found += _two_controllers(group, controllers.take(controllers.active))
+    found = list(two_leaders(group, leaders, writers))
+    found += two_controllers(group, controllers.take(controllers.active))
     changes = group.of(PartitionChanges)
     found += _elections(group, changes)
     return Finding(
@@ -61,8 +61,9 @@ def _one_each(facts: OfNode, epochs: I64) -> list[tuple[int, list[int]]]:
     return [(each, order[claims[claimed == each]].tolist()) for each in double.tolist()]
 
 
-def _two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator[Anomaly]:
-    """Two nodes led, or appended as leader, in the same leader epoch."""
+def two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator[Anomaly]:
+    """Find `two-leaders`: two nodes became leader, or appended as leader, in one leader epoch of a
+    partition."""
     claims: tuple[tuple[RoleChanges | Appends, str], ...] = (
         (roles, "became leader"),
         (appends, "appended as leader"),
@@ -84,8 +85,8 @@ def _two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator
             return
 
 
-def _two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
-    """Two voters were the controller in the same term."""
+def two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
+    """Find `two-controllers`: two voters were the active controller in one term."""
     double = _one_each(active, active.term)
     if not double:
         return []
@@ -120,7 +121,10 @@ def may_lead(was: PartitionMembers | Event, now: PartitionMembers | Event) -> se
 
 
 def _elections(group: Group, changes: PartitionChanges) -> Iterator[Anomaly]:
-    """Each committed change of the partition against the one before it."""
+    """Examine each committed change of the partition against the one before it.
+    `leader-outside-isr`: it elects a leader that was in neither ISR nor ELR.
+    `isr-outside-replicas`: a member of its ISR is no replica. `fenced-in-isr`: it leaves a broker
+    in an ISR of two or more that the same controller had fenced."""
     decoder = JsonReader(PartitionMembers)
     # Every voter may report a change; a partition epoch names one.
     _, first = np.unique(changes.partition_epoch, return_index=True)

@@ -78,7 +78,8 @@ def joined_origins(parts: Iterable[Mapping[int, Origin]]) -> dict[int, Origin]:
 
 @across_partitions("phantom", "misrouted")
 def judge(run: Findings) -> list[Anomaly]:
-    """Phantoms and misrouted values of all partitions of a run."""
+    """Find values that were not sent to the partition they were found in. `misrouted`: sent to
+    another one. `phantom`: sent by no operation of the run."""
     made: list[Anomaly] = []
     for partition, found in run.by_partition:
         made += _of_partition(run.meta, partition, found, run.origins)

