@@ -20,7 +20,7 @@ _MOST_SENTENCE: Final = 2000
 REPLACED: Final = {
     "--seconds": "--budget, such as --budget 90s",
     "--minutes": "--budget, such as --budget 60m",
-    "--cores": "--jobs",
+    "--cores": "--jobs (explore has one process)",
     "--system-file": "--system file.py:Class",
     "--no-curve": "--set curve=off",
 }

@@ -89,7 +89,7 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
         """Options of all commands; `--debug` is taken out before, wherever it stands."""
 
     names = command_names()
-    listed = words is not None and (not words or words[0] == "--help")
+    listed = words is not None and (not words or words[0] in ("--help", "--version"))
     if words and words[0] in names:
         names = [words[0]]
     for name in names:
