@@ -398,6 +398,21 @@ def test_a_package_stays_within_its_budget_of_lines(package: str) -> None:
     assert lines <= BUDGETS[package]
 
 
+def test_there_is_one_pool_one_journal_and_one_record_of_a_finding() -> None:
+    """What runs many jobs, keeps them, and records a find goes through these."""
+    texts = {str(file.relative_to(ROOT)): file.read_text() for file in python_files("harness")}
+    one_of_each = {
+        r"class \w*(?:Jobs|JobProcesses|Pool)\b(?!\(Protocol)|ProcessPoolExecutor|\.Pool\(": {
+            *("harness/search/jobs.py", "harness/search/spark_jobs.py")
+        },
+        r"class \w+Journal\b": {"harness/formats/journal.py", "harness/sim/disk.py"},
+        r"^    drawn: Schedule": {"harness/formats/finding.py"},
+    }
+    for pattern, places in one_of_each.items():
+        found = {name for name, text in texts.items() if re.search(pattern, text, re.MULTILINE)}
+        assert found == places, pattern
+
+
 class TestPins:
     """`constraints.txt` fixes every package, by version only."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -159,17 +158,3 @@ def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
     with_bug = replace(losing, cluster=replace(losing.cluster, bugs=(bug,)))
     assert BugWorld(AT_FAULT).attempt(with_bug).failed
     assert not BugWorld(replace(AT_FAULT, bug=bug)).attempt(with_bug).failed
-
-
-WITHIN = {"high-watermark-1": 30, "M2d": 60, "M10": 140, "M17": 60, "M22": 30}
-"""Code -> schedules of seed 0 within which a run must break the property it is known for: about
-four times as many as it takes, since any change of what is drawn is another throw of the dice."""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("code", WITHIN)
-def test_a_bug_is_still_found_soon(code: str) -> None:
-    subject = BugSubject(target=TARGETS[code])
-    job = SearchJob(key="", subject=subject, seed=0, first=0, count=WITHIN[code], seconds=math.inf)
-    row = job.do()
-    assert row.findings, f"not found within {row.schedules} schedules"

@@ -145,21 +145,6 @@ def test_a_smaller_schedule_shows_the_known_loss_too(
     assert found.safe_settings is None
 
 
-def test_a_finding_that_fails_too_rarely_gives_way_to_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def plan(job: StormJob, run: int) -> bool:
-        first = not job.schedule.name.startswith("found")
-        return first or job.schedule.workload.seed % 2 == 1
-
-    made = FakeStorms(plan, monkeypatch).search(
-        tmp_path, TRIAL, Budget(until_failure=True), settled=is_steady
-    )
-    assert made.first is not None
-    assert find_of(made).number > made.first.number
-    assert is_steady(find_of(made))
-
-
 def test_the_table_has_medians_and_the_smallest_schedule() -> None:
     unshrunk = finding(counts=RunCounts(failed=1, of=1), faults=("1.00 s: Kill n1",))
     made = [searched(1, 100.0, unshrunk), searched(2, 300.0, finding()), searched(3, 900.0, None)]

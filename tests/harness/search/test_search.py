@@ -143,32 +143,6 @@ def test_one_that_is_stopped_shrinks_later(tmp_path: Path) -> None:
     assert second.done == set(second.kept)
 
 
-def test_a_part_of_the_seconds_is_kept_for_what_was_found(tmp_path: Path) -> None:
-    class Slow(Quick):
-        """Each job takes two seconds of a clock; the first ones find nothing."""
-
-        now_s = 0.0
-
-        def do(self, job: Any) -> object:
-            self.now_s += 2.0
-            row = super().do(job)
-            if isinstance(row, Searched) and job.first < 3:
-                row.findings = []
-            return row
-
-    pool = Slow()
-    budget = Budget(seconds=20.0, reserve=0.5)
-    made = searched(tmp_path, pool, budget, clock_s=lambda: pool.now_s)
-    kinds = [type(job).__name__ for job in pool.jobs]
-    assert kinds[-1] == "FinishJob"
-    assert made.total.schedules
-    assert 4 <= kinds.count("SearchJob") <= 6
-
-    pool = Slow()
-    searched(tmp_path, pool, budget, HELD, clock_s=lambda: pool.now_s)
-    assert [type(job).__name__ for job in pool.jobs] == ["SearchJob"] * 10
-
-
 class TestJournals:
     """A journal or finding that is cut, damaged, of another version, or of another command."""
 

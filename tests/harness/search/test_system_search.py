@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from harness.formats.finding import RECORD, STORE_FOLDER, Finding, RunCounts
 from harness.search import findings
 from harness.search.attempt import Attempt
-from harness.search.loop import Budget, FinishJob, Search
+from harness.search.loop import Budget, Search
 from harness.search.real.families import FAMILIES
 from harness.search.real.storms import StormGenerator
 from harness.search.real.world import StormJob, StormSubject, effects
@@ -236,31 +236,6 @@ class TestShrinking:
         folders = {str(folder) for folder in tmp_path.glob("search-*/*T*")}
         assert len(folders) == 2
         assert kept.run in folders
-
-    def test_one_that_was_cut_off_goes_on_with_the_smallest(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        pool = LocalPool()
-        pool.endless = (FinishJob,)
-        storms = FakeStorms(cuts_power_and_kills, monkeypatch)
-        stopped = storms.search(
-            tmp_path,
-            TRIAL,
-            UNTIL_FOUND,
-            pool=pool,
-            stop=lambda: (
-                len(pool.jobs) > 1 and any(isinstance(job, FinishJob) for job in pool.jobs)
-            ),
-        )
-        drawn = find_of(stopped)
-        smaller = replace(drawn, smallest=replace(drawn.smallest, name="smaller"))
-        findings.keep(smaller, tmp_path)
-        rest = LocalPool()
-        resumed = storms.search(tmp_path, TRIAL, UNTIL_FOUND, pool=rest)
-        (job,) = rest.jobs
-        assert isinstance(job, FinishJob)
-        assert job.finding.smallest.name == "smaller"
-        assert Path(find_of(resumed).run).is_dir()
 
     @pytest.mark.parametrize(("fails", "counts"), [((1,), "2 of 3"), ((), "1 of 3")])
     def test_the_majority_of_three_runs_decides(

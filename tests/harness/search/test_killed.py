@@ -1,0 +1,65 @@
+"""Commands killed at drawn moments and called again: nothing is lost, done twice, or left."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.formats.journal import Searched, SearchRow, read_rows
+from harness.formats.nightly_journal import AnyRow
+from harness.search import findings
+from harness.search.find_bugs import BugRow
+from tests.support.paths import ROOT
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.nightly
+
+NAIVE = ROOT / "examples/naive_log/adapter.py"
+TIMES = int(os.environ.get("FLOODMARK_KILLS", "4"))
+
+
+@pytest.mark.parametrize(
+    ("words", "journals", "rows"),
+    [
+        ("search --protocol quorum-naive --schedules 9999", "searches/*.jsonl", SearchRow),
+        ("bugs find --only M19 --only M1 --seeds 2", "known-bugs/*.jsonl", BugRow),
+        (f"search --system {NAIVE}:NaiveLog --schedules 99", "searches/*.jsonl", SearchRow),
+        ("nightly --budget 10m", "nightly/*.jsonl", AnyRow),
+    ],
+)
+def test_nothing_is_lost_or_done_twice(
+    tmp_path: Path, words: str, journals: str, rows: Any
+) -> None:
+    rng, store = random.Random(f"{words} {time.time_ns()}"), tmp_path / "store"
+    command = [sys.executable, "-m", "harness.cli", *words.split(), "--quiet", "--jobs", "1"]
+    before: list[Any] = []
+    for _ in range(TIMES):
+        with subprocess.Popen([*command, "--store", str(store)], cwd=ROOT) as killed:
+            with suppress(subprocess.TimeoutExpired):
+                killed.wait(rng.uniform(1.0, 20.0))
+            killed.kill()
+        until(lambda: not left_of(store), "the end of its processes")
+        after = [row for file in store.glob(journals) for row in read_rows(file, rows)]
+        assert after[: len(before)] == before
+        before = after
+    keys = Counter(row.key for row in before if row.key)
+    assert max(keys.values(), default=1) == 1
+    with_find = [row for row in before if isinstance(row, Searched) and row.findings]
+    wanted = {f.bucket for row in with_find if "known-bug/" not in row.key for f in row.findings}
+    # One that was found at the last moment is written when the command is called again.
+    assert len(wanted - {found.bucket for _, found in findings.load_all(store)}) <= 1
+
+
+def left_of(store: Path) -> list[str]:
+    """Return the processes that know the store."""
+    said = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return [line for line in said.stdout.splitlines() if str(store) in line]
