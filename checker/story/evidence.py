@@ -45,6 +45,11 @@ class ActiveFault:
     on: str = ""
 
     @property
+    def loses(self) -> bool:
+        """Return whether it takes what a disk has not synced, which may show much later."""
+        return bool(KINDS.get(self.what, FaultKind).loss)
+
+    @property
     def lasts(self) -> bool:
         """Return whether it has a beginning and an end."""
         return self.until_us > self.from_us
@@ -99,11 +104,8 @@ class PartitionEvidence:
     @property
     def damaged(self) -> dict[str, int]:
         """The nodes whose disks a fault damaged, and since when."""
-        found: dict[str, int] = {}
-        for f in self.faults:
-            for node in f.nodes if f.what in DAMAGES else ():
-                found.setdefault(node, f.from_us)
-        return found
+        harming = [f for f in reversed(self.faults) if f.what in DAMAGES]
+        return {node: f.from_us for f in harming for node in f.nodes}
 
 
 def of(

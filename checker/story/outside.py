@@ -17,8 +17,6 @@ from checker.story.replica_logs import ReplicaLogs
 from checker.story.rules import EVERYTHING, BrokenRule
 from checker.story.spans import down, led
 from harness.formats.history import show_value
-from nemesis.faults import KINDS
-from nemesis.faults.kind import FaultKind
 from node.formats import trace
 from node.formats.event_text import EXIT, Event, action
 
@@ -229,11 +227,11 @@ def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordS
         seen = RecordSeen(finding.offset, value, own.client, own.t_us)
         steps += _of_record(known, led_by, own, seen)
     steps.sort(key=lambda s: s.t_us)
-    gone = next((s for s in steps if s.breaks), None)
+    gone = next((s for s in steps if s.breaks and s.t_us >= first_us), None)
     last_us = gone.t_us if gone is not None else max((s.t_us for s in steps), default=0)
     last_us = last_us or max(finding.t_us, known.heal_us)
-    pairs = active_faults(known.faults, first_us, last_us)
-    pairs = pairs or active_faults(known.faults, 0, last_us)
+    earlier = active_faults(known.faults, 0, last_us)
+    pairs = [(f, s) for f, s in earlier if f.until_us >= first_us or f.loses] or earlier
     # Of what was before the record, only leaders are of interest, and only since these faults.
     since_us = min([first_us, *(f.from_us for f, _ in pairs)])
     steps = [s for s in steps if s.t_us >= (since_us if s.kind == trace.ROLE else first_us)]
@@ -281,8 +279,8 @@ def spans_of_clients(
 def _which_lost(active: list[ActiveFault], led_by: list[Span], seen_us: int) -> int:
     """Return which fault lost a record last seen at `seen_us`: the first that took what a disk had
     not synced; else the last on a leader before the next one led; else the last of all."""
+    disks = [i for i, f in enumerate(active) if f.loses]
     since = [i for i, f in enumerate(active) if f.until_us >= seen_us] or range(len(active))
-    disks = [i for i in since if KINDS.get(active[i].what, FaultKind).loss]
     next_us = min((s.from_us for s in led_by if s.from_us > seen_us), default=EVERYTHING)
     on_leader = [i for i in since if _hits_leader(active[i], led_by)]
     before = [i for i in on_leader if active[i].from_us <= next_us]
