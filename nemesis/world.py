@@ -89,7 +89,7 @@ class World:
     power_cut_assumption: str = ""
     """An assumption about the bytes that a power cut takes; "" if they are known."""
     reorders_writes: bool = False
-    """Whether a power cut can keep a write and lose one before it."""
+    """Return whether a power cut can keep a write and lose one before it."""
 
     def kill(self, node: str) -> None:
         """SIGKILL a process; also works on a paused one."""

@@ -79,7 +79,7 @@ class DependencyGraph:
         self.edges = _Edges(*np.concatenate(parts).T)
 
     def _process(self) -> I64:
-        """Each operation to the next one of its process."""
+        """Return each operation to the next one of its process."""
         process = np.array([op[1] for op in self.about], np.int64)
         order = np.lexsort((np.array([op[6] for op in self.about], np.int64), process))
         same = np.flatnonzero(process[order][1:] == process[order][:-1])

@@ -316,7 +316,7 @@ def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) 
 
 
 def _missing(group: Group, known: Evidence, missing: _Required, name: str, allowed: str) -> Anomaly:
-    """One anomaly for records that were never read."""
+    """Return one anomaly for records that were never read."""
     order = np.lexsort((missing.value, missing.offset))
     first = missing.take(order)
     value, offset = int(first.value[0]), int(first.offset[0])
@@ -488,7 +488,7 @@ def depends_on_every_read(group: Group) -> bool:
 
 
 def _vanished_anomaly(group: Group, known: Evidence, gone: _Vanished) -> Anomaly:
-    """One anomaly for records that had been read."""
+    """Return one anomaly for records that had been read."""
     places = zip(gone.offset[:WITNESS_CAP].tolist(), gone.value[:WITNESS_CAP].tolist(), strict=True)
     witnesses = [record_witness(known, offset, value) for offset, value in places]
     first, value = witnesses[0], int(gone.value[0])

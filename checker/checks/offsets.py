@@ -159,7 +159,7 @@ def _double_in_logs(known: Evidence) -> I64:
 
 
 def _is_among(records: Records, others: Records) -> Mask:
-    """Which records some of the others have, too: the same value at the same offset."""
+    """Return which records some of the others have, too: the same value at the same offset."""
     first = np.searchsorted(others.offset, records.offset)
     end = np.searchsorted(others.offset, records.offset, side="right")
     there = first < end

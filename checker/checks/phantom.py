@@ -30,7 +30,7 @@ from harness.formats.history import show_value
 
 
 def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
-    """Which of many runs of values sent hold any of these values."""
+    """Return which of many runs of values sent hold any of these values."""
     wanted = np.sort(np.array(values, np.int64))
     reach = np.searchsorted(wanted, start + count) > np.searchsorted(wanted, start)
     return np.flatnonzero(reach)

@@ -54,6 +54,6 @@ def early_deletion(group: Group) -> Finding:
 
 
 def _is_early(start: I64, committed: I64, kept: int) -> Mask:
-    """Which logs that begin there lack what had to be kept."""
+    """Return which logs that begin there lack what had to be kept."""
     found: Mask = (start > 0) & (start + kept > committed)
     return found

@@ -94,7 +94,7 @@ def own_name(folder: Path) -> str:
 
 
 def _evidence(folder: Path) -> Iterator[Path]:
-    """All files that a verdict rests on."""
+    """Yield all files that a verdict rests on."""
     small = ("schedule.json", "faults.jsonl", "exits.jsonl", "messages.jsonl", seal.FILE)
     for name in (*small, *([seal.TABLES_FILE] if only_tables(folder) else [])):
         yield folder / name

@@ -82,7 +82,7 @@ class Group:
 
     @cached_property
     def logs_complete(self) -> bool:
-        """Whether we have the complete log of every replica: only then is absence a proof."""
+        """Return whether the log of every replica is complete: only then is absence a proof."""
         return bool(self.meta.partitions.get(self.partition)) and not self.logs_lacking
 
     @cached_property
@@ -112,28 +112,28 @@ class Group:
 
     @cached_property
     def history_whole(self) -> bool:
-        """Whether every line of the history was read: only then does absence prove anything."""
+        """Return whether every line of the history was read: only then is absence a proof."""
         parts = self.of(HistoryParts)
         return bool(len(parts)) and bool(parts.whole.all())
 
     @cached_property
     def has_transactions(self) -> bool:
-        """Whether any operation of the run did more than one thing: only then are cycles sought."""
+        """Return whether an operation of the run did several things: else no cycles are sought."""
         return bool(self.of(HistoryParts).transactions.any())
 
     @cached_property
     def final_reads_invoked(self) -> bool:
-        """Whether any final read of the run was invoked, answered or not."""
+        """Return whether any final read of the run was invoked, answered or not."""
         return bool(self.of(HistoryParts).final_reads.any())
 
     @cached_property
     def clocks_sound(self) -> bool:
-        """Whether the clock of no process goes back."""
+        """Return whether the clock of no process goes back."""
         return not self.of(HistoryParts).clock_back.any()
 
     @cached_property
     def processes_sound(self) -> bool:
-        """Whether every process did one operation after another."""
+        """Return whether every process did one operation after another."""
         return not self.of(HistoryParts).overlap.any()
 
     def seconds(self, t_us: int) -> str:

@@ -45,23 +45,23 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_jepsen(self) -> bool:
-        """Whether the history is Jepsen's, in which values are unique in their key only."""
+        """Return whether the history is Jepsen's, in which values are unique in their key only."""
         return self.source in ("edn", "jepsen")
 
     @property
     def impaired(self) -> bool:
-        """Whether the cluster or its clients may not have been able to go on, by no fault of the
-        system: then nothing can be concluded from what did not happen."""
+        """Return whether a problem may have kept the cluster or its clients from going on: then
+        nothing can be concluded from silence."""
         return any(problem.impairs for problem in self.problems)
 
     @property
     def broken(self) -> bool:
-        """Whether a part of the cluster or of the clients may have been gone, and not only late."""
+        """Return whether a part of the cluster or the clients may have been gone, not only late."""
         return any(problem.breaks for problem in self.problems)
 
     @property
     def final_reads_had_time(self) -> bool:
-        """Whether final reads were asked for until they had everything or got no further: the
+        """Return whether final reads went on until they had everything or got no further: the
         cluster was stopped after them. A harness that was killed meanwhile did not wait."""
         return self.phases.end_us > self.phases.final_us > 0
 
@@ -71,7 +71,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
         return self.declared and capability not in self.capabilities
 
     def nodes(self) -> tuple[str, ...]:
-        """Every process of the cluster that leaves a trace."""
+        """Return every process of the cluster that leaves a trace."""
         return self.brokers + self.voters
 
     @property

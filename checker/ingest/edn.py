@@ -77,7 +77,7 @@ class _Open:
 
 
 def parse(text: str) -> list[Any]:
-    """All forms of a text. Raises EdnError, and Unfinished if more text might mend it."""
+    """Return all forms of a text. Raises EdnError, and Unfinished if more text might mend it."""
     top = _Open("")
     stack = [top]
     place = 0

@@ -221,7 +221,7 @@ def _json_forms(first: int, block: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
-    """Each operation of a history as data, with its line; an exception stands for a broken one."""
+    """Yield the operations of a history with their lines; an exception for a broken one."""
     try:
         if form == "edn":
             yield from read_forms(line for block in blocks for line in lines_of(*block))

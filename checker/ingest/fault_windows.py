@@ -28,7 +28,7 @@ class InjectedFault(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether its end is known."""
+        """Return whether its end is known."""
         return self.end_us < _NEVER
 
     def windows(self) -> Iterator[tuple[str, int, int]]:

@@ -265,7 +265,7 @@ def runs_of(pairs: list[Any]) -> Iterator[RecordRun]:
 
 
 def _rebalanced(log: Any) -> Iterator[str]:
-    """Every key that a rebalance log names."""
+    """Yield every key that a rebalance log names."""
     for event in log if isinstance(log, list) else ():
         keys = event.get("keys") if isinstance(event, Mapping) else None
         for key in keys if isinstance(keys, list) else ():

@@ -176,7 +176,7 @@ class _Block(OpColumns):
         self.last = dict(zip(names, order[tails].tolist(), strict=True))
 
     def _finals(self) -> Mask:
-        """Which are the reads of a process that began again at the start of its partitions."""
+        """Return the reads of a process that began again at the start of its partitions."""
         moves = np.isin(self.f, _MOVES) & (self.type != _INVOKE) & (self.type != _FAIL)
         begun = self.translator.from_start
         if not begun and not (moves & self.seeks).any():
@@ -297,7 +297,7 @@ class _Block(OpColumns):
         )
 
     def _reads(self) -> pa.Array:
-        """Each read with its records, as runs of those whose offsets and values rise together."""
+        """Return each read with its records, as runs of rising offsets and values."""
         offset, value, length = (self.run[name] for name in ("offset", "value", "count"))
         new = np.ones(len(offset), bool)
         new[1:] = (np.diff(offset) != length[:-1]) | (np.diff(value) != length[:-1])

@@ -83,7 +83,7 @@ def scan(text: bytes) -> Scanned:
 
 
 def _numbers(text: bytes, length: I64) -> I64:
-    """All groups of digits of a text; they have these lengths."""
+    """Return all groups of digits of a text; they have these lengths."""
     offsets = np.zeros(len(length) + 1, np.int32)
     np.cumsum(length, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text.translate(None, _NO_DIGITS))]

@@ -73,7 +73,7 @@ class Problems:
             self.notes.append(sentence)
 
     def sentences(self) -> list[str]:
-        """All problems: damage first, then the others in the order they were found by kind."""
+        """Return all problems: damage first, then the others in the order of their kinds."""
         made = self.damages
         for kind, reported in self._reported.items():
             made.extend(reported)

@@ -421,8 +421,8 @@ def _proved(reader: Reader) -> dict[int, int]:
 def _implied_commits(
     unknown: Mapping[int, Sequence[Send]], runs: Iterable[tuple[str, int, int, int]]
 ) -> dict[int, int]:
-    """Which operations of unknown outcome took effect after all: one visible record proves its
-    whole operation.
+    """Return which operations of unknown outcome took effect after all: one visible record proves
+    its whole operation.
 
     Inside a partition the checks see that themselves (`checker.evidence.contents`). `unknown` says
     what operations sent that wrote to several partitions; `runs` are the records that ok reads

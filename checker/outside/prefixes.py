@@ -68,5 +68,5 @@ class Prefixes:
         return Prefix(branch.ends[at], branch.hashes[at])
 
     def contains(self, log: Prefix, prefix: Prefix) -> bool:
-        """Whether `prefix` is a prefix of `log`."""
+        """Return whether `prefix` is a prefix of `log`."""
         return prefix.end <= log.end and self.below(log, prefix.end) == prefix

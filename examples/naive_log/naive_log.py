@@ -46,7 +46,7 @@ class Node:
             self.write(file.stem, 0, whole_lines(file))
 
     def write(self, partition, start, records):
-        """The log from `start` on is now `records`. Nothing is synced to the disk."""
+        """Replace the log from `start` on by `records`. Nothing is synced to the disk."""
         log = self.logs.setdefault(partition, [])
         appending = 0 < start == len(log)
         with (self.folder / f"{partition}.log").open("a" if appending else "w") as file:
@@ -99,7 +99,7 @@ class Node:
 
 
 def whole_lines(file):
-    """The records of a file; a last line that is torn was never written."""
+    """Return the records of a file; a last line that is torn was never written."""
     return file.read_text().split("\n")[:-1]
 
 
@@ -113,7 +113,7 @@ def serve(address, node):
         allow_reuse_address = daemon_threads = True
 
         def handle_error(self, request, client_address):
-            """A connection that broke is no news."""
+            """Ignore a connection that broke."""
 
     host, port = address.split(":")
     threading.Thread(target=Server((host, int(port)), Handler).serve_forever, daemon=True).start()

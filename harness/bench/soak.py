@@ -130,7 +130,7 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_flat(self) -> bool:
-        """Whether nothing grows."""
+        """Return whether nothing grows."""
         return all(each.is_flat for each in self.growth)
 
 

@@ -44,7 +44,7 @@ class Consumer(Session):
 
     @property
     def done(self) -> bool:
-        """Whether a final reader has nothing left to read."""
+        """Return whether a final reader has nothing left to read."""
         return self._targets is not None and not self._turns and self.idle
 
     @property

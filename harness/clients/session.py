@@ -105,7 +105,7 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Whether no operation is under way, nor waits for its turn."""
+        """Return whether no operation is under way, nor waits for its turn."""
         # Asked many times a virtual second of each client: a loop takes a third of `all`.
         for thread in self._threads:
             if thread.call is not None:

@@ -91,7 +91,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def voted(self) -> bool:
-        """Whether votes decide which broker leads."""
+        """Return whether votes decide which broker leads."""
         return protocol(self.protocol).leader_by is LeaderBy.VOTES
 
     def budget(self) -> tuple[int, ...]:

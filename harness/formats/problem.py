@@ -77,12 +77,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def impairs(self) -> bool:
-        """Whether the cluster or the clients may not have been able to go on because of it."""
+        """Return whether it may have kept the cluster or the clients from going on."""
         return self.kind not in _ONLY_FILES
 
     @property
     def breaks(self) -> bool:
-        """Whether a part of them may have been gone because of it, and not only late."""
+        """Return whether a part of them may have been gone because of it, and not only late."""
         return self.impairs and self.kind not in _ONLY_TIME
 
     @property

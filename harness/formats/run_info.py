@@ -49,7 +49,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def committed_stays(self) -> bool:
-        """Whether committed records may never be rolled back.
+        """Return whether committed records may never be rolled back.
 
         acks 0 or 1 weaken acknowledgements only. Where even acks=all is not durable (unclean
         election, unsynced data lost on too many brokers), committed records may go as well.

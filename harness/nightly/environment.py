@@ -1,4 +1,4 @@
-"""What a nightly run needs of its environment: a clock, a pool of jobs, tools, disk space.
+"""The environment of a nightly run: a clock, a pool of jobs, tools, disk space.
 
 The session asks only here; its tests replace the whole class.
 """

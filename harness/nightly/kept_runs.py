@@ -1,4 +1,4 @@
-"""Which folders of real runs stay over all nightly runs.
+"""Selection of the folders of real runs that stay over all nightly runs.
 
 The journal keeps the row of every run. A folder, which has tens of megabytes, is kept only if the
 run failed, and of each class of failure only a few.
@@ -45,7 +45,7 @@ def prune(store: Path, most: int) -> list[str]:
 
 
 def _by_class(store: Path) -> dict[tuple[str, ...], list[_Kept]]:
-    """The folders that are there, oldest first, by what their runs are filed under."""
+    """Return the folders of runs, oldest first, by the class of the run."""
     found: dict[tuple[str, ...], list[_Kept]] = {}
     for number in numbers(store):
         try:

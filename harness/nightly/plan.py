@@ -108,7 +108,8 @@ def settings_for(request: NightlyRequest) -> Settings:
 
 
 def fitted(settings: Settings) -> Settings:
-    """The settings with jobs short enough for all shares to have a turn in a short nightly run."""
+    """Return settings with jobs short enough for all shares to have a turn in a short nightly
+    run."""
     part_s = settings.budget_s / 100
     return msgspec.structs.replace(
         settings,
@@ -123,7 +124,7 @@ def seed_of(number: int) -> int:
 
 
 def shares(systems_share: int) -> dict[str, float]:
-    """Percent of the budget by share, when so many are for other people's systems."""
+    """Return the percentage of the budget of each share, given that of third-party systems."""
     if not systems_share:
         return dict(SHARES)
     left = (100 - systems_share) / 100
@@ -133,7 +134,7 @@ def shares(systems_share: int) -> dict[str, float]:
 def next_share(
     spent: Mapping[str, float], idle: Iterable[str], percent: Mapping[str, float] = SHARES
 ) -> str | None:
-    """The share that has had least so far for its size; None when all are `idle`."""
+    """Return the share that has had least so far for its size; None if all are `idle`."""
     left = [name for name in percent if name not in set(idle)]
     return min(left, key=lambda name: spent.get(name, 0.0) / percent[name], default=None)
 
@@ -156,7 +157,7 @@ def systems_of(text: str) -> tuple[StormSubject, ...]:
 
 
 def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
-    """The next `wanted` numbers of jobs that are not done, the smallest first."""
+    """Return the next `wanted` numbers of jobs that are not done, the smallest first."""
     found: list[int] = []
     number = 0
     while len(found) < wanted:
@@ -204,7 +205,8 @@ def expected() -> dict[str, dict[str, str]]:
 
 
 def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = ()) -> bool:
-    """Whether a failure is expected: a bug is on, or the protocol is known to break all of these.
+    """Return whether a failure is expected: a bug is on, or the protocol is known to break all of
+    these.
 
     Liveness and safety count apart, so that a protocol that may lose data must still end well.
     """
@@ -214,14 +216,15 @@ def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = 
 
 
 def is_expected_of(run: Ran, properties: Iterable[str]) -> bool:
-    """The same of a real run; another system is only expected to hold where it should."""
+    """Return the same of a real run; another system is only expected to hold where it should."""
     if run.system:
         return not run.holds
     return is_expected(run.protocol, properties, run.bugs)
 
 
 def canary() -> Schedule:
-    """A storm that must fail: leaders that acknowledge too soon are isolated one after another."""
+    """Return a storm that must fail: leaders that acknowledge too soon are isolated one after
+    another."""
     faults = tuple(
         Isolate(on=f"leader:log-{number}", at_ms=1500 + 3500 * number, for_ms=2500)
         for number in range(2)
@@ -235,7 +238,7 @@ def canary() -> Schedule:
 
 
 def known_bug_order(past: Sequence[NightlyRun], this_run: Iterable[str]) -> list[str]:
-    """The codes of the known bugs, those with the fewest searches first."""
+    """Return the codes of the known bugs, those with the fewest searches first."""
     counts: dict[str, int] = {}
     for code in [*(search.code for nightly in past for search in nightly.known_bugs), *this_run]:
         counts[code] = counts.get(code, 0) + 1

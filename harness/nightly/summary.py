@@ -85,7 +85,7 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) 
 
 
 def red(nightly: NightlyRun) -> list[str]:
-    """Why a nightly run is not green, one sentence each."""
+    """Return why a nightly run is not green, one sentence each."""
     found = [
         f"{b.protocol} broke {b.property}, which it is expected to hold: {b.name} "
         f"({wording.count(b.count, 'time')}, {b.world})"
@@ -267,8 +267,8 @@ class _Adding:
             self._bucket(bucket, 1)
 
     def _finding(self, row: Replayed) -> Bucket | None:
-        """The bucket of a replayed schedule that was once found on a protocol that should hold, by
-        a nightly run or by a search that anybody made."""
+        """Return the bucket of a replayed schedule that was once found on a protocol that should
+        hold, by a nightly run or by any search."""
         for schedule, bucket in self._saved.items():
             folder = schedule.rpartition("/")[0]
             if folder and row.file.endswith(folder):

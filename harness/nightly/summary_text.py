@@ -33,7 +33,7 @@ def exit_code(nightly: NightlyRun) -> int:
 
 
 def summary(nightly_runs: Sequence[NightlyRun]) -> str:
-    """The last of `nightly_runs` on one screen."""
+    """Return the last of `nightly_runs` on one screen."""
     nightly, totals = nightly_runs[-1], nightly_runs[-1].totals
     new = index_model.new_buckets(nightly_runs)
     never = not_tried.never_met(nightly.coverage, nightly.kinds)
@@ -84,8 +84,8 @@ def _skipped(nightly: NightlyRun) -> list[str]:
 
 
 def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
-    """The last of `nightly_runs` as JUnit XML: a case for each protocol and kind of work, and for
-    each bucket on a protocol that is expected to hold."""
+    """Return the last of `nightly_runs` as JUnit XML: a case for each protocol and kind of work,
+    and for each bucket on a protocol that is expected to hold."""
     nightly = nightly_runs[-1]
     new = index_model.new_buckets(nightly_runs)
     suite = ElementTree.Element("testsuite", name=f"floodmark nightly run {nightly.number}")
@@ -182,7 +182,7 @@ def _known_bugs(nightly: NightlyRun) -> str:
 
 
 def _systems(nightly_runs: Sequence[NightlyRun]) -> list[str]:
-    """A line for each version of other systems that was stormed, and what differs between them."""
+    """Return a line for each version of a third-party system, and the differences between them."""
     lines = []
     for one in nightly_runs[-1].systems:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in one.verdicts.items())

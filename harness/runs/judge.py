@@ -87,7 +87,7 @@ class SparkSoon:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether a cluster was asked for: this process is then no substitute."""
+        """Return whether a cluster was asked for: this process is then no substitute."""
         return self._options.master is not None
 
     def begin(self, *, large: bool = False) -> None:

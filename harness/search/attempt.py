@@ -83,7 +83,7 @@ def attempt(
 
 
 def outcome_of(result: SimResult, about: str = "") -> Attempt:
-    """What a search learns from a run; `about` as in `attempt`."""
+    """Return the facts that a search learns from a run; `about` as in `attempt`."""
     visible = any(violation.visible for violation in result.violations)
     failed = visible or result.checked.verdict is Verdict.INVALID
     # Faults without a target and few operations do not matter here.
@@ -108,27 +108,28 @@ def outcome_of(result: SimResult, about: str = "") -> Attempt:
 
 
 def visibly_broken(result: SimResult) -> tuple[str, ...]:
-    """The properties that the checker finds violated, or the invariant checker where clients,
-    traces or logs show it too."""
+    """Return the properties that the checker finds violated, or the invariant checker where
+    clients, traces or logs show it too."""
     checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
     seen = [b.property for b in result.violations if b.visible]
     return tuple(dict.fromkeys([*checked, *seen]))
 
 
 def property_of(result: SimResult) -> str:
-    """The property that broke first, as the invariant checker or else the checker says."""
+    """Return the property that broke first, as the invariant checker or else the checker says."""
     violation = _violation(result)
     return violation.property if violation is not None else next(iter(result.broken), "")
 
 
 def _violation(result: SimResult, about: str = "") -> Violation | None:
-    """The first violation that clients, traces or logs show too, of `about` where that is given."""
+    """Return the first violation that clients, traces or logs show too, of `about` where that is
+    given."""
     seen = (b for b in result.violations if b.visible and about in ("", b.property))
     return next(seen, None)
 
 
 def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
-    """The first that is invalid, of `about` where that is given."""
+    """Return the first invalid property, of `about` if that is given."""
     return next(
         (
             found
@@ -140,7 +141,7 @@ def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
 
 
 def _sentence(result: SimResult, about: str) -> str:
-    """What broke, in one sentence; of `about` where that is given."""
+    """Return the first failure as a sentence; of `about` if that is given."""
     if about and (violation := _violation(result, about)) is not None:
         return f"invalid: {violation.sentence}."
     if about and (found := _anomaly(result, about)) is not None and found.message:
@@ -149,7 +150,8 @@ def _sentence(result: SimResult, about: str) -> str:
 
 
 def bucket(result: SimResult, about: str = "") -> str:
-    """The class of a failure: `property: cause`; of the property `about`, or of the first.
+    """Return the class of a failure: `property: cause`; of the property `about`, or of the
+    first.
 
     The cause is the first broken step in the history of the record concerned. Without one it is
     the name of the invariant or anomaly; where logs differ, also the rule of the last truncation
@@ -171,7 +173,7 @@ def bucket(result: SimResult, about: str = "") -> str:
 
 
 def history_of_record(result: SimResult, about: str = "") -> list[StoryStep]:
-    """What happened to the record concerned, event by event; empty where there is none."""
+    """Return the story of the record concerned, event by event; empty if there is none."""
     partition, offset = concerned(result, about)
     if offset < 0:
         return []
@@ -183,7 +185,7 @@ def history_of_record(result: SimResult, about: str = "") -> list[StoryStep]:
 
 
 def story_of(result: SimResult, about: str = "") -> Story:
-    """The story of what broke first, of `about` where that is given."""
+    """Return the story of what broke first, of `about` where that is given."""
     violation = _violation(result, about)
     # The checker names the record; of invariants the offset is often that of a log end.
     found = story.subject(result.checked) if not about else _anomaly(result, about)
@@ -219,7 +221,8 @@ def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
 
 
 def _first_difference(result: SimResult, partition: str) -> int:
-    """The first offset at which two replicas ended with different batches; -1 where none is."""
+    """Return the first offset at which two replicas ended with different batches; -1 where none
+    is."""
     seen: dict[int, str] = {}
     apart: list[int] = []
     for lines in result.logs.values():

@@ -21,7 +21,7 @@ NEVER_CUT: Final = "never-cut"
 def of_record(
     history: Sequence[StoryStep], events: Iterable[Mapping[str, Any]], partition: str
 ) -> str:
-    """The first broken step in a record's history, "" when there is none.
+    """Return the first broken step in a record's history, "" when there is none.
 
     "cut:RULE" or "overwritten"; for a leader that lacks the record also the rule by which it was
     elected, as in "elected-without:in-sync".
@@ -35,7 +35,7 @@ def of_record(
 
 
 def _election_rule(step: StoryStep, events: Iterable[Mapping[str, Any]], partition: str) -> str:
-    """The rule by which a leader was elected, from the controller's state at that time."""
+    """Return the rule by which a leader was elected, from the controller's state at that time."""
     isr: Sequence[str] = ()
     elr: Sequence[str] = ()
     right = VOTED
@@ -62,7 +62,7 @@ def _right(event: Mapping[str, Any], isr: Sequence[str], elr: Sequence[str]) -> 
 def of_divergence(
     events: Iterable[Mapping[str, Any]], partition: str, node: str = "", until_us: int | None = None
 ) -> str:
-    """The rule of the last truncation before logs were taken to be equal: "kept:RULE".
+    """Return "kept:RULE" of the last truncation before logs were taken to be equal.
 
     Of `node` if it is known which replica differs, else of any; "kept:never-cut" without one.
     """

@@ -15,7 +15,7 @@ def never() -> bool:
 
 
 def after(seconds: float, clock_s: Callable[[], float] = time.monotonic) -> Stop:
-    """An end `seconds` from now by `clock_s`; with 0 there is none."""
+    """Return an end `seconds` from now by `clock_s`; with 0 there is none."""
     if not seconds:
         return never
     end_s = clock_s() + seconds

@@ -84,7 +84,8 @@ def _spare_broker(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _loses_unsynced(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """What is not synced is lost in a power cut; a record is on two replicas before it counts."""
+    """Draw a cluster in which unsynced data is lost in a power cut; a record is on two replicas
+    before it counts."""
     if protocol_of(cluster.protocol).clean_only:
         return cluster
     min_isr = min(cluster.replication_factor, choose.pick((2, 2, 3)))
@@ -105,7 +106,8 @@ def _deletes_heads(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _idempotent(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Producers send again what is not answered in time, and answers are lost or requests late."""
+    """Draw a workload in which producers repeat batches that are not answered in time, and answers
+    are lost or requests late."""
     workload = replace(
         schedule.workload, idempotent=True, acks=-1, timeout_ms=choose.pick((600, 1000, 400))
     )
@@ -138,7 +140,8 @@ def _clock_rates(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _resized(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """A partition gets more replicas and fewer, and its leader fails now and then meanwhile."""
+    """Return a partition gets more replicas and fewer, and its leader fails now and then
+    meanwhile."""
     cluster = schedule.cluster
     if protocol_of(cluster.protocol).leader_by is LeaderBy.VOTES:
         return schedule
@@ -173,7 +176,7 @@ def _short_answers(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
-    """The schedule with these faults, and not with more than there may be."""
+    """Return the schedule with these faults, and not with more than there may be."""
     kept = schedule.faults[: MAX_FAULTS_DRAWN - len(faults)]
     return replace(schedule, faults=(*kept, *faults))
 
@@ -233,7 +236,7 @@ what it drew before they came. New ones go to the end."""
 
 
 def late_dimensions(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of late dimensions, as they are. Raises UsageError for one that is none."""
+    """Return the names of late dimensions, as they are. Raises UsageError for one that is none."""
     known = [dimension.name for dimension in LATE_DIMENSIONS]
     names = tuple(dict.fromkeys(names))
     if wrong := [name for name in names if name not in known]:
@@ -242,7 +245,8 @@ def late_dimensions(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
-    """The schedule with what its late dimensions change: those in `always`, and drawn ones."""
+    """Return the schedule with what its late dimensions change: those in `always`, and drawn
+    ones."""
     for dimension in LATE_DIMENSIONS:
         if dimension.name in always or choose.chance(dimension.percent):
             schedule = dimension.change(choose, schedule)
@@ -250,7 +254,7 @@ def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str]
 
 
 def draw_dimensions(choose: RandomChoices, led_by: LeaderBy) -> list[Dimension]:
-    """The dimensions of one schedule."""
+    """Return the dimensions of one schedule."""
     return [
         dimension
         for dimension in DIMENSIONS

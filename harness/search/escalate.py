@@ -76,7 +76,8 @@ def judge_with_escalations(
 
 
 def escalations(schedule: Schedule) -> Iterator[Schedule]:
-    """The schedule with faults added after each internal violation, the most promising first."""
+    """Return the schedule with faults added after each internal violation, the most promising
+    first."""
     return (candidate for candidate, _ in _escalated(schedule, frozenset()))
 
 
@@ -138,7 +139,7 @@ def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) ->
 
 
 def _proposed_at(result: SimResult, violation: Violation) -> bool:
-    """Whether a leader proposed another ISR in the turn of the violation."""
+    """Return whether a leader proposed another ISR in the turn of the violation."""
     return any(
         event["event"] == trace.PROPOSED
         and (event["t_us"], event.get("partition")) == (violation.t_us, violation.partition)
@@ -147,7 +148,8 @@ def _proposed_at(result: SimResult, violation: Violation) -> bool:
 
 
 def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """The replica that is not waited for receives no records, and the leader no metadata."""
+    """Draw an ending in which the replica that is not waited for receives no records, and the
+    leader no metadata."""
     leader = next((w.node for w in violation.witnesses if w.node), "")
     left_out = ",".join(_not_waited_for(result, violation, leader))
     when = _event_at(result, violation.t_us, violation.partition)
@@ -181,7 +183,8 @@ def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> I
 def _lose_acknowledged(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """The leader answers no follower from the append on that it acknowledges, and dies after it."""
+    """Yield the leader answers no follower from the append on that it acknowledges, and dies after
+    it."""
     acknowledged = violation.witnesses[0]
     leader = acknowledged.node
     appends = (
@@ -219,7 +222,8 @@ def _lose_acknowledged(
 def _lead_with_wrong_producers(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """The replica leads next, while a producer still tries to send what nobody answered."""
+    """Draw an ending in which the replica leads next, while a producer still tries to send what
+    nobody answered."""
     shown = violation.witnesses[0]
     when = _event_at(result, violation.t_us, violation.partition)
     others = [name for name in schedule.cluster.broker_names() if name != shown.node]
@@ -235,8 +239,8 @@ def _lead_with_wrong_producers(
 def _before_it_is_answered(
     schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
-    """It knows too little, as after a restart: all others die, before or long before producers hear
-    of what its log has."""
+    """Draw an ending in which it knows too little, as after a restart: all others die, before or
+    long before producers hear of what its log has."""
     session_ms = schedule.cluster.timings.session_ms
     dies = Kill(on=",".join(others), after=when, for_ms=2 * session_ms)
     yield (dies,)
@@ -256,8 +260,8 @@ def _before_it_is_answered(
 def _before_it_is_sent(
     schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
-    """It knows too much, of what was cut: no other replica hears the producers, the leader dies
-    when the replica has caught up, and of the others nobody stands."""
+    """Draw an ending in which it knows too much, of what was cut: no other replica hears the
+    producers, the leader dies when the replica has caught up, and of the others nobody stands."""
     leader = _last_leader(result, violation)
     session_ms = schedule.cluster.timings.session_ms
     span_ms = 6 * session_ms
@@ -291,7 +295,7 @@ def _last_leader(result: SimResult, violation: Violation) -> str:
 
 
 def _leaderships(result: SimResult, violation: Violation) -> Iterator[TraceEvent]:
-    """The events with which a replica began to lead the partition, up to the violation."""
+    """Yield the events with which a replica began to lead the partition, up to the violation."""
     for event in result.trace:
         if event["t_us"] > violation.t_us:
             return
@@ -303,8 +307,8 @@ def _leaderships(result: SimResult, violation: Violation) -> Iterator[TraceEvent
 def _elect_later_term(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """The leader dies before it has a record of its term anywhere else, where another voter's log
-    is of a later term than what was committed: that voter wins."""
+    """Draw an ending in which the leader dies before it has a record of its term anywhere else,
+    where another voter's log is of a later term than what was committed: that voter wins."""
     leader, *would_win = violation.witnesses
     when = _event_at(result, violation.t_us, violation.partition)
     if not would_win or when is None:
@@ -345,7 +349,7 @@ _ESCALATIONS: Final = {
 
 
 def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> list[str]:
-    """The replicas that the controller may elect and the leader does not wait for."""
+    """Return the replicas that the controller may elect and the leader does not wait for."""
     elected: list[str] = []
     waited: list[str] = []
     for event in result.trace:
@@ -361,7 +365,8 @@ def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> lis
 def _released(
     schedule: Schedule, result: SimResult, when: After, t_us: int
 ) -> tuple[Schedule, tuple[Fault, ...]]:
-    """The schedule with each cut in force at `t_us` named, and the faults that end these cuts."""
+    """Return the schedule with each cut in force at `t_us` named, and the faults that end these
+    cuts."""
     in_force: set[int] = set()
     for line in result.faults:
         if line.t_us <= t_us and line.action == "inject":
@@ -397,19 +402,19 @@ def _since_storm_ms(result: SimResult, t_us: int) -> int:
 
 
 def _event_at(result: SimResult, t_us: int, partition: str) -> After | None:
-    """The event of that time, as a trigger."""
+    """Return the event of that time, as a trigger."""
     return _last(result, partition, lambda e: e["t_us"] == t_us and e["event"] in _TRIGGERS)
 
 
 def _last(result: SimResult, partition: str, wanted: Callable[[TraceEvent], bool]) -> After | None:
-    """The last event of a partition that is wanted, as a trigger."""
+    """Return the last wanted event of a partition as a trigger."""
     found = (e for e in reversed(result.trace) if wanted(e) and e.get("partition") == partition)
     event = next(found, None)
     return None if event is None else _trigger(result, event)
 
 
 def _trigger(result: SimResult, event: dict[str, Any]) -> After | None:
-    """That event as a trigger: its name, its fields, and its number among equal ones."""
+    """Return an event as a trigger: its name, its fields, and its number among equal ones."""
     began_us = result.info.phases.storm_us
     match = {name: event[name] for name in _TRIGGERS[event["event"]]}
     nth = 0

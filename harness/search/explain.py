@@ -72,7 +72,7 @@ def write(explanation: Explanation, file: Path) -> None:
 
 
 def as_lines(explanation: Explanation) -> Iterator[str]:
-    """An explanation as a terminal shows it."""
+    """Yield an explanation as a terminal shows it."""
     yield explanation.sentence
     for s in explanation.sentences:
         mark = "!" if s.rule else ">" if s.breaks else " "
@@ -97,7 +97,7 @@ def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
 def _groups(
     schedule: Schedule, named: str, affected: list[AffectedMessage]
 ) -> Iterator[Counterfactual]:
-    """All messages of one kind on one link let through, where there were several."""
+    """Yield all messages of one kind on one link let through, where there were several."""
     links = Counter(message[1:] for message in affected)
     for (sender, receiver, kind), count in links.items():
         if count < 2:
@@ -122,7 +122,7 @@ def _groups(
 def _messages(
     schedule: Schedule, named: str, affected: list[AffectedMessage], storm_us: int
 ) -> Iterator[Counterfactual]:
-    """Each message let through by itself."""
+    """Yield each message let through by itself."""
     for number, (t_us, sender, receiver, kind) in enumerate(affected[:MOST_MESSAGES]):
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
         yield _counterfactual(
@@ -144,6 +144,6 @@ def _only(number: int) -> Callable[[AffectedMessage], bool]:
 
 
 def _counterfactual(outcome: Attempt, named: str, **left_out: Any) -> Counterfactual:
-    """What happens without the thing that is left out, beside the failure `named`."""
+    """Return the outcome without the part that is left out, beside the failure `named`."""
     fails = outcome.bucket == named
     return Counterfactual(fails=fails, instead="" if fails else outcome.bucket, **left_out)

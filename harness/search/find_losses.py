@@ -198,8 +198,8 @@ _NONE: Final = "none"
 
 
 def cells(row: KnownLoss, made: Sequence[LossResult]) -> tuple[str, ...]:
-    """A row as words, in the order of `HEADINGS`. A search that found nothing counts with all of
-    its time."""
+    """Return a row as words, in the order of `HEADINGS`. A search that found nothing counts with
+    all of its time."""
     shown = best(made)
     version = next((one.version for one in made if one.version), "")
     return (
@@ -215,8 +215,8 @@ def cells(row: KnownLoss, made: Sequence[LossResult]) -> tuple[str, ...]:
 
 
 def details(row: KnownLoss, made: Sequence[LossResult]) -> str:
-    """The schedule of a row in words, and what else there is to say of it; "" where it was not
-    found."""
+    """Return the schedule of a row in words, and what else there is to say of it; "" where it was
+    not found."""
     shown = best(made)
     if shown is None:
         return ""
@@ -230,8 +230,8 @@ def details(row: KnownLoss, made: Sequence[LossResult]) -> str:
 
 
 def best(made: Sequence[LossResult]) -> Finding | None:
-    """The finding to show: one that fails in most of several runs, then one that was run on the
-    safe configuration, then of few faults."""
+    """Return the finding to show: one that fails in most of several runs, then one that was run on
+    the safe configuration, then of few faults."""
     found = [one.finding for one in made if one.finding is not None]
     return min(
         found,
@@ -241,7 +241,7 @@ def best(made: Sequence[LossResult]) -> Finding | None:
 
 
 def as_text(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
-    """A few lines for each row."""
+    """Return a few lines for each row."""
     lines = []
     for row in rows:
         mine = _of(row, made)
@@ -253,7 +253,7 @@ def as_text(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
 
 
 def as_markdown(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
-    """The table, and the schedules below it; rows that were never searched are left out."""
+    """Return the table, and the schedules below it; rows that were never searched are left out."""
     searched = [row for row in rows if _of(row, made)]
     table = [HEADINGS, ("---",) * len(HEADINGS)]
     table += [cells(row, _of(row, made)) for row in searched]
@@ -269,7 +269,7 @@ def put_into_file(file: Path, table: str) -> None:
 
 
 def put_into(document: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
-    """A document with the table between its marks, or at its end when it has none."""
+    """Return a document with the table between its marks, or at its end when it has none."""
     section = f"{marks[0]}\n\n{table}\n\n{marks[1]}"
     before, begin, rest = document.partition(marks[0])
     _, end, after = rest.partition(marks[1])
@@ -294,7 +294,7 @@ def _safe_runs(finding: Finding) -> str:
 
 
 def _span(values: Sequence[float]) -> str:
-    """The median, and the least and the most where they differ: `210 s (64 to 480)`."""
+    """Return the median, and the least and the most where they differ: `210 s (64 to 480)`."""
     if not values:
         return ""
     text = f"{statistics.median(values):.0f} s"

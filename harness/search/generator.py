@@ -66,9 +66,9 @@ def draw_schedule(
     disk_faults: tuple[str, ...] = (),
     always: tuple[str, ...] = (),
 ) -> Schedule:
-    """One schedule for `protocol`, with the bugs `bugs` turned on. The kinds `disk_faults` are
-    drawn beside the others; without any, some schedules have some. The late dimensions in `always`
-    are on."""
+    """Return one schedule for `protocol`, with the bugs `bugs` turned on. The kinds `disk_faults`
+    are drawn beside the others; without any, some schedules have some. The late dimensions in
+    `always` are on."""
     cluster = _cluster(choose, protocol, bugs)
     dimensions = draw_dimensions(choose, protocol_of(protocol).leader_by)
     for dimension in dimensions:
@@ -147,7 +147,7 @@ def _cluster(choose: RandomChoices, protocol: str, bugs: tuple[str, ...]) -> Clu
 
 
 def _enabled(choose: RandomChoices, *, votes: bool) -> list[Scenario]:
-    """The scenarios that this schedule may use, each decided by a coin."""
+    """Return the scenarios that this schedule may use, each decided by a coin."""
     possible = SCENARIOS_WITH_VOTES if votes else SCENARIOS
     chosen = [scenario for scenario, percent in possible.items() if choose.chance(percent)]
     return chosen or [fail_leader]

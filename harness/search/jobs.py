@@ -153,8 +153,8 @@ class JobProcesses:
     """Up to `size` processes of one owner, in its main thread. `close` it in any case."""
 
     def __init__(self, size: int, output: Path, *, jobs_each: int = 1) -> None:
-        """A process does `jobs_each` jobs: with one, each job has a fresh interpreter, which costs
-        about a second, and a hash seed of its own. `output` gets what the processes print."""
+        """Give each process `jobs_each` jobs: with one, each job has a fresh interpreter, which
+        costs about a second, and a hash seed of its own. `output` gets what the processes print."""
         self.size = size
         self._output = output
         self._jobs_each = jobs_each

@@ -74,7 +74,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def escalates(self) -> bool:
-        """Whether losing records can show what is searched for."""
+        """Return whether losing records can show what is searched for."""
         return self.breaks not in (LIVENESS, LOG)
 
 

@@ -52,7 +52,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """The row as words, in the order of `HEADINGS`."""
+        """Return the row as words, in the order of `HEADINGS`."""
         e = self.target
         found = f"{self.found} of {self.seeds}" if self.found else OPEN
         faults = "" if self.faults is None else str(self.faults)
@@ -116,7 +116,7 @@ def _row(target: SearchTarget, states: Sequence[BugState]) -> Row:
 
 
 def summary(made: Sequence[Row]) -> str:
-    """How many were found, in one sentence."""
+    """Return how many were found, in one sentence."""
     found = sum(bool(row.found) for row in made)
     left = [row.target.code for row in made if not row.found]
     still = f"; open: {', '.join(left)}" if left else ""
@@ -167,14 +167,14 @@ def as_markdown(
 
 
 def _table(made: Sequence[Row], headings: Sequence[str]) -> str:
-    """The columns of these headings, as a Markdown table."""
+    """Return the columns of these headings, as a Markdown table."""
     shown = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in made)]
     columns = [HEADINGS.index(heading) for heading in headings]
     return "\n".join(f"| {' | '.join(_escaped(cells[n]) for n in columns)} |" for cells in shown)
 
 
 def _item(text: str) -> str:
-    """A list item; no line begins by accident with a mark of Markdown."""
+    """Return a list item; no line begins by accident with a mark of Markdown."""
     return _wrapped(text, "* ", "  ")
 
 
@@ -194,7 +194,7 @@ def _escaped(cell: str) -> str:
 
 
 def as_html(made: Sequence[Row], correct: Sequence[Searched]) -> str:
-    """A page that stands alone."""
+    """Return a page that stands alone."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
     body = "\n".join(
         f"<tr{'' if row.found else ' class=open'}>"

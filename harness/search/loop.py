@@ -402,7 +402,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     reserve: float = 0.3
 
     def check(self) -> None:
-        """Raises UsageError for a search without an end."""
+        """Refuse a search without an end. Raises UsageError."""
         if not (self.seconds or self.schedules or self.until_failure):
             raise UsageError("a search needs an end: --budget, --schedules or --until-failure")
 

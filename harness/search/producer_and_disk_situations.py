@@ -56,15 +56,16 @@ def patient_producers(choose: RandomChoices, workload: Workload) -> Workload:
 
 
 def _answers_lost(builder: ScenarioBuilder, span: int, when: When) -> Link:
-    """Producers do not hear for a while what became of their batches."""
+    """Draw a sequence in which producers do not hear for a while what became of their batches."""
     return Link(
         on="all", to="clients", action="drop", kinds=("produce-response",), for_ms=span, **when
     )
 
 
 def tried_again(builder: ScenarioBuilder) -> None:
-    """A leader is cut off with batches that nobody else has, another one leads, and the first leads
-    again. Meanwhile producers reach only the first, or none, and try again then."""
+    """Draw a sequence in which a leader is cut off with batches that nobody else has, another one
+    leads, and the first leads again. Meanwhile producers reach only the first, or none, and try
+    again then."""
     choose, one = builder.choose, builder.preferred
     others = ",".join(name for name in builder.replicas if name != one)
     session_ms = builder.cluster.timings.session_ms
@@ -127,9 +128,9 @@ def sent_twice(builder: ScenarioBuilder) -> None:
 
 
 def damaged_copy(builder: ScenarioBuilder) -> None:
-    """A replica restarts with a damaged disk while others lead, or while it leads, often with the
-    only other copy of what is committed. What makes it good is late or comes in parts, it may die
-    again, and then a leader fails."""
+    """Draw a sequence in which a replica restarts with a damaged disk while others lead, or while
+    it leads, often with the only other copy of what is committed. What makes it good is late or
+    comes in parts, it may die again, and then a leader fails."""
     choose = builder.choose
     on = builder.broker() if choose.chance(65) else builder.preferred
     at = {"partition": builder.partition}
@@ -176,7 +177,7 @@ def damaged_copy(builder: ScenarioBuilder) -> None:
 
 
 def _damage(choose: RandomChoices, on: str, down_ms: int, when: When) -> Fault:
-    """What happens to the disk: mostly a batch is lost, and with it all behind."""
+    """Damage the disk: mostly a batch is lost, and with it all behind."""
     parts: tuple[Literal["payload", "chain", "header"], ...] = ("payload", "chain", "header")
     if choose.chance(60):
         return BitFlip(on=on, part=choose.pick(parts), for_ms=down_ms, **when)

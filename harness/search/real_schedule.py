@@ -64,7 +64,8 @@ class RealSchedule(NamedTuple):
 def real_schedule(
     schedule: Schedule, broken: str, *, runs: int = MOST_RUNS, stop: Stop = never
 ) -> RealSchedule | None:
-    """The variant that violates `broken` in most worlds, None if none does or `stop` came first.
+    """Return the variant that violates `broken` in most worlds, None if none does or `stop` came
+    first.
 
     With fewer `runs` the result is found sooner and fails less reliably.
     """
@@ -90,7 +91,7 @@ def _real_schedule(schedule: Schedule, evaluation: Evaluation, runs: int) -> Rea
 
 
 def _improved(best: Schedule, evaluation: Evaluation) -> Schedule:
-    """The best of the variants that differ in a few moves."""
+    """Return the best of the variants that differ in a few moves."""
     for _ in range(MOST_SWEEPS):
         known = best
         for move in _moves(best):
@@ -104,12 +105,12 @@ def _improved(best: Schedule, evaluation: Evaluation) -> Schedule:
 
 
 def slowed_variants(schedule: Schedule) -> list[Schedule]:
-    """The schedule in slow motion, by several factors."""
+    """Return the schedule in slow motion, by several factors."""
     return [with_longer_faults(slow_motion(schedule, factor)) for factor in SLOWER]
 
 
 def scripted_variants(schedule: Schedule) -> list[Schedule]:
-    """The script of the schedule's run in slow motion, with and without reads."""
+    """Return the script of the schedule's run in slow motion, with and without reads."""
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     made = []
     for polls in (False, True):
@@ -121,12 +122,12 @@ def scripted_variants(schedule: Schedule) -> list[Schedule]:
 
 
 def _votes(schedule: Schedule) -> bool:
-    """Whether replicas vote: then the next leader is not known in advance."""
+    """Return whether replicas vote: then the next leader is not known in advance."""
     return protocol(schedule.cluster.protocol).leader_by is LeaderBy.VOTES
 
 
 def _moves(schedule: Schedule) -> list[tuple[str, int]]:
-    """What can be moved: faults and operations, by number, or the pace of drawn clients."""
+    """Return the movable parts: faults and operations, by number, or the pace of drawn clients."""
     faults = [n for n, fault in enumerate(schedule.faults) if not isinstance(fault, Break)]
     operations = range(len(schedule.workload.operations))
     moves = [*(("fault", n) for n in faults), *(("operation", n) for n in operations)]
@@ -187,7 +188,7 @@ def _ended_elsewhere(
 
 
 def _timed(schedule: Schedule, move: tuple[str, int]) -> bool:
-    """Whether it is a fault or an operation that begins at a time."""
+    """Return whether it is a fault or an operation that begins at a time."""
     what, index = move
     due = {"fault": schedule.faults, "operation": schedule.workload.operations}.get(what, ())
     return index < len(due) and bool(due[index].at_ms)
@@ -226,14 +227,15 @@ def _operated_elsewhere(
 
 
 def _near(candidates: list[TriggerCandidate], at_us: int | None) -> list[TriggerCandidate]:
-    """The events next to a time: those before it, the nearest first, then those after it."""
+    """Return the events next to a time: those before it, the nearest first, then those after it."""
     if at_us is None:
         return []
     return [*before(candidates, at_us, NEAR), *following(candidates, at_us, NEAR)]
 
 
 def breakpoint_at(trigger: TriggerCandidate) -> Break | None:
-    """A breakpoint there, None if no node stops there: the node sends nothing for a while."""
+    """Return a breakpoint there, None if no node stops there: the node sends nothing for a
+    while."""
     after = trigger.after
     if "node" not in after.match or trigger.node[0] != "n" or after.event == trace.STARTED:
         return None
@@ -267,18 +269,19 @@ def _without_needless(schedule: Schedule, own: int, evaluation: Evaluation) -> S
 def _smaller_if_as_reliable(
     schedule: Schedule, fewer: Schedule, evaluation: Evaluation
 ) -> Schedule:
-    """The smaller one if it fails in as many worlds."""
+    """Return the smaller one if it fails in as many worlds."""
     worlds = evaluation.failing_worlds(schedule)
     return fewer if evaluation.failing_worlds(fewer, above=worlds - 1) >= worlds else schedule
 
 
 def _can_run(schedule: Schedule) -> bool:
-    """Whether it is valid, and has operations."""
+    """Return whether it is valid, and has operations."""
     return bool(schedule.workload.operations) and possible(schedule)
 
 
 def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:
-    """The same schedule `factor` times as slow: every timeout, time and pause between batches.
+    """Return the same schedule `factor` times as slow: every timeout, time and pause between
+    batches.
 
     A search uses short timeouts, which work only where no message is late by itself.
     """
@@ -303,7 +306,7 @@ def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:
 
 
 def _slower(fault: Due, factor: int) -> Due:
-    """A fault or an operation with all its times `factor` times as long."""
+    """Return a fault or an operation with all its times `factor` times as long."""
     names = [n for n in ("at_ms", "for_ms", "delay_ms", "jitter_ms") if getattr(fault, n, None)]
     changes: dict[str, Any] = {name: getattr(fault, name) * factor for name in names}
     if fault.after is not None:

@@ -94,8 +94,9 @@ def turns(builder: ScenarioBuilder) -> None:
 
 
 def turns_by_votes(builder: ScenarioBuilder) -> None:
-    """A leader is cut off with records that nobody else has; the next one is cut off as soon as it
-    leads, and the first leads again, and fails before all have what it has (Raft, figure 8)."""
+    """Draw a sequence in which a leader is cut off with records that nobody else has; the next one
+    is cut off as soon as it leads, and the first leads again, and fails before all have what it has
+    (Raft, figure 8)."""
     choose = builder.choose
     at = {"partition": builder.partition, "role": "leader"}
     election_ms = builder.cluster.timings.election_max_ms
@@ -118,8 +119,9 @@ def turns_by_votes(builder: ScenarioBuilder) -> None:
 
 
 def late_campaign(builder: ScenarioBuilder) -> None:
-    """A leader is away for about an election, and leads on. A voter that gets no records stood
-    meanwhile; what it asked, or was answered, arrives when more is committed."""
+    """Draw a sequence in which a leader is away for about an election, and leads on. A voter
+    that gets no records stood meanwhile; what it asked, or was answered, arrives when more is
+    committed."""
     choose, when = builder.choose, builder.when(arming=True)
     slow = choose.pick(builder.replicas)
     election_ms = builder.cluster.timings.election_max_ms
@@ -151,8 +153,8 @@ def late_campaign(builder: ScenarioBuilder) -> None:
 
 
 def moves_with_few(builder: ScenarioBuilder) -> None:
-    """A partition is moved while some of its replicas are away; whoever is new in it, or led it,
-    fails or loses its power, and the move may be cancelled."""
+    """Draw a sequence in which a partition is moved while some of its replicas are away; whoever is
+    new in it, or led it, fails or loses its power, and the move may be cancelled."""
     choose, when = builder.choose, builder.when()
     session_ms = builder.cluster.timings.session_ms
     one, *kept = builder.replicas
@@ -190,8 +192,9 @@ def moves_with_few(builder: ScenarioBuilder) -> None:
 
 
 def outlived_proposal(builder: ScenarioBuilder) -> None:
-    """A leader asks for another in-sync set, and the request is late. The leader is back within its
-    session and leads on; meanwhile the follower it asked for lags again, and then it fails."""
+    """Draw a sequence in which a leader asks for another in-sync set, and the request is late. The
+    leader is back within its session and leads on; meanwhile the follower it asked for lags again,
+    and then it fails."""
     choose, on = builder.choose, builder.broker(but=builder.preferred)
     timings = builder.cluster.timings
     lag_ms = min(timings.lag_ms, timings.session_ms)

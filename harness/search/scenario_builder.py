@@ -88,7 +88,8 @@ class ScenarioBuilder:
         self.faults += faults
 
     def broker(self, but: str = "") -> str:
-        """A broker by name: mostly the victim, and seldom the replica that leads at first."""
+        """Return a broker by name: mostly the victim, and seldom the replica that leads at
+        first."""
         if self.victim and self.victim != but and self.choose.chance(60):
             return self.victim
         names = self.replicas if self.choose.chance(90) else self.cluster.broker_names()
@@ -121,7 +122,7 @@ class ScenarioBuilder:
         return {"at_ms": self.now_ms}
 
     def _any_event(self) -> After:
-        """The n-th append, commit, acknowledgement or truncation."""
+        """Return the n-th append, commit, acknowledgement or truncation."""
         choose = self.choose
         events = ["append", "hw", "ack", "append", "hw"]
         if self.faults:  # without a fault, no replica votes, truncates or leaves the ISR
@@ -144,7 +145,8 @@ class ScenarioBuilder:
         return {"after": after}
 
     def span_ms(self, *percents: int) -> int:
-        """A duration, in percent of the timeout after which the cluster notices a failure."""
+        """Return a duration, in percent of the timeout after which the cluster notices a
+        failure."""
         timings = self.cluster.timings
         timeout = (
             timings.election_max_ms
@@ -154,11 +156,12 @@ class ScenarioBuilder:
         return timeout * self.choose.pick(percents) // 100
 
     def voters_ms(self, *percents: int) -> int:
-        """A duration, in percent of the longest wait of a voter before it stands for election."""
+        """Return a duration, in percent of the longest wait of a voter before it stands for
+        election."""
         return self.cluster.timings.election_max_ms * self.choose.pick(percents) // 100
 
     def of_partition(self, kind: str) -> dict[str, Any]:
-        """What a message of this kind must match to be about the partition."""
+        """Return the fields that a message of this kind about the partition must match."""
         named = "partition" in MESSAGE_FIELDS[kind]
         return {"partition": self.partition} if named else {}
 
@@ -169,7 +172,7 @@ class ScenarioBuilder:
     # -- what a scenario is expected to cause
 
     def expect_election(self) -> None:
-        """The last fault usually causes an election: its events are the next triggers."""
+        """Note that the last fault usually causes an election: its events are the next triggers."""
         self.elections += 1
         timings = self.cluster.timings
         self.advance(timings.election_max_ms if self.votes else timings.session_ms)
@@ -188,7 +191,8 @@ class ScenarioBuilder:
         ]
 
     def expect_isr_change(self) -> None:
-        """The last fault usually changes the in-sync set: its events are the next triggers."""
+        """Draw a sequence in which the last fault changes the in-sync set: its events are the next
+        triggers."""
         self.advance(self.cluster.timings.lag_ms)
         match, choose = {"partition": self.partition}, self.choose
         self.triggers = [
@@ -203,7 +207,7 @@ class ScenarioBuilder:
     # -- link rules that several scenarios use
 
     def late_responses(self, to: str, when: When) -> Link:
-        """One or two fetch responses to a follower arrive late, or twice."""
+        """Return one or two fetch responses to a follower arrive late, or twice."""
         choose = self.choose
         actions: tuple[LinkAction, ...] = ("hold", "duplicate", "delay")
         action = choose.pick(actions)
@@ -220,7 +224,8 @@ class ScenarioBuilder:
         )
 
     def drop_responses(self, on: str, to: str, span: int, when: When) -> Link:
-        """What a leader answers its followers is lost, or arrives much later."""
+        """Draw a sequence in which answers of a leader to its followers are lost, or arrives much
+        later."""
         return Link(
             on=on,
             to=to,
@@ -240,7 +245,8 @@ class ScenarioBuilder:
             self.add(rule)
 
     def slow_controller(self, when: When, *, across_restart: bool = False) -> Link:
-        """Requests of the leader to the controller, or the answers, are late or lost.
+        """Draw a sequence in which requests of the leader to the controller, or the answers, are
+        late or lost.
 
         With `across_restart` most requests arrive after a process was replaced.
         """
@@ -283,12 +289,13 @@ class ScenarioBuilder:
 
 
 def direction(one: str, other: str, *, sends: bool) -> RuleEnds:
-    """The ends of a rule for what `one` sends to `other`, or for what `other` sends to it."""
+    """Return the ends of a rule for what `one` sends to `other`, or for what `other` sends to
+    it."""
     return {"on": one, "to": other} if sends else {"on": other, "to": one}
 
 
 def process_of(node: str, number: int) -> dict[str, Any]:
-    """What an event must match to be of that process of the node, or of a later one."""
+    """Return the fields that an event of that process of the node, or of a later one, matches."""
     return {"node": node, "incarnation": {"at_least": number}}
 
 

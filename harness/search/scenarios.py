@@ -93,7 +93,7 @@ _LEADER_FAILURES: Final = (
 
 
 def restart(builder: ScenarioBuilder) -> None:
-    """A broker goes down and is back soon."""
+    """Draw a sequence in which a broker goes down and is back soon."""
     choose, on = builder.choose, builder.broker()
     when, span = builder.when(), builder.span_ms(0, 2, 10, 30, 60, 130)
     if builder.votes and choose.chance(40):
@@ -127,12 +127,13 @@ def restart(builder: ScenarioBuilder) -> None:
 
 
 def fail_leader(builder: ScenarioBuilder) -> None:
-    """The leader dies, freezes or is cut off, usually for longer than its session."""
+    """Draw a sequence in which the leader dies, freezes or is cut off, usually for longer than its
+    session."""
     fail_leader_at(builder, builder.when())
 
 
 def fail_leader_at(builder: ScenarioBuilder, when: When) -> None:
-    """The same at a given time or event."""
+    """Do the same at a given time or event."""
     choose, on = builder.choose, builder.leader
     span = builder.span_ms(130, 180, 250, 400, 800, 50)
     match choose.pick(_LEADER_FAILURES):
@@ -156,7 +157,8 @@ def fail_leader_at(builder: ScenarioBuilder, when: When) -> None:
 
 
 def diverge_leader(builder: ScenarioBuilder) -> None:
-    """The leader writes what only some followers receive, or none, and fails a little later.
+    """Draw a sequence in which the leader writes what only some followers receive, or none, and
+    fails a little later.
 
     The next leader has another log than some of the other replicas.
     """
@@ -184,7 +186,8 @@ def diverge_leader(builder: ScenarioBuilder) -> None:
 
 
 def delay_follower(builder: ScenarioBuilder) -> None:
-    """A follower receives no records, or none of its requests arrive, while others continue."""
+    """Draw a sequence in which a follower receives no records, or none of its requests arrive,
+    while others continue."""
     choose, on = builder.choose, builder.broker()
     when, span = builder.when(), builder.span_ms(130, 200, 300, 600, 1000, 60)
     ways = ("responses", "responses", "requests", "pair", "pair", "brokers", "voters", "rest")
@@ -214,7 +217,8 @@ def delay_follower(builder: ScenarioBuilder) -> None:
 
 
 def crash_in_turn(builder: ScenarioBuilder) -> None:
-    """A process dies inside a turn: before it has committed anything, or before it sends."""
+    """Draw a sequence in which a process dies inside a turn: before it has committed anything, or
+    before it sends."""
     choose, when = builder.choose, builder.when(arming=True)
     on = choose.pick((builder.leader, builder.leader, builder.broker()))
     events = (*_CRASH_EVENTS, "vote", "vote") if builder.votes else _CRASH_EVENTS
@@ -309,12 +313,13 @@ def disturb_messages(builder: ScenarioBuilder) -> None:
 
 
 def release(builder: ScenarioBuilder) -> None:
-    """The messages that the oldest rule holds are delivered."""
+    """Draw a sequence in which the messages that the oldest rule holds are delivered."""
     builder.add(Release(of=builder.held.pop(0), **builder.when()))
 
 
 def stale_metadata(builder: ScenarioBuilder) -> None:
-    """A healthy broker receives the cluster's metadata late or not at all."""
+    """Draw a sequence in which a healthy broker receives the cluster's metadata late or not at
+    all."""
     choose, on = builder.choose, builder.broker()
     name = f"held-{len(builder.faults)}" if choose.chance(35) else ""
     span = builder.span_ms(60, 130, 300, 600, 1000)
@@ -346,7 +351,8 @@ def transfer_leadership(builder: ScenarioBuilder) -> None:
 
 
 def admin_change(builder: ScenarioBuilder) -> None:
-    """The partition is moved, an unclean election is asked for, or `min.insync.replicas` set."""
+    """Draw a sequence in which the partition is moved, an unclean election is asked for, or
+    `min.insync.replicas` set."""
     choose, when = builder.choose, builder.when()
     match choose.pick(("move", "move", "rotate", "unclean", "min-isr")):
         case "move":
@@ -389,7 +395,7 @@ def repeated_failover(builder: ScenarioBuilder) -> None:
 
 
 def leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
-    """The current leader fails, or only its followers lose contact with it."""
+    """Return the current leader fails, or only its followers lose contact with it."""
     on = builder.leader
     match builder.choose.pick(("isolate", "isolate", "isolate", "brokers", "kill", "pause")):
         case "isolate":
@@ -403,7 +409,8 @@ def leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
 
 
 def contended_election(builder: ScenarioBuilder) -> None:
-    """An election in which several may stand in one term, and voters restart after their vote.
+    """Draw a sequence in which several stand in an election of one term, and voters restart after
+    their vote.
 
     Votes are late. A voter that restarts may not learn who won. Late votes may arrive when the
     voters are back.
@@ -456,7 +463,7 @@ def down_for(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
 
 
 def _late_votes(builder: ScenarioBuilder, slow: str, when: When) -> Link:
-    """All votes are late, or those that one candidate asks for or is given.
+    """Return all votes are late, or those that one candidate asks for or is given.
 
     Usually by longer than it takes to replace a process, which waits for a session to end.
     """
@@ -494,8 +501,8 @@ def _candidate_or_vote(builder: ScenarioBuilder, node: str, nth: int) -> After:
 
 
 def alternate_leaders(builder: ScenarioBuilder) -> None:
-    """The leadership moves to and fro between two replicas that hardly receive each other's
-    messages.
+    """Draw a sequence in which the leadership moves to and fro between two replicas that hardly
+    receive each other's messages.
 
     An operator, or a balancer, moves it. Messages between the two are lost, late, or doubled. The
     links may be mended at a change of leaders. A third replica may learn of changes late.
@@ -536,7 +543,8 @@ def alternate_leaders(builder: ScenarioBuilder) -> None:
 
 
 def _disconnected(builder: ScenarioBuilder, one: str, other: str, when: When) -> list[Fault]:
-    """What two replicas send each other is lost for a while, or some of it is late; or both."""
+    """Draw a sequence in which messages between two replicas are lost for a while, or some of it is
+    late; or both."""
     choose, span = builder.choose, builder.span_ms(250, 130, 400, 600)
     on, to = choose.pick(((one, other), (other, one)))
     made: list[Fault] = []
@@ -581,7 +589,8 @@ def _late_answers(builder: ScenarioBuilder, on: str, to: str, when: When) -> Lin
 
 
 def isr_flap(builder: ScenarioBuilder) -> None:
-    """A follower leaves the in-sync set, and fails again when the leader proposes to let it in.
+    """Draw a sequence in which a follower leaves the in-sync set, and fails again when the leader
+    proposes to let it in.
 
     The controller may learn of the proposal, or answer it, late.
     """
@@ -637,8 +646,8 @@ def _isr_proposal(builder: ScenarioBuilder, on: str, delay_ms: int) -> After:
 
 
 def failover_while_lagging(builder: ScenarioBuilder) -> None:
-    """A follower leaves the in-sync set, then the leader fails, so that the follower meets a new
-    leader before it has caught up."""
+    """Draw a sequence in which a follower leaves the in-sync set, then the leader fails, so that
+    the follower meets a new leader before it has caught up."""
     choose, on, when = builder.choose, builder.broker(), builder.when()
     out_ms = leave_isr(builder, on, when)
     span = builder.span_ms(400, 250, 600, 800)
@@ -658,8 +667,8 @@ def failover_while_lagging(builder: ScenarioBuilder) -> None:
 
 
 def fail_disk(builder: ScenarioBuilder) -> None:
-    """The disk of a broker fails, or what it had synced is damaged: always that of the same broker,
-    since two damaged copies are more than is promised."""
+    """Draw a sequence in which the disk of a broker fails, or what it had synced is damaged: always
+    that of the same broker, since two damaged copies are more than is promised."""
     choose, when = builder.choose, builder.when()
     kind = KINDS[choose.pick(builder.disk_faults)]
     on = builder.leader if choose.chance(50) else builder.broker()

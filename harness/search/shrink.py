@@ -66,7 +66,7 @@ _NUMBER: Final = re.compile(r"\b(?:n|log-)(\d+)\b")
 
 
 def sort_key(schedule: Schedule) -> tuple[Any, ...]:
-    """The place of a schedule in the total order; the smaller one is simpler to read.
+    """Return the place of a schedule in the total order; the smaller one is simpler to read.
 
     What counts, in this order: faults, operations, the cluster, the workload, how plain each fault
     is, the numbers of the brokers and partitions that faults name, and last the text.
@@ -133,7 +133,7 @@ class Shrinking:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the budget ended the shrink before it was done."""
+        """Return whether the budget ended the shrink before it was done."""
         return self.stopped or self.tries >= self.max_tries
 
     def run(self) -> Schedule:
@@ -198,7 +198,8 @@ class Shrinking:
 
 
 def minimize_list(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """The items that remain when no chunk can be left out: ddmin's complements, then singles.
+    """Return the items that remain when no chunk can be left out: ddmin's complements, then
+    singles.
 
     `fails(items)` must be true; the result is 1-minimal if `fails` is deterministic.
     """

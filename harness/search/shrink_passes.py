@@ -32,8 +32,8 @@ FIRST_MS: Final = 1000
 
 
 def possible(schedule: Schedule) -> bool:
-    """Whether a schedule may be run at all: a fault may name a broker that is gone, or undo a fault
-    that is."""
+    """Return whether a schedule may be run at all: a fault may name a broker that is gone, or undo
+    a fault that is."""
     try:
         check(schedule)
     except UsageError:
@@ -42,7 +42,7 @@ def possible(schedule: Schedule) -> bool:
 
 
 def without_each_fault(schedule: Schedule) -> list[Schedule]:
-    """One fault less each time, and without the releases of what is not there."""
+    """Return one fault less each time, and without the releases of what is not there."""
     made = []
     for gone in schedule.faults:
         kept = [f for f in schedule.faults if f is not gone]
@@ -53,8 +53,9 @@ def without_each_fault(schedule: Schedule) -> list[Schedule]:
 
 
 def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """One fault where two together are one step of an operator: a replica is put first and then
-    elected; at the time of either. It is one change where there were two, which triggers count."""
+    """Yield one fault where two together are one step of an operator: a replica is put first and
+    then elected; at the time of either. It is one change where there were two, which triggers
+    count."""
     faults = schedule.faults
     for at, fault in enumerate(faults):
         for other, second in enumerate(faults):
@@ -72,7 +73,7 @@ def _one_change_sooner(fault: Fault) -> Fault:
 
 
 def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
-    """One fault less each time, and what chance decides otherwise; or the triggers that count
+    """Yield one fault less each time, and what chance decides otherwise; or the triggers that count
     elections one lower. A failure that hangs on a few milliseconds is lost with any change, and a
     schedule without the fault may fail as well as the one with it."""
     for fewer in without_each_fault(schedule):
@@ -83,8 +84,8 @@ def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def sooner(schedule: Schedule) -> Iterator[Schedule]:
-    """The triggers that wait for a later leader epoch, or count, one and two lower: an upset less
-    is an election less, or two."""
+    """Yield the triggers that wait for a later leader epoch, or count, one and two lower: an upset
+    less is an election less, or two."""
     last = schedule.faults
     for by in (1, 2):
         faults = tuple(_sooner(fault, by) for fault in schedule.faults)
@@ -106,7 +107,7 @@ def _sooner(fault: Fault, by: int) -> Fault:
 
 
 def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
-    """One client operation less each time, the last first; clients that are left move up."""
+    """Yield one client operation less each time, the last first; clients that are left move up."""
     operations = schedule.workload.operations
     for at in reversed(range(len(operations))):
         rest = (*operations[:at], *operations[at + 1 :])
@@ -114,7 +115,7 @@ def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _numbered(workload: Workload) -> Workload:
-    """The clients of the operations numbered without gaps after the drawn ones."""
+    """Return the clients of the operations numbered without gaps after the drawn ones."""
     first = workload.clients + workload.consumers + 1
     names = {old: f"c{first + at}" for at, old in enumerate(workload.scripted_clients())}
     return replace(
@@ -181,7 +182,8 @@ _PARTITION = re.compile(r"\blog-(\d+)\b")
 
 
 def lower_names(schedule: Schedule) -> Iterator[Schedule]:
-    """The faults with other names: brokers renumbered from n1 without gaps, the first partition.
+    """Yield the faults with other names: brokers renumbered from n1 without gaps, the first
+    partition.
 
     Only then can brokers and partitions be left out that no fault needs.
     """
@@ -201,7 +203,8 @@ def _renamed(faults: str, names: Mapping[str, str]) -> tuple[Fault, ...]:
 
 
 def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """Each fault in a plainer form: earlier, shorter, on fewer links and kinds, without jitter."""
+    """Yield each fault in a plainer form: earlier, shorter, on fewer links and kinds, without
+    jitter."""
     for index, fault in enumerate(schedule.faults):
         for plainer in _plainer(fault):
             yield _with_fault(schedule, index, plainer)
@@ -248,7 +251,7 @@ def _changed(struct: Any, name: str, value: object) -> Any:
 
 
 def plainer_kinds(schedule: Schedule) -> Iterator[Schedule]:
-    """Each fault as one of a plainer kind, or with a plainer field."""
+    """Yield each fault as one of a plainer kind, or with a plainer field."""
     for index, fault in enumerate(schedule.faults):
         kind = kind_of(fault)
         for plainer in (*kind.as_plainer_kind(), *kind.plainer()):
@@ -256,8 +259,8 @@ def plainer_kinds(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def rounder_times(schedule: Schedule) -> Iterator[Schedule]:
-    """All times rounded down, the first fault as soon as may be, the storm no longer than they
-    need."""
+    """Yield all times rounded down, the first fault as soon as may be, the storm no longer than
+    they need."""
     faults = [fault for fault in schedule.faults if fault.at_ms is not None]
     if not faults:
         return
@@ -268,7 +271,7 @@ def rounder_times(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def shorter_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """One fault half as long each time."""
+    """Yield one fault half as long each time."""
     for index, fault in enumerate(schedule.faults):
         half = (fault.for_ms or 0) // 2 // GRAIN_MS * GRAIN_MS
         if half:
@@ -276,7 +279,7 @@ def shorter_faults(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def fewer_clients(schedule: Schedule) -> Iterator[Schedule]:
-    """One partition, no consumers, one producer or few."""
+    """Yield one partition, no consumers, one producer or few."""
     cluster, workload = schedule.cluster, schedule.workload
     if cluster.partitions > 1:
         yield replace(schedule, cluster=replace(cluster, partitions=1))
@@ -309,5 +312,5 @@ def _fitting(schedule: Schedule) -> Schedule:
 
 
 def _tail(schedule: Schedule) -> int:
-    """A quarter of a failover, as storms are drawn: a session is half of one."""
+    """Return a quarter of a failover, as storms are drawn: a session is half of one."""
     return schedule.cluster.timings.session_ms // 2

@@ -70,7 +70,7 @@ class Situation:
 
 
 def draw_situation(choose: RandomChoices, led_by: LeaderBy) -> Situation | None:
-    """The situation that a schedule begins with, None for most."""
+    """Return the situation that a schedule begins with, None for most."""
     if not choose.chance(PERCENT):
         return None
     possible = [each for each in SITUATIONS if each.led_by in (None, led_by)]
@@ -85,8 +85,8 @@ def _copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _loses(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """What is not synced may be lost. All copies are needed, or all but one: who leaves stays
-    eligible."""
+    """Draw a cluster in which unsynced data may be lost. All copies are needed, or all but one: who
+    leaves stays eligible."""
     cluster = _copies(choose, cluster)
     if protocol_of(cluster.protocol).clean_only:
         return cluster
@@ -137,7 +137,7 @@ def _soon_answered(choose: RandomChoices, workload: Workload) -> Workload:
 
 
 def _flushed_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Logs are synced late, and high watermarks are written down soon."""
+    """Draw a cluster in which logs are synced late, and high watermarks are written down soon."""
     cluster = _copies(choose, cluster)
     if protocol_of(cluster.protocol).clean_only:
         return cluster
@@ -147,7 +147,7 @@ def _flushed_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _few_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """One copy or a few, of which one is enough."""
+    """Return one copy or a few, of which one is enough."""
     brokers = max(3, cluster.brokers)
     return replace(cluster, brokers=brokers, replication_factor=choose.pick((2, 1, 3)), min_isr=1)
 
@@ -171,8 +171,9 @@ def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def leads_on(builder: ScenarioBuilder) -> None:
-    """A broker, mostly the leader, is back within its session: it goes on in the same epoch, with
-    less than it had. What its followers fetch comes late, so that it writes first."""
+    """Draw a sequence in which a broker, mostly the leader, is back within its session: it goes on
+    in the same epoch, with less than it had. What its followers fetch comes late, so that it writes
+    first."""
     choose, when = builder.choose, builder.when(arming=True)
     on = builder.preferred if choose.chance(80) else builder.broker()
     at = {"partition": builder.partition}
@@ -254,7 +255,8 @@ def unequal_remains(builder: ScenarioBuilder) -> None:
 
 
 def dies_again(builder: ScenarioBuilder) -> None:
-    """A process that lost data dies again before it is registered; then the others fail."""
+    """Draw a sequence in which a process that lost data dies again before it is registered; then
+    the others fail."""
     choose, when, on = builder.choose, builder.when(), builder.broker()
     if choose.chance(60):
         # Something is there that can be lost.
@@ -283,8 +285,8 @@ def dies_again(builder: ScenarioBuilder) -> None:
 
 
 def last_in_sync(builder: ScenarioBuilder) -> None:
-    """The leader is alone in sync, as the only copy or because the others are away; it dies in the
-    middle of a turn, and is soon back."""
+    """Draw a sequence in which the leader is alone in sync, as the only copy or because the others
+    are away; it dies in the middle of a turn, and is soon back."""
     choose, when = builder.choose, builder.when()
     timings = builder.cluster.timings
     if others := ",".join(name for name in builder.replicas if name != builder.preferred):
@@ -315,8 +317,9 @@ def last_in_sync(builder: ScenarioBuilder) -> None:
 
 
 def late_registration(builder: ScenarioBuilder) -> None:
-    """An answer to a registration, or a request for one, comes again when a later process that lost
-    data waits for its own; what that process sends or receives is late."""
+    """Draw a sequence in which an answer to a registration, or a request for one, comes again
+    when a later process that lost data waits for its own; what that process sends or receives is
+    late."""
     choose, when, on = builder.choose, builder.when(), builder.broker()
     answers = choose.chance(75)
     wait_ms = choose.pick((100, 200, 60, 300))
@@ -355,8 +358,9 @@ def late_registration(builder: ScenarioBuilder) -> None:
 
 
 def leads_again(builder: ScenarioBuilder) -> None:
-    """A leader that lives on leads again, after another one has led. Followers had more than it,
-    were cut, or do not hear it when it is back; each learns of the changes at another time."""
+    """Draw a sequence in which a leader that lives on leads again, after another one has led.
+    Followers had more than it, were cut, or do not hear it when it is back; each learns of the
+    changes at another time."""
     if not builder.votes and builder.choose.chance(45):
         _moved_and_back(builder)
         return
@@ -398,8 +402,9 @@ def _fails(builder: ScenarioBuilder, on: str, when: When) -> Fault:
 
 
 def _moved_and_back(builder: ScenarioBuilder) -> None:
-    """The leadership is moved away and soon back. One replica learns of each change late; the one
-    that led in between, or the first leader, does not learn that it was replaced."""
+    """Draw a sequence in which the leadership is moved away and soon back. One replica learns of
+    each change late; the one that led in between, or the first leader, does not learn that it was
+    replaced."""
     choose, when = builder.choose, builder.when()
     one, (second, *thirds) = builder.preferred, _others(builder)
     third = choose.pick(thirds) if thirds else second
@@ -464,7 +469,8 @@ def _metadata(on: str, action: LinkAction, late_ms: int, span: int, when: When) 
 
 
 def _others(builder: ScenarioBuilder) -> list[str]:
-    """The replicas that do not lead at first; that which leads at first, if it is the only one."""
+    """Return the replicas that do not lead at first; that which leads at first, if it is the only
+    one."""
     names = [name for name in builder.replicas if name != builder.preferred]
     if len(names) > 1 and builder.choose.chance(25):
         names.reverse()
@@ -539,8 +545,8 @@ def old_answers(builder: ScenarioBuilder) -> None:
 
 
 def in_and_out(builder: ScenarioBuilder) -> None:
-    """A follower leaves the in-sync set, enters and leaves again, while proposals, or the answers
-    to them, arrive late or twice."""
+    """Draw a sequence in which a follower leaves the in-sync set, enters and leaves again, while
+    proposals, or the answers to them, arrive late or twice."""
     choose, when, on = builder.choose, builder.when(), builder.broker()
     timings = builder.cluster.timings
     lag_ms = min(timings.lag_ms, timings.session_ms)
@@ -573,8 +579,8 @@ def in_and_out(builder: ScenarioBuilder) -> None:
 
 
 def comes_back(builder: ScenarioBuilder) -> None:
-    """A replica is dropped and taken in again, empty; what it sent before, or was sent, arrives
-    then. A leader may be dropped too."""
+    """Draw a sequence in which a replica is dropped and taken in again, empty; what it sent before,
+    or was sent, arrives then. A leader may be dropped too."""
     choose, when = builder.choose, builder.when()
     on = builder.broker() if choose.chance(80) else builder.preferred
     stays = [name for name in builder.replicas if name != on]
@@ -616,8 +622,8 @@ def comes_back(builder: ScenarioBuilder) -> None:
 
 
 def unclean(builder: ScenarioBuilder) -> None:
-    """The last replica in sync is gone, and one that lacks records leads: the others have to cut
-    what they had, and may fail or hear nothing in the middle of it."""
+    """Draw a sequence in which the last replica in sync is gone, and one that lacks records leads:
+    the others have to cut what they had, and may fail or hear nothing in the middle of it."""
     choose, when = builder.choose, builder.when()
     one, (behind, *more) = builder.preferred, _others(builder)
     session_ms = builder.cluster.timings.session_ms

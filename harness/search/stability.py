@@ -31,7 +31,8 @@ FIRST_SEED: Final = 1000
 
 
 def jittered(schedule: Schedule, delay_ms: int = MESSAGE_DELAY_MS) -> Schedule:
-    """The schedule with each message up to twice `delay_ms` late, by the seed of the world."""
+    """Return the schedule with each message up to twice `delay_ms` late, by the seed of the
+    world."""
     jitter = Delay(on="all", to="all", delay_ms=delay_ms, jitter_ms=delay_ms, at_ms=0)
     # Last, so that the other faults keep their numbers, and their random draws.
     return replace(schedule, faults=(*schedule.faults, jitter))
@@ -55,8 +56,8 @@ def stability(
 def stabilise(
     schedule: Schedule, events: list[dict[str, Any]], storm_us: int, fails_alike: FailsAlike
 ) -> Schedule:
-    """The variant that fails under the most jitter seeds: each timed fault is tried after the last
-    events before it. `events` and `storm_us` are those of the schedule's run."""
+    """Return the variant that fails under the most jitter seeds: each timed fault is tried after
+    the last events before it. `events` and `storm_us` are those of the schedule's run."""
     candidates = list(trigger_candidates(events, storm_us))
     best, best_score = schedule, stability(schedule, fails_alike, STABILITY_RUNS // 2)
     for index, fault in enumerate(schedule.faults):
@@ -75,7 +76,7 @@ def stabilise(
 
 
 def with_fault(schedule: Schedule, index: int, fault: Fault) -> Schedule:
-    """The schedule with another fault at a place."""
+    """Return the schedule with another fault at a place."""
     faults = (*schedule.faults[:index], fault, *schedule.faults[index + 1 :])
     return replace(schedule, faults=faults)
 
@@ -125,16 +126,16 @@ class Evaluation:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all allowed runs were made."""
+        """Return whether all allowed runs were made."""
         return len(self._known) >= self._most_runs
 
     def always_fails(self, schedule: Schedule) -> bool:
-        """Whether a variant fails in all worlds."""
+        """Return whether a variant fails in all worlds."""
         most = len(self._worlds)
         return self.failing_worlds(schedule, above=most - 1) == most
 
     def fails(self, schedule: Schedule, world: EvaluationWorld) -> bool:
-        """Whether a variant violates the property in a world."""
+        """Return whether a variant violates the property in a world."""
         key = (schedule.digest(), world.seed)
         if key not in self._known:
             if self._stop():
@@ -159,14 +160,14 @@ class Evaluation:
         return failed
 
     def rank(self, schedule: Schedule, *, above: int = -1) -> tuple[int, int]:
-        """The order of variants: the number of failing worlds, then how few faults and operations
-        begin at a time, which real processes do not keep."""
+        """Return the order of variants: the number of failing worlds, then how few faults and
+        operations begin at a time, which real processes do not keep."""
         due = (*schedule.faults, *schedule.workload.operations)
         timed = sum(bool(each.at_ms) for each in due)
         return self.failing_worlds(schedule, above=above), -timed
 
     def best(self, now: Schedule, others: list[Schedule]) -> Schedule:
-        """The best of several variants; the present one unless another is better."""
+        """Return the best of several variants; the present one unless another is better."""
         probes = self._probes(now)
         promise = {each.digest(): sum(self.fails(each, w) for w in probes) for each in others}
         # Stable: of variants that promise as much, the one at the nearest event comes first.
@@ -188,7 +189,7 @@ class Evaluation:
         return [*probes, *kept[1 : 1 + PROBES - len(probes)]]
 
     def failing_run(self, schedule: Schedule) -> SimResult | None:
-        """A run in which a variant fails, None if it never does."""
+        """Return a run in which a variant fails, None if it never does."""
         for world in self._worlds:
             if self.fails(schedule, world):
                 variant = jittered(schedule, world.delay_ms)

@@ -32,7 +32,8 @@ Timed = TypeVar("Timed", Send, Poll)
 
 
 def to_script(schedule: Schedule, run: SimResult, *, polls: bool, leaders: bool) -> Schedule | None:
-    """The schedule with the operations of its `run`, with or without the reads among them.
+    """Return the schedule with the operations of its `run`, with or without the reads among
+    them.
 
     Only operations that began before the violation, or the last fault, are scripted. Returns None
     where there are too many. With `leaders`, triggers match any leader and no other node.
@@ -63,7 +64,7 @@ def to_script(schedule: Schedule, run: SimResult, *, polls: bool, leaders: bool)
 
 
 def one_client_per_send(schedule: Schedule) -> Schedule:
-    """The script with a client for each write: none waits for the response to another."""
+    """Return the script with a client for each write: none waits for the response to another."""
     workload = schedule.workload
     names: dict[str, str] = {}
     operations = []
@@ -75,7 +76,7 @@ def one_client_per_send(schedule: Schedule) -> Schedule:
 
 
 def _until_us(run: SimResult) -> int:
-    """The end of the interval whose operations matter."""
+    """Return the end of the interval whose operations matter."""
     seen = [violation.t_us for violation in run.violations if violation.visible]
     injected_us: list[int] = [line.t_us for line in run.faults if line.action == "inject"]
     last = run.info.phases.heal_us or run.info.phases.end_us
@@ -83,7 +84,7 @@ def _until_us(run: SimResult) -> int:
 
 
 def _operations(schedule: Schedule, op: Op, *, polls: bool) -> list[Operation]:
-    """What a client invoked, as operations of a schedule."""
+    """Return the invocations of a client as operations of a schedule."""
     size = schedule.workload.payload_bytes
     sends: list[Operation] = [
         Send(
@@ -103,7 +104,7 @@ def _operations(schedule: Schedule, op: Op, *, polls: bool) -> list[Operation]:
 def _timed(
     operation: Operation, t_us: int, candidates: list[TriggerCandidate], storm_us: int
 ) -> Operation:
-    """An operation with its trigger: the last event before it, or the beginning."""
+    """Return an operation with its trigger: the last event before it, or the beginning."""
     after = _after(candidates, t_us)
     if after is None:
         return replace(operation, at_ms=(t_us - storm_us) // 1000)
@@ -120,7 +121,8 @@ def _after(candidates: list[TriggerCandidate], t_us: int) -> After | None:
 def _faults(
     schedule: Schedule, run: SimResult, candidates: list[TriggerCandidate], until_us: int
 ) -> tuple[Fault, ...]:
-    """Each fault after the last event before it, and ended by an event where that matters."""
+    """Return each fault after the last event before it, and ended by an event where that
+    matters."""
     began = {line.fault: line.t_us for line in run.faults if line.action == "inject"}
     ended = {line.fault: line.t_us for line in run.faults if line.action == "heal"}
     made: list[Fault] = []

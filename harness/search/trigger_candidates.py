@@ -55,7 +55,7 @@ class TriggerCandidate(NamedTuple):
 def trigger_candidates(
     events: Iterable[Mapping[str, Any]], storm_us: int
 ) -> Iterator[TriggerCandidate]:
-    """All events of the storm that make a trigger, in order of time.
+    """Yield all events of the storm that make a trigger, in order of time.
 
     Equal events are counted, for each process of a node separately.
     """
@@ -77,13 +77,13 @@ def trigger_candidates(
 
 
 def _follows_nobody(event: Mapping[str, Any]) -> bool:
-    """Whether a replica has no leader: each timeout repeats such events."""
+    """Return whether a replica has no leader: each timeout repeats such events."""
     return event["event"] == trace.ROLE and event["role"] != "leader" and not event["leader"]
 
 
 def leader_candidates(candidates: Iterable[TriggerCandidate]) -> list[TriggerCandidate]:
-    """The events of leaders, as triggers that match any node. Where replicas vote, it is a matter
-    of chance which one leads."""
+    """Return the events of leaders, as triggers that match any node. Where replicas vote, it is a
+    matter of chance which one leads."""
     candidates = list(candidates)
     made = []
     for trigger in candidates:
@@ -118,7 +118,7 @@ def alternative_triggers(
 
 
 def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> list[TriggerCandidate]:
-    """The last `most` before a time, the latest first; of equal triggers only the latest."""
+    """Return the last `most` before a time, the latest first; of equal triggers only the latest."""
     latest: dict[tuple[Any, ...], TriggerCandidate] = {}
     for trigger in candidates:
         if trigger.t_us <= at_us:
@@ -131,7 +131,7 @@ def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> lis
 def following(
     candidates: Iterable[TriggerCandidate], at_us: int, most: int
 ) -> list[TriggerCandidate]:
-    """The first `most` after a time; of equal triggers only the first."""
+    """Return the first `most` after a time; of equal triggers only the first."""
     soonest: dict[tuple[Any, ...], TriggerCandidate] = {}
     for trigger in candidates:
         if trigger.t_us > at_us:

@@ -21,8 +21,9 @@ from node.formats.trace import METADATA_PARTITION
 
 
 def fail_voter(builder: ScenarioBuilder) -> None:
-    """The controller or another voter dies, freezes or is cut off, or most of them at once; then
-    perhaps the next controller as it begins, or the leader of the data partition."""
+    """Draw a sequence in which the controller or another voter dies, freezes or is cut off, or most
+    of them at once; then perhaps the next controller as it begins, or the leader of the data
+    partition."""
     choose, when = builder.choose, builder.when()
     names = builder.cluster.voter_names()
     match: dict[str, Any] = {"state": "active"}
@@ -131,8 +132,9 @@ def change_min_isr(builder: ScenarioBuilder) -> None:
 
 
 def cancel_move(builder: ScenarioBuilder) -> None:
-    """A partition is moved, and the move is cancelled or replaced while a replica is catching up,
-    has just caught up, or has failed. The same brokers may be asked for again."""
+    """Draw a sequence in which a partition is moved, and the move is cancelled or replaced while a
+    replica is catching up, has just caught up, or has failed. The same brokers may be asked for
+    again."""
     choose, when = builder.choose, builder.when()
     names = list(builder.cluster.broker_names())
     stays = [name for name in builder.replicas if choose.chance(60)]
@@ -168,7 +170,8 @@ def cancel_move(builder: ScenarioBuilder) -> None:
 
 
 def _late_fetches(builder: ScenarioBuilder, on: str, when: When) -> Link:
-    """Fetches of replicas that join arrive a second time, when they may have left again."""
+    """Draw a sequence in which fetches of replicas that join arrive a second time, when they may
+    have left again."""
     return Link(
         on=on,
         to="rest",
@@ -184,8 +187,8 @@ def _late_fetches(builder: ScenarioBuilder, on: str, when: When) -> Link:
 def _move_without_the_old(
     builder: ScenarioBuilder, joins: list[str], target: list[str], when: When
 ) -> None:
-    """A move comes to a halt: one new replica stays behind, and when another one is in sync all old
-    ones fail. Then the move is cancelled, or goes on."""
+    """Draw a sequence in which a move comes to a halt: one new replica stays behind, and when
+    another one is in sync all old ones fail. Then the move is cancelled, or goes on."""
     choose, at = builder.choose, {"partition": builder.partition}
     builder.add(builder.drop_responses("rest", joins[-1], builder.span_ms(800, 1000), when))
     adding = [name for name in target if name in joins]
@@ -331,7 +334,8 @@ def power_below_min_isr(builder: ScenarioBuilder) -> None:
 
 
 def long_pause(builder: ScenarioBuilder) -> None:
-    """A broker freezes for several sessions; everything it was sent meanwhile arrives at once."""
+    """Draw a sequence in which a broker freezes for several sessions; everything it was sent
+    meanwhile arrives at once."""
     choose, when = builder.choose, builder.when()
     on = choose.pick((builder.leader, builder.leader, builder.broker()))
     span = builder.cluster.timings.session_ms * choose.pick((3, 5, 8)) // 1

@@ -243,7 +243,7 @@ class SimDisk:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a process may have to end because of what was done to the disk."""
+        """Return whether a process may have to end because of what was done to the disk."""
         return self.blamed or any(fault.what in _DEADLY for fault in self.faults.values())
 
     def took_us(self) -> int:

@@ -74,7 +74,7 @@ class Violation(NamedTuple):
 
     @property
     def visible(self) -> bool:
-        """Whether clients, traces or logs show it, so that the offline checker must find it too."""
+        """Return whether clients, traces or logs show it: the offline checker must find it too."""
         return self.invariant not in INTERNAL_INVARIANTS
 
     @property

@@ -81,7 +81,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def is_voter(self) -> bool:
-        """Whether it keeps metadata only, and no partition."""
+        """Return whether it keeps metadata only, and no partition."""
         return self.name.startswith("v")
 
     def listen(self, role: str) -> str:
@@ -164,10 +164,10 @@ class Adapter:
     and flipped writes, an empty disk. With more, what is lost is `allowed`. That a node dies, and
     its disk keeps what was synced, is part of every promise."""
     clock_by_libc: ClassVar[bool] = False
-    """Whether the servers ask libc for the time, as C, Java and Python do and Go does not: then
+    """Return whether the servers ask libc for the time, as C, Java and Python do, not Go: then
     their wall clocks can be moved."""
     contiguous: ClassVar[bool] = True
-    """Whether offsets have no gaps."""
+    """Return whether offsets have no gaps."""
     failover_ms: ClassVar[int] = 5000
     """From the death of a leader to the first acknowledgement by the next one, at most."""
     restart_ms: ClassVar[int] = 2000

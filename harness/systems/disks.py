@@ -1,4 +1,4 @@
-"""What the disks of a run are, and what can go wrong with each kind of them."""
+"""The disks of a run, and the faults that each kind of them can have."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ KINDS_ON: Final[Mapping[str, frozenset[str]]] = {
 
 
 def kinds_on_disks(form: str) -> frozenset[str]:
-    """All kinds but those that disks of this form cannot take."""
+    """Return all kinds but those that disks of this form cannot take."""
     return frozenset(KINDS) - (_OF_DISKS - KINDS_ON[form])
 
 
 def choose(asked: str | None, forms: Collection[str], kinds: Collection[str]) -> str:
-    """The form that is asked for; or ("auto") the plainest of `forms` that can take these kinds of
-    faults, except that a disk in user space is preferred to declared files. Raises UsageError."""
+    """Return the form that is asked for; or ("auto") the plainest of `forms` that can take these
+    kinds of faults, except that a disk in user space is preferred to declared files. Raises
+    UsageError."""
     wanted = _OF_DISKS.intersection(kinds)
     if asked is not None and asked != AUTO:
         if asked not in forms:
@@ -126,7 +127,7 @@ class UserDisks:
             self._notice_end(node, excuse)
 
     def look(self, node: str, excuse: Callable[[str], None]) -> None:
-        """The same for the disk of a node whose process has ended, perhaps because of it: of two
+        """Look at the disk of a node whose process has ended, perhaps because of it: of two
         processes the one that ended last may be seen first."""
         self._disks[node].await_end_if_dying()
         self._notice_end(node, excuse)
@@ -155,8 +156,8 @@ class UserDisks:
         return self._disks[node].remove(number)
 
     def rest(self, node: str) -> Path:
-        """The folder of a node that is down, to be changed from outside; all that was written
-        counts as synced then."""
+        """Return the folder of a node that is down, to be changed from outside; all that was
+        written counts as synced then."""
         self._disks[node].end()
         return self._disks[node].folder
 
@@ -184,7 +185,7 @@ class UserDisks:
 
     @contextmanager
     def _noting_slowness(self) -> Iterator[None]:
-        """A cut that was not over in time is a problem of the run: it was made in part."""
+        """Note a cut that was not over in time as a problem of the run: it was made in part."""
         try:
             yield
         except DiskTooSlow as error:

@@ -72,7 +72,7 @@ class Etcd(Adapter):
 
 
 def ask(connection: HTTPConnection, call: str, timeout_s: float, **body: Any) -> dict[str, Any]:
-    """One call of etcd's JSON gateway. Raises RuntimeError for what etcd calls an error."""
+    """Return one call of etcd's JSON gateway. Raises RuntimeError for what etcd calls an error."""
     if connection.sock is not None:
         connection.sock.settimeout(timeout_s)
     connection.request("POST", f"/v3/{call}", json.dumps(body))

@@ -102,7 +102,7 @@ class ClusterUnderTest:
 
     @property
     def tells_in_sync(self) -> bool:
-        """Whether its view comes to know who is in sync; else no phase waits for that."""
+        """Return whether its view comes to know who is in sync; else no phase waits for that."""
         return True
 
     @property

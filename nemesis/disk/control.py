@@ -31,7 +31,7 @@ _answers: Final = msgspec.msgpack.Decoder(DiskAnswer)
 
 
 class DiskTooSlow(FloodmarkError):
-    """A disk did not answer in time. Nobody knows what it did until then."""
+    """A disk that did not answer in time: its actions until then are unknown."""
 
 
 class UserDisk:
@@ -67,7 +67,7 @@ class UserDisk:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended, though nobody asked for that."""
+        """Return whether the process has ended, though nobody asked for that."""
         return self._process is not None and not self._process.is_alive()
 
     def await_end_if_dying(self) -> None:
@@ -84,8 +84,8 @@ class UserDisk:
                 self._process.join(END_S)
 
     def start(self) -> None:
-        """Have the disk ready. One that is ready is told that files may have been changed from
-        outside. Raises FloodmarkError."""
+        """Prepare the disk. A running disk learns that files may have been changed from outside.
+        Raises FloodmarkError."""
         if self._process is not None and self._process.is_alive():
             self._order(DiskOrder(what="refresh"))
             return
@@ -137,7 +137,7 @@ class UserDisk:
         return answer.before, answer.after
 
     def tear(self, which: float, kept: float) -> str:
-        """A cut that keeps nothing, and leaves of a synced write the first share `kept`."""
+        """Return a cut that keeps nothing, and leaves of a synced write the first share `kept`."""
         if self._process is None:
             raise FloodmarkError(f"{self.folder.name}: nothing was synced yet")
         return self._last_order(DiskOrder(what="tear", which=which, kept=kept)).words
@@ -166,7 +166,7 @@ class UserDisk:
         shutil.rmtree(self._config.aside, ignore_errors=True)
 
     def _last_order(self, order: DiskOrder) -> DiskAnswer:
-        """An order that ends the disk, whose counts would be lost."""
+        """Return an order that ends the disk, whose counts would be lost."""
         for number in self._wrong:
             counted = self._order(DiskOrder(what="count", number=number)).affected
             self._affected[number] = self._affected.get(number, 0) + counted
@@ -183,7 +183,7 @@ class UserDisk:
         return answer
 
     def _order(self, order: DiskOrder) -> DiskAnswer:
-        """Raises FloodmarkError when the disk is gone, too slow, or could not."""
+        """Give an order and return the answer. Raises FloodmarkError."""
         self._send(order)
         answer = self._answer(order.what, ORDER_S)
         if answer.error:
@@ -199,7 +199,7 @@ class UserDisk:
             raise FloodmarkError(self._gone()) from None
 
     def _answer(self, what: str, limit_s: float) -> DiskAnswer:
-        """The answer to the last order. Those to earlier ones, which came too late, are skipped."""
+        """Return the answer to the last order. Late answers to earlier ones are skipped."""
         deadline = time.monotonic() + limit_s
         try:
             while self._pipe.poll(max(0.0, deadline - time.monotonic())):
@@ -218,7 +218,7 @@ class UserDisk:
 
 @cache
 def why_impossible() -> str:
-    """Why there can be no disk in user space here, in one sentence; "" where there can be."""
+    """Return why there can be no disk in user space here, as a sentence; "" if there can."""
     near, far = multiprocess.Pipe()
     child = children.start("disk-probe", process.probe, os.getpid(), far)
     far.close()

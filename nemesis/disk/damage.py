@@ -1,4 +1,4 @@
-"""What happens to the files of a disk at rest: a flipped bit, nothing left, an old copy."""
+"""Damage to the files of a disk at rest: a flipped bit, nothing left, an old copy."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _flip(file: Path, name: Path, offset: int, bit: int) -> str:
 
 
 def _regular(folder: Path) -> list[Path]:
-    """All files, in an order that is always the same."""
+    """Return all files, in an order that is always the same."""
     found = []
     for file in folder.rglob("*"):
         if file.is_file() and not file.is_symlink():

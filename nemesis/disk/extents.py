@@ -43,7 +43,7 @@ class Extent(NamedTuple):
         return self.offset + (len(kept) if isinstance(kept, bytes) else kept.length)
 
     def part(self, start: int, end: int) -> Extent:
-        """What of it lies between two offsets; at least a byte does."""
+        """Return the part of an extent between two offsets; at least a byte is there."""
         start, end = max(start, self.offset), min(end, self.end)
         kept, skip = self.kept, start - self.offset
         if isinstance(kept, Spilled):

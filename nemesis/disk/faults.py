@@ -1,4 +1,4 @@
-"""How a disk in user space misbehaves at the moment (pure), and what the harness can order."""
+"""The errors of a disk in user space at the moment (pure), and the orders of the harness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nemesis.world import DiskFails
 
 
 class Misbehaviours:
-    """All that is wrong with a disk now, and how many requests it has affected, by its number."""
+    """The present errors of a disk, and the number of requests that each has affected."""
 
     def __init__(self) -> None:
         self._all: dict[int, DiskFails] = {}
@@ -27,7 +27,7 @@ class Misbehaviours:
         return self.affected.get(number, 0)
 
     def count(self, number: int, more: int = 1) -> None:
-        """It has affected so many requests more."""
+        """Count requests that an error has affected."""
         self.affected[number] = self.affected.get(number, 0) + more
 
     def __bool__(self) -> bool:
@@ -46,7 +46,7 @@ class Misbehaviours:
 
 
 class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the harness wants of a disk. `serial` is its place among all orders to that process.
+    """An order to a disk. `serial` is its place among all orders to that process.
 
     * `add`: from now on it `fails` so. `remove`: no more of what has that `number`. `count`: how
       many requests it has affected so far.

@@ -24,7 +24,7 @@ _FOLDER_MODE: Final = "40000"
 
 
 class CannotMount(FloodmarkError):
-    """Why there can be no disk in user space here."""
+    """The reason for which there can be no disk in user space here."""
 
 
 def enter_own_namespaces() -> None:

@@ -1,4 +1,4 @@
-"""Which names of a disk's folders are not synced: the operations on them, in their order.
+"""Unsynced names in a disk's folders: the operations on them, in their order.
 
 As with ext4 they are one journal, of which a power cut loses the end. A file that was removed or
 replaced is kept aside until that is synced.
@@ -60,7 +60,7 @@ class NameChanges:
         return name
 
     def sync(self) -> bool:
-        """All of them are on the disk now. Whether there was any."""
+        """Return all of them are on the disk now. Whether there was any."""
         done = self._changes
         self._drop(done)
         return bool(done)
@@ -75,7 +75,7 @@ class NameChanges:
         return len(lost)
 
     def _drop(self, changes: list[NameChange]) -> None:
-        """These need not be undone any more."""
+        """Forget changes that need not be undone any more."""
         for change in changes:
             if change.aside:
                 os.unlink(change.aside, dir_fd=self._aside)

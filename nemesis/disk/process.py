@@ -30,7 +30,7 @@ _orders: Final = msgspec.msgpack.Decoder(DiskOrder)
 
 
 class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Which folder the disk is, where it keeps what was removed, and who it belongs to.
+    """The folder of a disk, the place of removed files, and the owner.
 
     `write_through`: the kernel passes each write on at once, so that a full disk can refuse it;
     that costs speed. What is `write_back_ms` old is written back (0: nothing is).
@@ -45,7 +45,7 @@ class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main(config: DiskConfig, pipe: Connection) -> None:
-    """Runs until a power cut, or until the harness is gone or wants no more."""
+    """Run until a power cut, or until the harness is gone or ends the disk."""
     children.settle_in(config.parent_pid, config.output)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -169,7 +169,7 @@ class DiskServer:
     # -- orders
 
     def _prepare(self, order: DiskOrder) -> None:
-        """What an order needs of the kernel, before requests are held up for it: the kernel writes
+        """Prepare the kernel for an order before requests are held up for it: the kernel writes
         back, or forgets what it has in memory, and sends requests for that."""
         if order.what in ("cut", "tear", "copy", "sync"):
             self._fetch_writes()
@@ -428,7 +428,7 @@ class DiskServer:
         return b""
 
     def _sync(self, inode: Inode) -> None:
-        """As well as the disk can."""
+        """Sync a file, subject to the errors of the disk."""
         wrong = self._wrong
         if not wrong:
             self._volume.sync(inode)

@@ -1,4 +1,4 @@
-"""What of a file is not synced: for each change since its last sync, what was there before.
+"""Unsynced contents of a file: for each change since its last sync, the bytes before it.
 
 The file itself always has what was written last. A power cut undoes changes from the last one back,
 and makes some of them again: so it can keep a prefix of the unsynced writes, tear one of them, or
@@ -55,7 +55,7 @@ class FileChanges:
 
     @property
     def dirty(self) -> bool:
-        """Whether a power cut may change the file."""
+        """Return whether a power cut may change the file."""
         return bool(self._changes or self._lost) or self._lost_size is not None
 
     def add(self, change: Change) -> None:
@@ -83,8 +83,8 @@ class FileChanges:
             self._changes.clear()
 
     def fail(self) -> None:
-        """A sync failed. What it was to write is taken for clean and will never be on the disk, as
-        under Linux, unless it is written once more."""
+        """Fail a sync: as under Linux its bytes count as clean and never reach the disk, unless
+        they are written once more."""
         if not self._changes:
             return
         merged = self._merge(self._changes)
@@ -126,13 +126,13 @@ class FileChanges:
         return lost
 
     def forget(self) -> None:
-        """The file is gone for good: nothing of it will have to be undone."""
+        """Forget a file that is gone for good: nothing of it will be undone."""
         self.sync()
         self._lost.remove(0, 1 << 63)
         self._lost_size = None
 
     def _find_again(self, change: Change) -> None:
-        """What this change has written is not lost any more."""
+        """Count the bytes of a change as safe."""
         self._lost.remove(change.offset, change.offset + change.length * (not change.merged))
         for extent in change.before:
             self._lost.remove(extent.offset, extent.end)

@@ -65,8 +65,8 @@ class Inode:
 
 
 class CutResult(NamedTuple):
-    """What a power cut did: the unsynced bytes before and after, and how many changes of files and
-    names have lost something."""
+    """The result of a power cut: unsynced bytes before and after, and changes of files and names
+    that lost something."""
 
     before: int
     after: int
@@ -108,7 +108,7 @@ class Volume:
     # -- names
 
     def find(self, parent: Inode, name: str) -> tuple[Inode, os.stat_result]:
-        """What has that name in a folder; the kernel has been told of it once more."""
+        """Return the inode of a name in a folder; the kernel's count of look-ups rises."""
         path = _below(parent, name)
         status = os.stat(path, dir_fd=self.root, follow_symlinks=False)
         inode = self._known(status)
@@ -117,7 +117,7 @@ class Volume:
         return inode, status
 
     def forget(self, number: int, lookups: int) -> None:
-        """The kernel has forgotten an inode so many times."""
+        """Lower the kernel's count of look-ups of an inode."""
         inode = self.inodes.get(number)
         if inode is None or number == 1:
             return
@@ -213,7 +213,7 @@ class Volume:
     # -- files
 
     def status(self, inode: Inode) -> os.stat_result:
-        """As stat() says it."""
+        """Return the status of an inode as stat() says it."""
         if inode.file >= 0:
             return os.fstat(inode.file)
         return os.stat(inode.path, dir_fd=self.root, follow_symlinks=False)
@@ -234,13 +234,13 @@ class Volume:
             os.utime(inode.path, ns=ns, dir_fd=self.root, follow_symlinks=False)
 
     def open(self, inode: Inode) -> None:
-        """The kernel has the file open once more."""
+        """Increment the kernel's open count."""
         if not inode.is_folder:
             self._descriptor(inode)
         inode.opens += 1
 
     def close(self, inode: Inode) -> None:
-        """The kernel has the file open once less."""
+        """Decrement the kernel's open count."""
         inode.opens -= 1
         self._tidy(inode)
 
@@ -316,7 +316,7 @@ class Volume:
                 self.sync(inode)
 
     def fail_sync(self, inode: Inode) -> None:
-        """What the sync of a file was to write will never be on the disk."""
+        """Fail the sync of a file: its bytes never reach the disk."""
         if inode.changes is not None:
             inode.changes.fail()
 
@@ -378,7 +378,7 @@ class Volume:
             self._tidy(removed)
 
     def _known(self, status: os.stat_result) -> Inode:
-        """The inode of a file or folder."""
+        """Return the inode of a file or folder."""
         inode = self._by_key.get(status.st_ino)
         if inode is None:
             self._last_number += 1
@@ -482,7 +482,7 @@ def _below(parent: Inode, name: str) -> str:
 
 
 def _prefix(changes: list[Change], keep: float) -> dict[int, int]:
-    """How many bytes remain of each change, by its number, if the first ones remain."""
+    """Return how many bytes remain of each change, by its number, if the first ones remain."""
     room = round(sum(change.length for change in changes) * keep)
     found: dict[int, int] = {}
     for change in changes:
@@ -498,7 +498,7 @@ def _prefix(changes: list[Change], keep: float) -> dict[int, int]:
 
 
 def _drawn(changes: list[Change], keep: float, rng: random.Random) -> dict[int, int]:
-    """The same if drawn ones remain, and one of them in part."""
+    """Return the same if drawn ones remain, and one of them in part."""
     found = {each.number: each.length for each in changes if rng.random() < keep}
     torn = [each for each in changes if each.length > 1 and not each.merged]
     if torn and 0 < keep < 1:

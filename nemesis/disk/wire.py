@@ -105,7 +105,7 @@ _S: Final = 1_000_000_000
 
 
 def attributes(number: int, status: os.stat_result) -> bytes:
-    """What stat() says, as the kernel wants it."""
+    """Return the answer of stat() in the kernel's form."""
     return _ATTR.pack(
         *(number, status.st_size, status.st_blocks),
         *(status.st_atime_ns // _S, status.st_mtime_ns // _S, status.st_ctime_ns // _S),
@@ -115,22 +115,22 @@ def attributes(number: int, status: os.stat_result) -> bytes:
 
 
 def attributes_out(number: int, status: os.stat_result) -> bytes:
-    """The answer to a GETATTR."""
+    """Return the answer to a GETATTR."""
     return _ATTR_OUT.pack(CACHED_S, 0, 0) + attributes(number, status)
 
 
 def entry_out(number: int, status: os.stat_result) -> bytes:
-    """The answer to a LOOKUP."""
+    """Return the answer to a LOOKUP."""
     return _ENTRY.pack(number, 0, CACHED_S, CACHED_S, 0, 0) + attributes(number, status)
 
 
 def dirent(key: int, next_offset: int, name: str, mode: int) -> bytes:
-    """One entry of a folder."""
+    """Return one entry of a folder."""
     raw = os.fsencode(name)
     packed = _DIRENT.pack(key, next_offset, len(raw), stat.S_IFMT(mode) >> 12) + raw
     return packed + bytes(-len(packed) % 8)
 
 
 def names(body: bytes | memoryview) -> list[str]:
-    """The names at the end of a request."""
+    """Return the names at the end of a request."""
     return [os.fsdecode(bytes(raw)) for raw in bytes(body).split(b"\0")[:-1]]

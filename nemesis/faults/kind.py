@@ -122,12 +122,12 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     on_links: ClassVar[bool] = False
     on_disks: ClassVar[bool] = False
     ends_process: ClassVar[bool] = False
-    """Whether its nodes are down until they are started again."""
+    """Return whether its nodes are down until they are started again."""
     loss: ClassVar[Loss] = ""
     plainer_kind: ClassVar[str] = ""
     """A kind that may do as well on the same nodes, and is tried instead by a shrinker."""
     bar_names_nodes: ClassVar[bool] = False
-    """Whether the bar of a fault on links names its nodes instead of all the links."""
+    """Return whether the bar of a fault on links names its nodes instead of all the links."""
     drawing: ClassVar[Drawing | str]
     """How storms draw it, or else why they never do."""
 

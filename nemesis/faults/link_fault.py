@@ -44,7 +44,7 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
 
     on_links = True
     chooses_messages: ClassVar[bool] = False
-    """Whether every such fault acts on some messages of a link and not on others."""
+    """Return whether every such fault acts on some messages of a link and not on others."""
 
     @classmethod
     def is_possible_on(cls, links: LinkAbilities) -> bool:

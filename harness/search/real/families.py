@@ -75,38 +75,39 @@ class StormDice:
 
     @property
     def can_cut_power(self) -> bool:
-        """Whether a node may still lose what it has not synced."""
+        """Return whether a node may still lose what it has not synced."""
         return self._power_cuts > 0
 
     def between(self, low: float, high: float) -> int:
-        """A number of milliseconds."""
+        """Return a number of milliseconds."""
         return self.dice.between(low, high)
 
     def failovers(self, low: float, high: float) -> int:
-        """A time in parts of a failover, in ms."""
+        """Return a time in parts of a failover, in ms."""
         return self.dice.between(low * self.failover_ms, high * self.failover_ms)
 
     def away(self, at_ms: int, for_ms: int) -> list[Fault]:
-        """A follower that gets nothing for so long."""
+        """Return a follower that gets nothing for so long."""
         kind = self._kind(lambda drawing: drawing.delays_follower)
         return [] if kind is None else [kind.draw_on_follower(self.dice, PARTITION, at_ms, for_ms)]
 
     def fails(self, on: str, at_ms: int, for_ms: int, *, power: float = 0.0) -> list[Fault]:
-        """A node that is out of work for so long; with the probability `power`, where that may be,
-        it loses what it has not synced."""
+        """Draw a sequence in which a node is out of work for so long; with the probability `power`,
+        where that may be, it loses what it has not synced."""
         if self.can_cut_power and self.dice.chance(power):
             return [self.power_cut(on, at_ms, for_ms)]
         kind = self._kind(lambda drawing: drawing.fails_leader)
         return [] if kind is None else [kind.draw_on(self.dice, on, at_ms, for_ms)]
 
     def power_cut(self, on: str, at_ms: int, for_ms: int) -> Fault:
-        """A power cut after which nothing, half or a drawn part of the unsynced bytes remains."""
+        """Return a power cut after which nothing, half or a drawn part of the unsynced bytes
+        remains."""
         self._power_cuts -= 1
         keep = self.dice.weighted(((0, 2), (50, 1), (None, 1)))
         return PowerCut(on=on, at_ms=at_ms, for_ms=for_ms, keep_percent=keep)
 
     def link(self, on: str, at_ms: int, for_ms: int) -> list[Fault]:
-        """A fault on the links of a node."""
+        """Return a fault on the links of a node."""
         on_links = [kind for kind in self._kinds if issubclass(KINDS[kind], LinkFault)]
         kinds = [kind for kind in on_links if _drawing(kind).targets]
         if not kinds:
@@ -114,7 +115,7 @@ class StormDice:
         return [KINDS[self.dice.rng.choice(kinds)].draw_on(self.dice, on, at_ms, for_ms)]
 
     def plain(self, duration_ms: int) -> list[Fault]:
-        """A storm as `floodmark run` draws it."""
+        """Return a storm as `floodmark run` draws it."""
         drawn = list(self._kinds)
         if self.parts.disks == "any" and self.can_cut_power:
             drawn.append(POWER_CUT)
@@ -125,7 +126,7 @@ class StormDice:
         )
 
     def _swarm(self, kinds: Sequence[str]) -> tuple[str, ...]:
-        """The kinds of this storm, in the order of the registry."""
+        """Return the kinds of this storm, in the order of the registry."""
         left, wanted = list(kinds), self.dice.weighted(_SWARMS)
         chosen: set[str] = set()
         while left and len(chosen) < wanted:
@@ -135,8 +136,8 @@ class StormDice:
         return tuple(kind for kind in kinds if kind in chosen)
 
     def _kind(self, row: Callable[[Drawing], Sequence[int]]) -> type[FaultKind] | None:
-        """One of the kinds that have a place in a row of the drawings: of this storm, or else of
-        all."""
+        """Return one of the kinds that have a place in a row of the drawings: of this storm, or
+        else of all."""
         for among in (self._kinds, self._usable):
             fit = [(KINDS[k], _WEIGHTS.get(k, 1.0)) for k in among if row(_drawing(k))]
             if fit:
@@ -145,7 +146,7 @@ class StormDice:
 
 
 def _usable(kind: str, disks: Disks) -> bool:
-    """Whether storms may have a kind at any place; power cuts have places of their own."""
+    """Return whether storms may have a kind at any place; power cuts have places of their own."""
     drawn = isinstance(KINDS[kind].drawing, Drawing) and kind != POWER_CUT
     return drawn and (not KINDS[kind].loss or disks == "any")
 
@@ -160,8 +161,8 @@ Family = Callable[[StormDice], list[Fault]]
 
 
 def stale_takes_over(dice: StormDice) -> list[Fault]:
-    """One follower, or all of them, fall behind. They come back at about the moment when those
-    that are up to date fail, of which the leader stays away longest."""
+    """Return one follower, or all of them, fall behind. They come back at about the moment when
+    those that are up to date fail, of which the leader stays away longest."""
     began = dice.between(800, 1800)
     fails = began + dice.failovers(0.25, 0.9)
     back = fails + dice.failovers(-0.05, 0.25)
@@ -179,9 +180,9 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
 
 
 def successor_fails(dice: StormDice) -> list[Fault]:
-    """The leader fails, and before anybody has noticed, or while the next one takes over, one of
-    the others fails too: the one that is to lead, if that is how it falls. Both are away for longer
-    than it takes to notice."""
+    """Return the leader fails, and before anybody has noticed, or while the next one takes over,
+    one of the others fails too: the one that is to lead, if that is how it falls. Both are away for
+    longer than it takes to notice."""
     at = dice.between(1000, 2500)
     found = dice.fails(LEADER, at, dice.failovers(1.1, 1.7), power=0.1)
     for _ in range(max(1, dice.followers // 2)):
@@ -204,8 +205,8 @@ def failures_in_a_row(dice: StormDice) -> list[Fault]:
 
 
 def leader_cut_off(dice: StormDice) -> list[Fault]:
-    """The leader loses the others for longer than a failover takes, with or without its clients;
-    now and then somebody fails around the heal."""
+    """Return the leader loses the others for longer than a failover takes, with or without its
+    clients; now and then somebody fails around the heal."""
     at = dice.between(1000, 2500)
     lasts = dice.failovers(1.1, 1.7)
     kind = next((KINDS[kind] for kind in ("isolate", "cut") if kind in dice.parts.kinds), None)
@@ -235,7 +236,7 @@ def power_lost(dice: StormDice) -> list[Fault]:
 
 
 def links_then_failover(dice: StormDice) -> list[Fault]:
-    """Connections of the leader or a follower suffer, and in the midst of that the leader fails."""
+    """Let connections of the leader or a follower suffer; in the midst of that the leader fails."""
     at, lasts = dice.between(800, 1800), dice.failovers(0.6, 1.3)
     found = dice.link(dice.dice.weighted(((LEADER, 1), (FOLLOWER, 2))), at, lasts)
     fails = at + dice.between(0.3 * lasts, 0.9 * lasts)
@@ -243,7 +244,7 @@ def links_then_failover(dice: StormDice) -> list[Fault]:
 
 
 def plain_storm(dice: StormDice) -> list[Fault]:
-    """A storm as `floodmark run` draws it."""
+    """Return a storm as `floodmark run` draws it."""
     return dice.plain(PLAIN_MS + dice.failovers(0.5, 1.0))
 
 
@@ -263,8 +264,8 @@ but a row of kills."""
 
 
 def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:
-    """The family of a storm, and its faults in the order of their times; `seed` is for a plain
-    storm, which draws for itself."""
+    """Return the family of a storm, and its faults in the order of their times; `seed` is for a
+    plain storm, which draws for itself."""
     storm = StormDice(parts, dice, seed)
     often = _POWER_LOST_BY_DISKS[parts.disks if storm.can_cut_power else "none"]
     weights = {name: weight for name, (_, weight) in FAMILIES.items()}
@@ -278,8 +279,8 @@ def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fa
 
 
 def _timed(fault: Fault, late_ms: int) -> Fault:
-    """A fault so much later, and of some length. Parts of a failover that is very long or short
-    may lie before the storm, or before the beginning of the fault."""
+    """Return a fault so much later, and of some length. Parts of a failover that is very long or
+    short may lie before the storm, or before the beginning of the fault."""
     at_ms = None if fault.at_ms is None else fault.at_ms + late_ms
     for_ms = None if fault.for_ms is None else max(LEAST_MS, fault.for_ms)
     return replace(fault, at_ms=at_ms, for_ms=for_ms)

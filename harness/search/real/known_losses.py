@@ -38,7 +38,7 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     safe: dict[str, str] | None = None
 
     def is_found(self, finding: Finding) -> bool:
-        """Whether a finding shows it."""
+        """Return whether a finding shows it."""
         lost = finding.property == LOST_WRITES and finding.disks >= self.lost_disks
         lost = lost and not is_undelivered(finding.property, finding.anomaly)
         lost = lost and (finding.on_links or not self.on_links)

@@ -53,7 +53,7 @@ class StormGenerator:
         self._kinds = self._possible(subject.kinds)
 
     def draw(self, number: int) -> DrawnStorm:
-        """The storm of this number."""
+        """Return the storm of this number."""
         seed = self._seed * STORMS_PER_SEED + number
         rng = random.Random(f"storm search/{self._seed}/{number}")
         system = self._system
@@ -82,7 +82,8 @@ class StormGenerator:
         return DrawnStorm(number=number, family=family, schedule=schedule)
 
     def _possible(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
-        """The kinds that are drawn from: of what was named all, of an alias what can be."""
+        """Return the kinds to draw from: all that were named, of an alias only the possible
+        ones."""
         system, groups = self._system, aliases()
         named = [kind for kind in wanted if kind not in groups]
         system.check_kinds(tuple(named))
@@ -100,6 +101,6 @@ class StormGenerator:
 
 
 def lasting_ms(faults: tuple[Fault, ...], failover_ms: int) -> int:
-    """How long a storm is, for all of its faults to end in it."""
+    """Return how long a storm is, for all of its faults to end in it."""
     ends = [(fault.at_ms or 0) + (fault.for_ms or 0) for fault in faults]
     return max(ends, default=_BEFORE_MS) + round(_TAIL * failover_ms)

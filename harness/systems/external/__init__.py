@@ -1,1 +1,1 @@
-"""Everything about other people's systems that is not theirs: see `harness.systems.adapter`."""
+"""Support for third-party systems: see `harness.systems.adapter`."""

@@ -75,7 +75,7 @@ async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) ->
 
 
 def in_thread(method: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call it in a thread that nobody waits for at the end of the process."""
+    """Call a method in a thread for which the end of the process does not wait."""
     future: Future[Any] = Future()
 
     def work() -> None:

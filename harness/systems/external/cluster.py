@@ -84,7 +84,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def tells_in_sync(self) -> bool:
-        """Whether the adapter's probe names nodes in sync, or may still do so."""
+        """Return whether the adapter's probe names nodes in sync, or may still do so."""
         return self._adapter.probes() and not self._never_in_sync
 
     @property
@@ -316,7 +316,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def _never_in_sync(self) -> bool:
-        """Whether the probe told every leader and never a node that is in sync."""
+        """Return whether the probe told every leader and never a node that is in sync."""
         return not self._probe.names_in_sync and self._probe.led.issuperset(self._partitions)
 
     def _all_in_sync(self) -> bool:

@@ -52,7 +52,7 @@ class Probe:
         self.led: set[str] = set()
         """The partitions whose leader an answer told."""
         self.names_in_sync = False
-        """Whether an answer named a node that is in sync."""
+        """Return whether an answer named a node that is in sync."""
 
     def start(self) -> None:
         """Begin to ask."""

@@ -1,4 +1,4 @@
-"""What a power cut takes from a system whose insides nobody sees: the end of declared files.
+"""Power cuts of a system on plain folders: the ends of declared files are lost.
 
 The assumption: of a file that the adapter declares as unsynced, exactly those bytes are not on the
 disk that were appended since the storm began, or since the node was started again; a cut keeps the
@@ -22,7 +22,7 @@ NOTHING: Final = "assumed: all is synced in this configuration"
 
 
 class _Floor(NamedTuple):
-    """How much of a file is taken as synced, and which file that was."""
+    """The synced length of a file, and the identity of that file."""
 
     inode: int
     size: int

@@ -115,7 +115,7 @@ class Admin:
 
     @property
     def idle(self) -> bool:
-        """Whether no command is under way: no mail is awaited then."""
+        """Return whether no command is under way: no mail is awaited then."""
         return self._call is None or self._call.answer is not None
 
     def give_up(self) -> None:
