@@ -383,7 +383,7 @@ BUDGETS = {
     "nemesis": 9_343,
     "checker": 16_340,
     "reports": 6_004,
-    "harness": 35_278,
+    "harness": 35_100,
     "tests": 40_234,
 }
 
