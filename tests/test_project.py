@@ -381,10 +381,10 @@ BUDGETS = {
     "documents": 4_165,
     "node": 11_394,
     "nemesis": 9_343,
-    "checker": 16_340,
+    "checker": 16_339,
     "reports": 6_004,
     "harness": 35_100,
-    "tests": 40_234,
+    "tests": 40_240,
 }
 
 

@@ -314,16 +314,15 @@ def _ranked(own: Words, rank: Mapping[str, int]) -> I64:
 
 
 def _joined_by_process(parts: Sequence[Rows]) -> Sequence[Rows]:
-    """Cut facts where the process changes and bring together what is of one process: if each part
-    is in the order of process, all are then. They stay as they are if the pieces get too small."""
+    """Cut facts where the process changes and bring the pieces of one process together: if each
+    part is in that order, all are then. They stay as they are if the pieces get too small."""
     cut: list[tuple[int, int, Rows]] = []
     for number, part in enumerate(parts):
-        if _BY not in part.columns:
-            return parts
         process = part.numbers(_BY)
         cuts = np.flatnonzero(process[1:] != process[:-1]) + 1
-        if len(cut) + len(cuts) > _MOST_PARTS:
+        if _BY not in part.columns or len(cut) + len(cuts) > _MOST_PARTS:
             return parts
+        part = part.take(slice(None))  # Lists become arrays once: the pieces are views of them.
         ends = [*cuts.tolist(), part.count]
         for begin, end in zip([0, *ends[:-1]], ends, strict=True):
             cut.append((int(process[begin]), number, part.take(slice(begin, end))))
