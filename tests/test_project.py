@@ -381,7 +381,7 @@ BUDGETS = {
     "documents": 4_165,
     "node": 11_394,
     "nemesis": 9_343,
-    "checker": 16_339,
+    "checker": 16_340,
     "reports": 6_004,
     "harness": 35_100,
     "tests": 40_240,
