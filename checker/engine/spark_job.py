@@ -74,7 +74,7 @@ class SparkWorkers:
 
 
 class SparkExecutor(StagedExecutor):
-    """Brings the facts of a group together by a shuffle; on one machine large ones stay in files."""
+    """Brings facts of a group together by a shuffle; on one machine large ones are in files."""
 
     def __init__(self, session: SparkSession, runs: Sequence[RunToJudge]) -> None:
         super().__init__(SparkWorkers(session), runs)
