@@ -82,7 +82,7 @@ class SparkExecutor(StagedExecutor):
 
     def judged(self) -> Iterator[tuple[int, Judged]]:
         """Judge all groups of all runs, in an order that depends on nothing."""
-        on_one_machine = self._session.sparkContext.master.startswith("local[")
+        on_one_machine = str(self._session.sparkContext.master).startswith("local[")
         yield from super().judged() if on_one_machine else self._judged()
 
     def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:

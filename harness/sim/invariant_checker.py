@@ -173,9 +173,9 @@ class InvariantChecker:
         for name, *values in partitions:
             p = self._partitions[name] = _WatchedPartition()
             for each, value in zip(_FIELDS, values, strict=True):
-                setattr(p, each, dict(value) if isinstance(value, SortedPairs) else value)
-        self._registered = dict(registered)
-        self._votes = dict(votes)
+                setattr(p, each, dict(value.pairs) if isinstance(value, SortedPairs) else value)
+        self._registered = dict(registered and registered.pairs)
+        self._votes = dict(votes and votes.pairs)
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
         """Check what the events of a node's turn may have broken."""
@@ -598,15 +598,17 @@ class InvariantChecker:
         self._found(violation)
 
 
-class SortedPairs(tuple[Any, ...]):
+class SortedPairs(NamedTuple):
     """A dict, as sorted pairs."""
+
+    pairs: tuple[Any, ...]
 
 
 def _frozen(value: Any) -> Any:
     """Return a value of the state that can be hashed."""
     if isinstance(value, dict):
         pairs = ((key, _frozen(each)) for key, each in value.items() if key not in _TIMELESS)
-        return SortedPairs(sorted(pairs))
+        return SortedPairs(tuple(sorted(pairs)))
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -106,6 +106,7 @@ def test_processes_find_what_is_found_in_one(tmp_path: Path, spark: bool) -> Non
     assert found.kept.keys() == alone.kept.keys() != set()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_search_that_is_killed_goes_on_and_does_nothing_twice(tmp_path: Path, at: int) -> None:
     def dies(number: int) -> None:

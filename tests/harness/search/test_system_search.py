@@ -178,6 +178,7 @@ class TestFinding:
         assert made.total.verdicts == {"unknown": 2}
 
 
+@pytest.mark.integration
 class TestBudget:
     @pytest.mark.parametrize(
         ("finds", "reserve", "runs"),
