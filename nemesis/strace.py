@@ -41,7 +41,7 @@ def program() -> str:
     """Return the path of strace. Raises UsageError that names the package that brings it."""
     found = shutil.which("strace")
     if found is None:
-        raise UsageError("the fault syscall needs strace, which is not here: install strace")
+        raise UsageError("the fault syscall needs strace, which is not installed: Debian: strace")
     return found
 
 
@@ -142,7 +142,7 @@ class Tracers:
         if not pids:
             raise FloodmarkError(f"{node} is down")
         if any(other == node for other, _ in self._tracers.values()):
-            raise FloodmarkError(f"{node} is traced already")
+            raise FloodmarkError(f"{node} already has a system-call fault (strace)")
         self._last_number += 1
         counts = self._folder / f"strace-{node}-{self._last_number}.txt"
         self._tracers[self._last_number] = node, Tracer(starter, pids, fault, counts)

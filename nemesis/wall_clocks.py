@@ -25,7 +25,7 @@ def library() -> str:
         for found in sorted(glob(f"{place}/{_NAME}")):
             return found
     raise UsageError(
-        "faults of clocks need libfaketime, which is not here: install it (Debian: faketime)"
+        "faults of clocks need libfaketime, which is not installed: Debian: libfaketime"
     )
 
 

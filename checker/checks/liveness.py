@@ -103,8 +103,8 @@ def final_reads_stuck(group: Group) -> tuple[list[Anomaly], str]:
 
 
 def not_converged(group: Group) -> list[Anomaly]:
-    """Find `not-converged`: the complete logs of the replicas have different ends though they were
-    all in sync again, or had the recovery limit since the heal."""
+    """Find `not-converged`: the complete logs of the replicas have different ends, although all
+    replicas were in sync again or the recovery limit has passed since the heal."""
     heads, phases = group.replica_heads, group.meta.phases
     if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
         return []

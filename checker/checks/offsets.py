@@ -103,8 +103,8 @@ def _words(group: Group, witness: Witness) -> str:
 
 
 def duplicate(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `duplicate`: a value is placed at two offsets, is twice in the part of one log that is
-    below its HW, or is in such parts only elsewhere than where it is placed."""
+    """Find `duplicate`: a value is acknowledged or read at two offsets, is twice in the committed
+    part of one log, or is committed only at other offsets than its acknowledged or read one."""
     values = known.values
     double = np.union1d(values.value[values.first != values.last], _double_in_logs(known))
     if not len(double):

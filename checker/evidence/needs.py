@@ -188,7 +188,7 @@ def _damaged(logs: Batches) -> Mask:
 
 
 def _known_inside(group: Group, begin: I64, end: I64) -> I64:
-    """In which of these ranges of offsets some acknowledgement, read or log has a record."""
+    """Return a mask of the ranges in which an acknowledgement, read or log has a record."""
     known = evidence(group)
     inside = np.zeros(len(begin), dtype=bool)
     for offsets in (known.placed.offset, known.log_records.offset):

@@ -77,7 +77,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole file: `about` is the anomaly that breaks `property`.
+    """A story file: the steps that led to `about`, the anomaly that breaks `property`.
 
     The record is `value` at `offset` of `partition`, of `epoch`; -1 where that is not known or the
     finding is about no record. `cause` and `loss` are indices of steps, -1 where there is none:

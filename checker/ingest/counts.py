@@ -131,7 +131,7 @@ def _first_after(run: str, rows: pa.Table, fault: InjectedFault) -> pa.Table:
 
 
 def _acks(run: str, by: str, rows: pa.Table, keys: Sequence[str] = ()) -> pa.Table:
-    """Return the first and last acknowledgement of each stretch of time that has any."""
+    """Return the first and last acknowledgement in each period of `STRETCH_US[by]`."""
     acked = rows.filter(pc.greater_equal(rows["us"], 0))
     acked = acked.append_column("stretch", pc.divide(acked["complete_us"], STRETCH_US[by]))
     ends = [("complete_us", "min"), ("complete_us", "max")]

@@ -96,7 +96,7 @@ def parse(text: str) -> list[Any]:
             _add(stack[-1], _atom(token))
     rest = text[_BLANK.match(text, place).end() :]  # type: ignore[union-attr]
     if len(stack) > 1 or rest.startswith('"'):
-        raise Unfinished("it ends inside a form")
+        raise Unfinished("a form or string is not closed")
     if rest:
         raise EdnError(f"'{rest[:10]}' is no EDN")
     return top.items

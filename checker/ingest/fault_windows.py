@@ -39,8 +39,8 @@ class InjectedFault(NamedTuple):
 
 
 class FaultRecord(NamedTuple):
-    """The lines of one fault: how it was injected, if it was, and the heal that ended it: its own
-    first one after that, else the final one."""
+    """The lines of one fault, its injection if it was injected, and the heal that ended it: its own
+    first heal after the injection, else the final heal of the run."""
 
     lines: list[FaultLine]
     injected: FaultLine | None

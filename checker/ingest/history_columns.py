@@ -28,9 +28,9 @@ _MOVES: Final = ("assign", "subscribe", "crash")
 
 @dataclass(frozen=True)
 class HistoryColumns:
-    """Some lines, read. `rest`: pairs of rows, invocation and completion, of operations that are
-    not plain; `open` and `awaited`: invocations without completion, completions without
-    invocation. Rows are numbers of lines, from 0."""
+    """A part of a history, as columns. `rest`: row pairs (invocation, completion) of operations
+    that need the slower reader; `open`: invocations without completion; `awaited`: completions
+    without invocation. Rows are line numbers from 0."""
 
     tables: dict[str, pa.Table]
     rest: I64

@@ -227,8 +227,8 @@ def _write(
     *,
     every: bool = False,
 ) -> None:
-    """One part of each table, of which some rows were `made`; that of assignments only where all
-    are known."""
+    """Write part `number` of each table: the rows in `made`, then those of the reader. Write the
+    table of assignments only with `every`."""
     wanted = {*_WRITTEN, "assigns"} if every else _WRITTEN
     run = reader.into.meta.run
     for name, rows in rows_of(reader, {}, wanted).items():

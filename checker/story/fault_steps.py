@@ -40,7 +40,7 @@ def fault_step(fault: ActiveFault) -> StoryStep:
 def active_faults(
     faults: Iterable[ActiveFault], first_us: int, last_us: int
 ) -> list[tuple[ActiveFault, StoryStep]]:
-    """Return the faults that were active at some moment between two, with their first steps."""
+    """Return the faults active between `first_us` and `last_us`, each with its first story step."""
     return [(f, fault_step(f)) for f in faults if f.from_us <= last_us and f.until_us >= first_us]
 
 

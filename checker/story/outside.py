@@ -120,7 +120,7 @@ def _after_failed_sync(known: PartitionEvidence) -> Iterator[BrokenRule]:
 
 
 def _wrong_duplicates(known: PartitionEvidence) -> Iterator[BrokenRule]:
-    """Yield duplicates that leaders knew by an offset where the log has another record."""
+    """Yield answers to duplicate sends with an offset where the log has another record."""
     held = {
         r.offset + k: r.value + k
         for runs in known.logs.values()

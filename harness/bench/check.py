@@ -137,7 +137,7 @@ def _of_lines(
         (result,) = session.check([run_folder(path)])
         seconds = time.monotonic() - began
     if result.verdict != known.verdict:
-        raise FloodmarkError(f"its lines ({form}) were judged otherwise: {result.sentence}")
+        raise FloodmarkError(f"the history as {form} got another verdict: {result.sentence}")
     return FromLines(
         form=form,
         bytes=file.stat().st_size,

@@ -311,5 +311,5 @@ class Explorer:
 
 
 def _head(bounds: Bounds, inner: bool) -> tuple[Any, ...]:
-    """Return what must be the same for an exploration to be continued."""
+    """Return the head of a checkpoint; only one with an equal head can be continued."""
     return FORMAT, compiled.key(), bounds, inner

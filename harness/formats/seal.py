@@ -141,8 +141,8 @@ def difference(path: Path, sealed: FileSeal) -> Difference | None:
 
 
 def is_as_sealed(path: Path, sealed: FileSeal, begin: int, end: int) -> bool:
-    """Return whether these bytes of a file are as they were sealed, in a file of the same size,
-    with the rest of the chunks that they begin and end in. Raises OSError."""
+    """Return whether a file still has its sealed size, and each chunk that holds any of the bytes
+    `begin` to `end` still has its sealed digest. Raises OSError."""
     size = max(sealed.chunk_bytes, _LEAST_CHUNK_BYTES)
     first, after = begin // size, -(-end // size)
     if path.stat().st_size != sealed.bytes:

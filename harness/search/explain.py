@@ -97,7 +97,7 @@ def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
 def _groups(
     schedule: Schedule, named: str, affected: list[AffectedMessage]
 ) -> Iterator[Counterfactual]:
-    """Yield all messages of one kind on one link let through, where there were several."""
+    """Yield the outcome with all messages of one kind on one link let through, if several."""
     links = Counter(message[1:] for message in affected)
     for (sender, receiver, kind), count in links.items():
         if count < 2:

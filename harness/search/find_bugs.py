@@ -310,7 +310,7 @@ class BugSearch:
         self._tell(row)
 
     def cut_off(self, job: Job) -> None:
-        """See `Policy`: what a killed job was about is done again."""
+        """Keep all files of a killed job, which will be done again (see `Policy`)."""
 
     def _add(self, row: BugRow) -> None:
         """Add a row to the states."""

@@ -315,8 +315,8 @@ def _slower(fault: Due, factor: int) -> Due:
 
 
 def with_longer_faults(schedule: Schedule) -> Schedule:
-    """Faults of about one session last for two: shrinking leaves them at the edge, where one
-    heartbeat decides. The storm becomes longer accordingly."""
+    """Extend faults of more than half a session timeout to at least two, and the storm with them:
+    shrinking leaves faults so short that one heartbeat decides."""
     session_ms = schedule.cluster.timings.session_ms
     faults = [
         replace(fault, for_ms=max(fault.for_ms, 2 * session_ms))

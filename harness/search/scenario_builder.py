@@ -122,7 +122,7 @@ class ScenarioBuilder:
         return {"at_ms": self.now_ms}
 
     def _any_event(self) -> After:
-        """Return the n-th append, commit, acknowledgement or truncation."""
+        """Draw a trigger: the n-th event of a drawn kind, such as an append or a commit."""
         choose = self.choose
         events = ["append", "hw", "ack", "append", "hw"]
         if self.faults:  # without a fault, no replica votes, truncates or leaves the ISR

@@ -53,9 +53,9 @@ def without_each_fault(schedule: Schedule) -> list[Schedule]:
 
 
 def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield one fault where two together are one step of an operator: a replica is put first and
-    then elected; at the time of either. It is one change where there were two, which triggers
-    count."""
+    """Yield schedules in which one fault replaces two: a replica reordering and the election of the
+    new first replica, at the time of either. Since two changes become one, yield each also with the
+    triggers that count partition changes lowered by one."""
     faults = schedule.faults
     for at, fault in enumerate(faults):
         for other, second in enumerate(faults):

@@ -181,7 +181,7 @@ class SimDisk:
         return self._journal.cut(keep)
 
     def add_fault(self, number: int, fault: DiskFails) -> None:
-        """Fail from now on. Of a disk that lies a copy is kept: what it really has."""
+        """Add a disk fault. If it is false syncs, copy the disk, to restore at a power cut."""
         self.faults[number] = fault
         self.writes[number] = 0
         if fault.what == "lying":

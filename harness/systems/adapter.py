@@ -225,7 +225,7 @@ class Adapter:
             raise UsageError(f"the folder of the server is not known: {self.needs}")
         if (folder := folder_of(self.archive)) is None:
             raise UsageError(
-                f"{self.archive.package} {self.archive.version} is not here: {self.needs}"
+                f"{self.archive.package} {self.archive.version} is not installed: {self.needs}"
             )
         return folder
 

@@ -64,7 +64,7 @@ class RunClients(Protocol):
         """Have producers invoke nothing more; wait for `status.writers_idle`."""
 
     def read_everything(self) -> None:
-        """Begin the final reads; wait for `status.final == "done"`."""
+        """Begin the final reads; they are over once `status.final` is "done"."""
 
     def close(self) -> None:
         """End them."""

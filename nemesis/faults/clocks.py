@@ -118,7 +118,7 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Between half and twice the true rate."""
+        """Draw a clock rate between half and twice the true rate."""
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, percent=dice.rng.choice(RATES))
 
     def plainer(self) -> Iterator[Self]:

@@ -264,7 +264,7 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
         return DiskDamage("tear", which=which, bit=kept)
 
     def plainer(self) -> Iterator[TornWrite]:
-        """Nothing of it remains."""
+        """Yield this fault with nothing of the batch kept."""
         if self.keep_percent != 0:
             yield msgspec.structs.replace(self, keep_percent=0)
 

@@ -29,7 +29,7 @@ class End(enum.Enum):
 
 
 class Destination(Protocol):
-    """The destination of bytes."""
+    """A receiver of the bytes of a `Flow`, and of its end."""
 
     def write(self, data: bytes) -> None:
         """Send."""

@@ -144,7 +144,7 @@ class Broker:
             self._shut_down()
 
     def _serve_appended(self) -> None:
-        """Serve those who wait for what the messages of this turn have appended."""
+        """Answer the requests that wait for records appended in this turn."""
         appended, self.ctx.appended = self.ctx.appended, {}
         for r in appended.values():
             self._touched[r.partition] = None

@@ -16,7 +16,7 @@ from node.formats.trace import DELETED, METADATA_PARTITION
 
 
 def at_append(ctx: Context, r: Replica) -> None:
-    """Delete the records of a leader beyond the retention, a quarter of that at a time."""
+    """Trim a leader's log to the retention once it exceeds that by a quarter."""
     keep = ctx.config.retention_records
     if not keep or r.partition == METADATA_PARTITION:
         return

@@ -52,7 +52,7 @@ def ask(ctx: Context, r: Replica, epoch: int) -> None:
 
 
 def falls_back(r: Replica) -> bool:
-    """Bug LB2: a request that failed three times is not sent again."""
+    """Return whether to give up asking for an epoch's end, after three failures (bug LB2)."""
     asks = r.fetching.asking is not None
     return asks and r.bugs.liftbridge_fallback and r.fetching.failures >= _TRIES
 

@@ -101,7 +101,7 @@ def split_fetch_body(body: bytes | None) -> tuple[int, int, bytes]:
         raise WireError("a fetch response needs a body of at least 16 bytes")
     leader_epoch, hw = _FETCH_PREFIX.unpack_from(body)
     if not -1 <= leader_epoch <= MAX_EPOCH or not 0 <= hw <= MAX_OFFSET:
-        raise WireError(f"a fetch response of leader epoch {leader_epoch} and HW {hw}")
+        raise WireError(f"fetch response out of bounds: leader epoch {leader_epoch}, HW {hw}")
     return leader_epoch, hw, body[_FETCH_PREFIX.size :]
 
 

@@ -187,6 +187,6 @@ def speak(keys: CurveKeys | None, socket: Socket, address: str, server: str = ""
 
 
 def poll_with(poller: zmq.Poller, sockets: Iterable[Socket]) -> None:
-    """Wake a poll when a gate has something to do."""
+    """Register sockets with a poller, so that a gate with work to do wakes the poll."""
     for socket in sockets:
         poller.register(socket, zmq.POLLIN)

@@ -132,6 +132,6 @@ def test_what_cannot_be_traced_is_one_sentence(tmp_path: Path, syncing: Syncing)
     with pytest.raises(FloodmarkError, match="n1 is down"):
         tracers.add("n1", starter(), [], CallFails("sync", "lie"))
     number = tracers.add("n1", starter(), [syncing.process.pid], CallFails("sync", "lie"))
-    with pytest.raises(FloodmarkError, match="n1 is traced already"):
+    with pytest.raises(FloodmarkError, match="n1 already has a system-call fault"):
         tracers.add("n1", starter(), [syncing.process.pid], CallFails("sync", "lie"))
     tracers.remove(number)

@@ -274,7 +274,7 @@ class Nodes(NodeProcesses[_Running]):
         )
 
     def _kill_hung(self, node: str) -> None:
-        """Have the process dump its stacks to its output first."""
+        """Dump the stacks of a hung process to its output, then kill it."""
         self._signal(node, signal.SIGUSR1)
         self._running[node].process.join(0.2)
         super()._kill_hung(node)

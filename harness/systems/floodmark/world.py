@@ -34,8 +34,8 @@ class RealWorld(ProcessWorld):
     _of_disks: dict[int, int] = field(default_factory=dict)
 
     def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
-        """Cut the journal of unsynced writes; after syncs that were lies, all that was written
-        since is gone before."""
+        """Cut the unsynced journal to the share `keep`. If the disk confirmed syncs falsely, first
+        restore its copy from before. Returns the bytes before and after."""
         for number in self._lies.get(node, {}):
             self._lies[node][number] += self.restore_disk(node, self._copies_of_lies[number])
         return datadir.power_cut(self._data(node), keep)

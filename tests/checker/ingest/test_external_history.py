@@ -244,7 +244,7 @@ def test_a_form_that_never_ends_costs_only_itself(tmp_path: Path) -> None:
     lines[3] = lines[3][:-2]
     (tmp_path / "history.edn").write_text("\n".join(lines) + "\n")
     sentences = validate(tmp_path / "history.edn")
-    assert sentences == ["history.edn line 4 cannot be read: it ends inside a form."]
+    assert sentences == ["history.edn line 4 cannot be read: a form or string is not closed."]
     result = check_run(run_folder_of(tmp_path / "history.edn"))
     assert result.verdict is Verdict.UNKNOWN
     assert result.problems == (*sentences,)
@@ -256,7 +256,7 @@ INVOKE = "{:type :invoke, :f :send, :process 1, :time 0, :value"
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("{:type :ok, :f :send", "line 1 cannot be read: it ends inside a form."),
+        ("{:type :ok, :f :send", "line 1 cannot be read: a form or string is not closed."),
         (":x", "line 1 is not an operation: it is a word, not a map."),
         ("{:type :odd, :f :send, :process 1, :time 0}", 'not an operation: :type is "odd".'),
         ("{:type :ok, :f :send, :process 1, :time 0}", "process 1 completes what it never"),
