@@ -13,7 +13,7 @@ def search(request: SearchRequest) -> int:
     shrinks the first failure of each class to the faults that it needs. A find is saved as soon as
     it is known. Needs an end: --budget, --schedules or --until-failure. Ctrl-C ends it early and
     keeps what was found; the same command goes on from there. Exit code: 1 when a failure was
-    found, else 0, or 2 when it was ended early.
+    found, else 0, or 2 when it was ended early or no run could be judged.
     """
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
@@ -23,4 +23,5 @@ def search(request: SearchRequest) -> int:
         found = run.search(request, interrupts, progress, output_of(request.json))
     if request.json:
         print_json(found)
-    return 1 if found.findings else 2 if interrupts.asked else 0
+    judged = found.total.runs > found.total.verdicts.get("unknown", 0)
+    return 1 if found.findings else 0 if judged and not interrupts.asked else 2

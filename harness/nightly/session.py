@@ -40,7 +40,7 @@ from harness.runs.run import machine
 from harness.runs.run_folder import remove
 from harness.search import findings
 from harness.search.bug_world import CHUNK, BugSubject
-from harness.search.jobs import EndedJob, Job, work_through
+from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, work_through
 from harness.search.known_bugs import correct_protocols, search_targets
 from harness.search.loop import FinishJob, SearchJob
 from harness.search.real.storms import StormGenerator
@@ -62,8 +62,6 @@ KEPT_EXPECTED: Final = 2
 and of the canary, so many failing runs a nightly run stay."""
 _TOO_LITTLE_S: Final = 1.0
 MOST_LOSSES_OF_A_CELL: Final = 2
-MOST_LOSSES_IN_A_ROW: Final = 5
-"""After so many lost jobs of one share, without a result between them, the share is given up."""
 
 
 class NightlySession:

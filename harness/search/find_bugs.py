@@ -183,6 +183,7 @@ class BugSearch:
         self._journal = journal
         self._output = output
         self._running: set[str] = set()
+        self._given_up: set[str] = set()
         self._lost: set[str] = set()
         """The prefixes of searches that lost a job: they are given up until the next call."""
         known = {target.code: target for target in known_bugs.search_targets()}
@@ -257,7 +258,8 @@ class BugSearch:
         )
 
     def _correct_job(self) -> Job | None:
-        done = self._journal.done() | self._running
+        made = {row.key for row in self._journal.rows if not isinstance(row, Lost)}
+        done = made | self._running | self._given_up
         for first in range(0, self._request.schedules_for_correct, CHUNK):
             for protocol in known_bugs.correct_protocols():
                 key = f"correct/{protocol}/generator-{GENERATOR_VERSION}/{first}"
@@ -300,6 +302,7 @@ class BugSearch:
         row = ended.row
         if row is None:
             row = Lost(key=ended.job.key, sentence=ended.sentence)
+            self._given_up.add(row.key)
         row.seconds = round(ended.seconds, 2)
         self._journal.add(row)
         if isinstance(row, Finished) and self._request.real:

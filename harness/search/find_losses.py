@@ -34,6 +34,7 @@ from harness.search.loop import Budget, Search
 from harness.search.real.known_losses import KNOWN_LOSSES, KnownLoss, row_of, wanted_losses
 from harness.search.requests import BugSearchRequest
 from harness.search.run import asked_to_stop, storm_pool, storm_subject
+from node.formats.errors import UsageError
 from node.formats.files import write_whole
 
 Print = Callable[[str], None]
@@ -75,8 +76,14 @@ def find_losses(
                 break
             file = _file(request.store, row, seed)
             before = result_of(file, row, seed)
-            if before is None or not before.is_done(request.search_s):
+            if before is not None and before.is_done(request.search_s):
+                continue
+            try:
                 _search(row, seed, request, interrupts, progress, output)
+            except UsageError as error:
+                if request.system != "all":
+                    raise
+                output(f"{row.code}: not searched: {error}")
     return results(request.store)
 
 

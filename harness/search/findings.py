@@ -111,6 +111,16 @@ def latest(store: Path, finding: Finding) -> Finding:
         return finding
 
 
+def keep_unless_smaller(finding: Finding, store: Path) -> Path:
+    """Write a finding to the store; but keep the record of an earlier search of real processes that
+    has shrunk it already."""
+    before = latest(store, finding)
+    is_older = before is not finding and before.version == finding.version
+    if is_older and before.world == "real" and before.shrunk:
+        return folder_of(store, finding)
+    return keep(finding, store)
+
+
 def build_page(folder: Path) -> Path | None:
     """Run a finding in the simulated world and build its page; whatever goes wrong with that, the
     finding is kept all the same."""

@@ -23,6 +23,8 @@ from node.runtime import children
 from node.runtime.reap import REAP_S
 
 LOOK_S: Final = 0.25
+MOST_LOSSES_IN_A_ROW: Final = 5
+"""After so many lost jobs, without a result between them, a search or a share of it ends."""
 
 
 class Job(Protocol):
@@ -104,8 +106,13 @@ def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
             return
         for ended in pool.ended(LOOK_S):
             policy.take(ended)
-    for ended in pool.kill():
-        policy.cut_off(ended.job)
+    killed = pool.kill()
+    for ended in killed:
+        if ended.row is not None:  # It had answered already.
+            policy.take(ended)
+    for ended in killed:
+        if ended.row is None:
+            policy.cut_off(ended.job)
 
 
 def do_one(job: Job, pool: Pool, stop: Callable[[], bool], longest_s: float = math.inf) -> Any:

@@ -38,14 +38,14 @@ from harness.search import deadline, findings
 from harness.search.attempt import Attempt
 from harness.search.deadline import Stop
 from harness.search.generator import GENERATOR_VERSION
-from harness.search.jobs import EndedJob, Job, Pool, work_through
+from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
 from harness.search.real_schedule import MOST_RUNS
 from harness.search.shrink import Pass, Rerun, Shrinking
 from harness.search.shrink_passes import without_each_fault
 from harness.sim.run import batched_collections
 from nemesis.faults import kind_of
 from nemesis.formats.schedule import Schedule
-from node.formats.errors import UsageError
+from node.formats.errors import FloodmarkError, UsageError
 
 FOLDER: Final = "searches"
 """The journals of searches, in the store."""
@@ -434,6 +434,7 @@ class Search:
         for another one of its bucket. Without `local`, jobs cannot write to the store.
         """
         self.subject = subject
+        self._lost_in_a_row = 0
         self.total = Searched(protocol=subject.name, seed=seed)
         self.kept: dict[str, Finding] = {}
         self.done: set[str] = set()
@@ -573,6 +574,11 @@ class Search:
         if row is None:
             row = Lost(key=job.key, sentence=ended.sentence)
             self.total.problems.append(f"{job.key}: {ended.sentence}")
+            self._lost_in_a_row += 1
+            if self._lost_in_a_row == MOST_LOSSES_IN_A_ROW:
+                raise FloodmarkError(f"{MOST_LOSSES_IN_A_ROW} jobs were lost: {ended.sentence}")
+        else:
+            self._lost_in_a_row = 0
         if isinstance(row, Searched):
             self._searched(job, row, ended.seconds)
             return
@@ -591,7 +597,7 @@ class Search:
         """Write a finding to the store. It may not have been before the command was killed."""
         self.first = self.first or finding
         self.kept[finding.bucket] = finding
-        return findings.keep(finding, self._store)
+        return findings.keep_unless_smaller(finding, self._store)
 
     def _finish(self, finding: Finding) -> None:
         """Take note that nothing is left to do with a finding."""

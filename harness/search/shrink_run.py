@@ -8,7 +8,7 @@ world, is run again on real processes: k of n runs must fail alike.
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -65,10 +65,14 @@ def shrink_run(
         pool = storm_pool(subject, 1, request.store)
     else:
         pool = simulated_pool(1, request.store)
-    folder = findings.keep(job.finding, request.store)
+    folder = findings.keep_unless_smaller(job.finding, request.store)
     progress.phase("shrinking", request.budget_s)
-    with closing(pool), suppress(FloodmarkError):
-        do_one(job, pool, stop)
+    with closing(pool):
+        try:
+            do_one(job, pool, stop)
+        except FloodmarkError:
+            if not stop():
+                raise
     # The job keeps the finding each time it becomes smaller.
     found = findings.latest(request.store, job.finding)
     output("\n".join(table.finished(found, folder)))

@@ -16,7 +16,7 @@ from harness.formats.finding import DRAWN, EXPLANATION, README, RECORD, SCHEDULE
 from harness.formats.journal import JobJournal, Searched, SearchRow, state_of
 from harness.search import findings
 from harness.search.attempt import attempt
-from harness.search.jobs import JobProcesses
+from harness.search.jobs import EndedJob, JobProcesses
 from harness.search.loop import Budget, FinishJob, Search, journal_of
 from harness.search.real_schedule import real_schedule
 from harness.search.simulated_world import SimulatedSubject
@@ -25,7 +25,7 @@ from harness.sim import run
 from harness.sim.invariant_checker import Violation
 from nemesis import ready_made
 from nemesis.formats.schedule import load
-from node.formats.errors import StorageError, UsageError
+from node.formats.errors import FloodmarkError, StorageError, UsageError
 from tests.support.local_pool import LocalPool
 from tests.support.nightly_fakes import Killed
 
@@ -129,6 +129,20 @@ def test_a_search_that_is_killed_goes_on_and_does_nothing_twice(tmp_path: Path, 
     assert len(done) == len(set(done))
     # One that ended by itself begins again.
     assert not searched(tmp_path / "killed", Quick(), budget).resumed
+
+
+def test_an_answer_that_is_there_when_a_search_stops_counts(tmp_path: Path) -> None:
+    pool = LocalPool(2)
+    pool.kill = lambda: [EndedJob(j, j.do(), 0.0) for j in pool.jobs[1:]]  # type: ignore[method-assign]
+    made = searched(tmp_path, pool, Budget(schedules=60), HELD, lambda: len(pool.jobs) > 1)
+    assert made.total.schedules == 6
+
+
+def test_a_search_that_only_loses_its_jobs_ends(tmp_path: Path) -> None:
+    pool = LocalPool()
+    pool.do = lambda job: None  # type: ignore[method-assign]
+    with pytest.raises(FloodmarkError, match="5 jobs were lost"):
+        searched(tmp_path, pool, Budget(seconds=60))
 
 
 def test_one_that_is_stopped_shrinks_later(tmp_path: Path) -> None:
