@@ -36,11 +36,11 @@ def cases_of_run(outcome: dict[str, Any]) -> list[Case]:
 
 def cases_of_search(outcome: dict[str, Any]) -> list[Case]:
     """Return each finding; and the storms, which prove nothing unless one of them was judged."""
-    counts = outcome["counts"]
+    counts = outcome["total"]
     verdicts = counts["verdicts"]
     proved = verdicts.get("valid", 0) + verdicts.get("invalid", 0) > 0
     told = ", ".join(f"{number} {verdict}" for verdict, number in sorted(verdicts.items()))
-    sentence = f"{counts['storms']} storms: {told or 'none was judged'}"
+    sentence = f"{counts['runs']} storms: {told or 'none was judged'}"
     return [
         *(
             Case(each["bucket"], "invalid", each["sentence"], each["run"])
