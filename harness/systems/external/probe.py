@@ -135,6 +135,10 @@ class _Memory:
         about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
         for partition in [name for name, who in self._leading if who == node and name not in told]:
             del self._leading[partition, node]
+            if self._claims[partition][0] == node:
+                # A claim that another node has held all the time is new again.
+                for other in [who for who in self._leading if who[0] == partition]:
+                    del self._leading[other]
             yield about | _role(partition, "follower", None, self._epochs[partition])
         for partition, roles in told.items():
             claim = (node, incarnation, roles.term)
