@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -371,6 +372,19 @@ def test_two_nodes_that_claim_one_term_do_not_take_turns() -> None:
             roles = (e for e in memory.take(node, 1, told) if e["event"] == trace.ROLE)
             heard += [f"{node} {e['role']} {e['leader_epoch']}" for e in roles]
     assert heard == ["n1 leader 5", "n2 leader 6", "n1 follower 6", "n1 leader 7"]
+
+
+def test_the_only_node_that_claims_to_lead_leads() -> None:
+    """Whoever claimed before, beside it, or in between: all courses of five answers."""
+    for course in itertools.product(("", "n1", "n2", "n1 n2"), repeat=5):
+        memory, roles = _Memory(), dict[str, int]()
+        for nodes in course:
+            for node in ("n1", "n2"):
+                for e in memory.take(node, 1, {"log-0": Roles()} if node in nodes else {}):
+                    if e["event"] == trace.ROLE:
+                        roles[node] = e["leader_epoch"] if e["role"] == "leader" else 0
+            if nodes in ("n1", "n2"):
+                assert roles[nodes] == max(roles.values()) > 0, course
 
 
 # -- the class
