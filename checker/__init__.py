@@ -1,1 +1,1 @@
-"""What must hold: judges histories, traces and the logs of replicas."""
+"""The checker: it judges histories, traces and the logs of replicas."""

@@ -1,4 +1,4 @@
-"""How a run is made: clusters, clients, workloads, histories, and the command line."""
+"""The harness: clusters, clients, workloads, histories, and the command line."""
 
 from harness.sim import compiled
 

@@ -14,7 +14,7 @@ COMMAND_LIMIT_US: Final = 2_000_000
 
 
 class Command(NamedTuple):
-    """What the controller is asked for, in words that need no knowledge of its messages.
+    """A request to the controller, in words that need no knowledge of its messages.
 
     `replicas` belongs to `reassign` (none: cancel) and to `elect-preferred` (the broker that is put
     first, or none), `min_isr` to `set-min-isr`, which concerns all partitions.

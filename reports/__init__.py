@@ -1,4 +1,4 @@
-"""What a person reads: pages built from the files of a run folder.
+"""The pages of runs and stores, built from the files of a run folder.
 
 `build(run_dir)` writes `report.html`, `summary(run_dir)` returns a few lines for the terminal.
 """

@@ -175,7 +175,7 @@ def _report(group: Group, name: str, facts: LogHeads | Batches, rows: I64, messa
 
 
 def _cache_mismatch(log: Batches, cache: EpochEntries, log_start: int) -> str | None:
-    """How the epoch cache differs from one recomputed from the batches; None if it does not.
+    """Return the difference of the epoch cache from one recomputed from the batches, or None.
 
     A leader enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of
     the log need no batch. Of what was deleted the epoch of the last record may be kept, at its

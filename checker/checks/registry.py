@@ -27,7 +27,7 @@ from checker.formats.verdict import Anomaly
 
 
 class Scope(Enum):
-    """What a check is a function of."""
+    """The unit that a check is a function of."""
 
     PARTITION = "all facts of one partition"
     RUN = "the facts of a run that belong to no partition"

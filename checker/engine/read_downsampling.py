@@ -109,7 +109,7 @@ class _Reads:
         return late
 
     def _how(self, rows: I64) -> npt.NDArray[np.int8]:
-        """How each of these reads was read."""
+        """Return the way in which each of these reads was read."""
         how = np.where(self.ok[rows], READ_OK, READ_OTHER).astype(np.int8)
         how[self.final[rows]] |= READ_FINAL
         how[~self.uncommitted[rows]] |= READ_COMMITTED

@@ -26,7 +26,7 @@ _KEPT_BYTES: Final = 256 << 20
 
 
 class Workers(Protocol):
-    """Where work is done."""
+    """A pool of workers."""
 
     @property
     def number(self) -> int:

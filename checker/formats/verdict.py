@@ -12,7 +12,7 @@ from node.formats.bounds import LargeCount, Number, Offset, OptionalTime, Value
 
 
 class Verdict(StrEnum):
-    """What a check, a run or a suite of runs came to. `worst` orders them.
+    """The verdict of a check, a run or a suite of runs. `worst` orders them.
 
     NOT_EXAMINED is of properties only: there was nothing to judge, and nothing had been promised.
     """

@@ -168,7 +168,7 @@ class Places:
 
 
 class LineTemplate(NamedTuple, Generic[Value]):
-    """What was read of an exemplar, and what the numbers in it stand for."""
+    """The reading of an exemplar, and the meaning of the numbers in it."""
 
     value: Value
     places: Places

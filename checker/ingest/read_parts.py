@@ -34,7 +34,7 @@ _WRITTEN: Final = frozenset(HISTORY_TABLES) - {"assigns"}
 
 @dataclass(frozen=True)
 class Part:
-    """What the join must know of one part, in order of the file."""
+    """The facts about one part that the join needs, in order of the file."""
 
     number: int
     # nothing in it needs the rest of the file to be understood

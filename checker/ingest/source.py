@@ -1,4 +1,4 @@
-"""What every reader of one source file gets and gives (a leaf of the ingest)."""
+"""The input and output of every reader of one source file (a leaf of the ingest)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Source:
 
 @dataclass
 class Ingested:
-    """What one source came to: rows of tables, facts, and sentences.
+    """The result of one source: rows of tables, facts, and sentences.
 
     If no tables are to be written, only those need be made that measures are taken of (ops); and
     none at all if nobody `counts`.

@@ -34,7 +34,7 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass
 class Collected:
-    """What came back from the groups of one run."""
+    """The results of the groups of one run."""
 
     meta: RunMeta
     findings: list[tuple[str, Finding]] = field(default_factory=list)

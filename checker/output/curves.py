@@ -55,7 +55,7 @@ def steps_of(meta: RunMeta) -> Steps:
 
 
 class Curves(msgspec.Struct, frozen=True, array_like=True):
-    """What one partition adds to the curves of its run.
+    """The share of one partition in the curves of its run.
 
     `unseen`: step, records acknowledged in it, records that ceased to be unseen in it.
     `lag`: follower, leader, step, records behind at its end, and at most.

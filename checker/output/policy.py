@@ -1,4 +1,4 @@
-"""What a run's promise makes of an anomaly: against the system, or allowed and only reported."""
+"""The policy on an anomaly: it counts against the system, or the promise allows it."""
 
 from __future__ import annotations
 

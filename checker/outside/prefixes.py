@@ -1,4 +1,4 @@
-"""Which log is a prefix of which: all prefixes of a partition that were ever seen, as a tree.
+"""A tree of all prefixes of a partition's logs that were ever seen.
 
 A prefix is known by its end offset and its hash, which covers everything below the end. A leader
 appends one batch at a time, so each append says which prefix it continues. A log is its longest

@@ -40,7 +40,7 @@ def judge_folder(folder: Path) -> OutsideVerdict:
 
 
 def why_not_judged(protocol: str, promise: Mapping[str, Any]) -> str:
-    """Why the model says nothing of a run, "" if it does."""
+    """Return why the model says nothing of a run, "" if it does."""
     if protocol != PROTOCOL:
         return f"the model is of the protocol {PROTOCOL}, not of {protocol}"
     if promise.get("unclean_election", False):

@@ -308,7 +308,7 @@ def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], st
 
 
 class _Measured(NamedTuple):
-    """What a history says of a stretch of time."""
+    """The figures of a stretch of a history."""
 
     first_us: int
     batches_s: float

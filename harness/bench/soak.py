@@ -117,7 +117,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a soak."""
+    """The result of a soak."""
 
     settings: SoakRequest
     storms: int

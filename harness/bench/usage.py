@@ -1,4 +1,4 @@
-"""What this process and all that it started take of the machine: memory, processor time, disk."""
+"""Use of the machine by this process and all that it started: memory, processor time, disk."""
 
 from __future__ import annotations
 

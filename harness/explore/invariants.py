@@ -24,7 +24,7 @@ from node.formats.wire import split_fetch_body
 
 
 class Memory:
-    """What the invariant checker remembers, as a value that is hashed once."""
+    """The memory of the invariant checker, as a value that is hashed once."""
 
     __slots__ = ("_hash", "value")
 

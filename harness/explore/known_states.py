@@ -18,7 +18,7 @@ from harness.explore.waits import Action
 
 
 class _Rest(NamedTuple):
-    """What may still happen in a state that was found after so many actions."""
+    """The actions that may still happen in a state found after so many actions."""
 
     round: int
     held: tuple[tuple[int, int, int], ...]

@@ -98,7 +98,7 @@ class NodeStep(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """What an action leads to. `costs`: whether the action is one of those that are counted."""
+    """The result of an action. `costs`: whether the action is one of those that are counted."""
 
     action: Action
     state: State

@@ -46,7 +46,7 @@ class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WithoutFault(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the smallest schedule when one of its faults was left out."""
+    """The result of the smallest schedule without one of its faults."""
 
     fault: Number
     words: str

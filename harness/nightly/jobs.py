@@ -39,7 +39,7 @@ _KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the two processes of a `DeterminismJob` saw: a digest a schedule."""
+    """The digests of one of the two processes of a `DeterminismJob`, one a schedule."""
 
     key: str
     schedules: tuple[Schedule, ...]

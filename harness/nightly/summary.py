@@ -376,7 +376,7 @@ class _Adding:
 
 
 class RealClass(NamedTuple):
-    """What a failing real run is filed under; `news` says that nobody expected it."""
+    """The class of a failing real run; `news` says that it was not expected."""
 
     protocol: str
     property: str

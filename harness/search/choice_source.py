@@ -1,4 +1,4 @@
-"""Where the choices of a drawn schedule come from: a seeded generator.
+"""The source of the choices of a drawn schedule: a seeded generator.
 
 Choices are small and independent, and the simplest value comes first everywhere.
 """

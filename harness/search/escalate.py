@@ -283,13 +283,13 @@ def _before_it_is_sent(
 
 
 def _led_since_us(result: SimResult, violation: Violation) -> int:
-    """When the last leader before the violation began to lead."""
+    """Return the time at which the last leader before the violation began to lead."""
     led = [e["t_us"] for e in _leaderships(result, violation)]
     return led[-1] if led else violation.t_us
 
 
 def _last_leader(result: SimResult, violation: Violation) -> str:
-    """Who was the last to lead the partition before the violation."""
+    """Return the last leader of the partition before the violation."""
     led = [str(e["node"]) for e in _leaderships(result, violation)]
     return led[-1] if led else ""
 

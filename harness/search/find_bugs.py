@@ -109,7 +109,7 @@ class BugState(msgspec.Struct, kw_only=True):
 
     @property
     def prefix(self) -> str:
-        """How the keys of the jobs of this search begin."""
+        """Return the beginning of the keys of this search's jobs."""
         return f"{self.target.code}/{self.seed}/"
 
 

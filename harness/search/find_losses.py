@@ -294,7 +294,7 @@ def _settings(settings: dict[str, str]) -> str:
 
 
 def _safe_runs(finding: Finding) -> str:
-    """How the safe configuration did under the same schedule."""
+    """Return the result of the safe configuration under the same schedule."""
     if finding.safe_settings is None:
         return _NONE
     return ", ".join(run.verdict for run in finding.safe_runs) or "not run"

@@ -1,4 +1,4 @@
-"""What a search for known bugs looks for: rows only.
+"""The targets of a search for known bugs: rows only.
 
 A target is a historical bug turned on in a correct protocol, or a promise that a faulty protocol is
 known to break. `harness.search.find_bugs` searches for each.
@@ -51,7 +51,7 @@ kill, cut, held message and asked-for election counts as one, what follows by it
 
 
 class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search looks for: a known bug, or a promise that a faulty protocol breaks.
+    """A target of a search: a known bug, or a promise that a faulty protocol breaks.
 
     `breaks` is the property that must be violated. `code` is short and unique. `bug` is "" where
     the protocol itself is at fault. `faults` are kinds of faults of disks that schedules may have,

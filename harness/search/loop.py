@@ -68,7 +68,7 @@ class Drawn(NamedTuple):
 
 
 class Shrinks(NamedTuple):
-    """How a world shrinks."""
+    """The way in which a world shrinks."""
 
     passes: Sequence[Pass]
     last_passes: Sequence[Pass]
@@ -78,7 +78,7 @@ class Shrinks(NamedTuple):
 
 
 class SearchWorld(Protocol):
-    """Where schedules are run."""
+    """A world in which schedules are run."""
 
     most_runs: int
 
@@ -122,7 +122,7 @@ class SearchWorld(Protocol):
 
 
 class Subject(Protocol):
-    """What is searched: names its world, and can be pickled."""
+    """The subject of a search: names its world, and can be pickled."""
 
     @property
     def name(self) -> str:

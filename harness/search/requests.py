@@ -187,7 +187,7 @@ class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the demonstration keeps what it finds."""
+    """The place of the results of the demonstration."""
 
     store: Annotated[Store, Meta(description="Folder for results; they go to its findings/.")] = (
         Path("store")

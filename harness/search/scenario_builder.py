@@ -23,7 +23,7 @@ When = dict[str, Any]
 
 
 class RuleEnds(TypedDict):
-    """Where a link rule is in force."""
+    """The ends of a link rule."""
 
     on: str
     to: str

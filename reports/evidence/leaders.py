@@ -1,4 +1,4 @@
-"""What the brokers did, from their traces: who led when, who was in sync, how the HW moved."""
+"""The course of leadership, in-sync sets and high watermarks, from the traces of the brokers."""
 
 from __future__ import annotations
 

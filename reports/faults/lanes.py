@@ -185,7 +185,7 @@ def sentences(folder: RunFolder) -> list[tuple[Executed, str]]:
 
 
 class _Around(msgspec.Struct):
-    """What the checker measured around a fault, of the partition that fared worst."""
+    """The checker's measures around a fault, of the partition that fared worst."""
 
     fault: int
     first_ack_ms: float | None = None

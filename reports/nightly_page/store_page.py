@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Info(msgspec.Struct):
-    """What the list needs of `run.json`."""
+    """The fields of `run.json` that the list needs."""
 
     protocol: str = "?"
     bugs: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ _SWARMS: Final = ((1, 0.35), (2, 0.40), (99, 0.25))
 
 @dataclass(frozen=True, kw_only=True)
 class StormParts:
-    """What the storms of one system are made of.
+    """The parts that the storms of one system are made of.
 
     `kinds` are those that system and links can take. `failover_ms` is from the death of a leader
     to the first acknowledgement of the next one, `restart_ms` until a new process takes part.

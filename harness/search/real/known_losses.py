@@ -1,4 +1,4 @@
-"""What is known to be lost in third-party systems.
+"""Known losses of third-party systems.
 
 A row is declared once: a system, a configuration, how many disks may lose something, and what a
 finding of it looks like. Nothing here tells a search how: every row is searched with the same
