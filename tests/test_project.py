@@ -382,7 +382,7 @@ BUDGETS = {
     "node": 11_394,
     "nemesis": 9_340,
     "checker": 16_340,
-    "reports": 6_004,
+    "reports": 5_937,
     "harness": 35_139,
     "tests": 40_272,
 }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from markupsafe import Markup
-from msgspec import UnsetType
 
 from checker.ingest.fault_windows import FaultRecord, joined_faults
 from nemesis.faults import KINDS, FaultKind
@@ -36,9 +35,9 @@ class Executed:
     """One fault of the run. Times are monotonic microseconds; `end_us` is when it was undone.
 
     `status`: "done" was injected, "skipped" found no target, "missed" never came, "waiting" was
-    not reached before the run ended. `touched` is False when a link fault affected no message, None
-    where nobody counted. `took_effect` as everywhere (`nemesis.formats.fault_log`). `asked` is the
-    schedule's fault, None when the schedule is unreadable.
+    not reached before the run ended. `counts` are those of its effects. `touched` is False when a
+    link fault affected no message, None when nobody counted. `took_effect` is as in
+    `nemesis.formats.fault_log`. `asked` is the schedule's fault, None if that is unreadable.
     """
 
     index: int
@@ -50,14 +49,7 @@ class Executed:
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     detail: str = ""
-    dropped: int = 0
-    delayed: int = 0
-    duplicated: int = 0
-    stopped: int = 0
-    connections: int | None = None
-    packets: int | None = None
-    writes: int | None = None
-    calls: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
     touched: bool | None = None
     healed: bool = False
     took_effect: bool = False
@@ -111,24 +103,26 @@ class Executed:
             return f"Missed: {self.detail or 'its trigger never came'}."
         if self.status == "waiting":
             return "Not reached before the run ended."
-        on_disk = {"writes": ("write", "failed, late or lost"), "calls": ("system call", "changed")}
-        for name, (noun, became) in on_disk.items():
-            if (number := getattr(self, name)) is not None:
-                return f"{wording.count(number, noun)} {became}."
+        if on_disk := self._counted("writes", "calls"):
+            return on_disk
         if self.on_process or self.touched is None:
             did = "Links changed" if self.links and not self.on_process else "Took effect"
             return f"{did}{f': {self.detail}' if self.detail else ''}."
-        if self.stopped:
-            return f"{wording.count(self.stopped, 'process', 'processes')} stopped there."
-        if self.connections is not None:
-            return f"{wording.count(self.connections, 'connection')} affected."
-        if self.packets is not None:
-            return f"{wording.count(self.packets, 'packet')} dropped or answered with a reset."
+        if counted := self._counted("stopped", "connections", "packets"):
+            return counted
         if not self.touched:
             return "No message was affected." if self.links else "No process came to it."
-        counts = [(n, getattr(self, n)) for n in ("dropped", "delayed", "duplicated")]
-        parts = [f"{wording.count(number, 'message')} {name}" for name, number in counts if number]
+        known = [(name, self.counts[name]) for name in _OF_MESSAGES if name in self.counts]
+        parts = [f"{wording.count(number, 'message')} {name}" for name, number in known]
         return f"{' and '.join(parts)}."
+
+    def _counted(self, *names: str) -> str:
+        """Word the first of these counts that is known, "" if none is."""
+        for name in names:
+            if name in self.counts:
+                noun, plural, became = _EFFECTS[name]
+                return f"{wording.count(self.counts[name], noun, plural)} {became}."
+        return ""
 
 
 def letter(what: str) -> str:
@@ -222,8 +216,6 @@ def _executed(
     if not fault.lasts:
         end = inject.done_us or start
     effects = [x for x in lines if x.action == "effect"]
-    counts: dict[str, Any] = {name: _sum(getattr(x, name) for x in effects) for name in _COUNTS}
-    counts |= {name: counts[name] or 0 for name in _COUNTS[:4]}
     return replace(
         fault,
         status="done",
@@ -235,20 +227,27 @@ def _executed(
         healed=end is not None,
         touched=any(x.affected for x in effects) if effects else None,
         took_effect=took_effect((x.action, x.affected) for x in lines),
-        **counts,
+        counts=dict(_counts(effects)),
     )
 
 
-_COUNTS: Final = (
-    *("dropped", "delayed", "duplicated", "stopped"),
-    *("connections", "packets", "writes", "calls"),
-)
+_OF_MESSAGES: Final = ("dropped", "delayed", "duplicated")
+_EFFECTS: Final = {
+    "writes": ("write", "", "failed, late or lost"),
+    "calls": ("system call", "", "changed"),
+    "stopped": ("process", "processes", "stopped there"),
+    "connections": ("connection", "", "affected"),
+    "packets": ("packet", "", "dropped or answered with a reset"),
+}
+"""What is counted where no messages are seen, and what became of it."""
 
 
-def _sum(counts: Iterable[int | UnsetType]) -> int | None:
-    """Add up counts; None if nobody counted."""
-    known = [count for count in counts if isinstance(count, int)]
-    return sum(known) if known else None
+def _counts(effects: list[FaultLine]) -> Iterator[tuple[str, int]]:
+    """Yield the sum of each count; one of 0 says nothing if others of its fault may be more."""
+    for name in (*_OF_MESSAGES, *_EFFECTS):
+        known = [n for n in (getattr(x, name) for x in effects) if isinstance(n, int)]
+        if any(known) or (known and name not in (*_OF_MESSAGES, "stopped")):
+            yield name, sum(known)
 
 
 def sentence(fault: Executed, zero_us: int) -> str:

@@ -6,11 +6,13 @@ cannot be read is a sentence in its `Notes`, and the rest is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from checker.ingest.lines import read_lines
+from harness.formats.host_errors import reason
+from node.formats.errors import UsageError
 from node.formats.json_input import JsonReader, Unreadable, read_file
 
 T = TypeVar("T")
@@ -33,16 +35,26 @@ def shown(path: Path) -> str:
     return f"{path.parent.name}/{path.name}" if path.parent.name == "finding" else path.name
 
 
-def json_file(path: Path, kind: type[T], notes: Notes) -> T | None:
-    """Read one JSON file as `kind`; None (and a note) when it is missing or not understood."""
+def json_file(path: Path, kind: type[T], notes: Notes, *, needed: bool = False) -> T | None:
+    """Read one JSON file as `kind`; None when it is missing or not understood, with a note, unless
+    it is missing and not needed."""
+    return tolerantly(path, lambda: read_file(path, kind), notes, "." if needed else "")
+
+
+def tolerantly(path: Path, read: Callable[[], T], notes: Notes, missing: str) -> T | None:
+    """Return what `read` returns; None, with a note, if the file cannot be read or understood. The
+    note about a missing file ends with `missing`; there is none if that is empty."""
     try:
-        return read_file(path, kind)
+        return read()
     except FileNotFoundError:
-        notes.add(f"{shown(path)} is missing.")
+        if missing:
+            notes.add(f"{shown(path)} is missing{missing}")
     except OSError as error:
-        notes.add(f"{shown(path)} cannot be read: {error.strerror}.")
+        notes.add(f"{shown(path)} cannot be read: {reason(error)}.")
     except Unreadable as error:
         notes.add(f"{shown(path)} cannot be understood: {error}.")
+    except UsageError as error:
+        notes.add(f"{error}.")
     return None
 
 
@@ -63,7 +75,7 @@ def json_lines(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[int, T
     except FileNotFoundError:
         return
     except OSError as error:
-        notes.add(f"{path.name} cannot be read to its end: {error.strerror}.")
+        notes.add(f"{path.name} cannot be read to its end: {reason(error)}.")
     if bad:
         lines = "1 line" if len(bad) == 1 else f"{len(bad):,} lines"
         notes.add(f"{path.name}: {lines} not understood and left out, first line {bad[0]:,}.")

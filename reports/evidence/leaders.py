@@ -43,18 +43,6 @@ class InSync:
 
 
 @dataclass(frozen=True)
-class LogCut:
-    """A replica cut its log from `from_leo` down to `leo`."""
-
-    node: str
-    t_us: int
-    from_leo: int
-    leo: int
-    hw: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class Up:
     """A process of `node` lived from `start_us` to `end_us`."""
 
@@ -67,12 +55,12 @@ class Up:
 
 @dataclass
 class PartitionTimeline:
-    """Everything the leader strip shows of one partition."""
+    """Everything the leader strip shows of one partition; `cuts` are the truncations."""
 
     name: str
     roles: list[RoleSpan] = field(default_factory=list)
     in_sync: list[InSync] = field(default_factory=list)
-    cuts: list[LogCut] = field(default_factory=list)
+    cuts: list[Event] = field(default_factory=list)
     hw: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -113,22 +101,30 @@ def read(traces: Traces, last_us: int) -> ClusterTimeline:
         return made.setdefault(partition, PartitionTimeline(partition))
 
     for (partition, node), events in _by(of[trace.ROLE], lambda e: (e.partition, e.node)).items():
-        timeline(partition).roles.extend(_roles(node, events, deaths, last_us))
+        timeline(partition).roles += [
+            RoleSpan(node, e.role, e.leader_epoch, e.t_us, end)
+            for e, end in _held(events, deaths, last_us)
+            if end >= e.t_us
+        ]
     led = _by(of[trace.ISR], lambda e: e.partition)
     for partition, events in (led | _by(of[trace.PARTITION], lambda e: e.partition)).items():
         timeline(partition).in_sync.extend(_in_sync(events, last_us))
     for e in of[trace.TRUNCATED]:
         if e.from_leo > e.leo:
-            cut = LogCut(e.node, e.t_us, e.from_leo, e.leo, e.hw, e.reason)
-            timeline(e.partition).cuts.append(cut)
+            timeline(e.partition).cuts.append(e)
     for partition, series in _high_watermarks(traces):
         timeline(partition).hw.extend(series)
     for each in made.values():
         each.hw.sort()
         each.roles.sort(key=lambda span: span.start_us)
     known = {k: v for k, v in made.items() if k != trace.METADATA_PARTITION}
-    controllers = tuple(_controllers(of[trace.CONTROLLER], deaths, last_us))
-    return ClusterTimeline(dict(sorted(known.items())), ups, controllers, last_us)
+    controllers = [
+        RoleSpan(node, "controller", e.term, e.t_us, max(end, e.t_us))
+        for node, events in _by(of[trace.CONTROLLER], lambda e: e.node).items()
+        for e, end in _held(events, deaths, last_us)
+        if e.state == "active"
+    ]
+    return ClusterTimeline(dict(sorted(known.items())), ups, tuple(controllers), last_us)
 
 
 def _by(events: Iterable[Event], key: Callable[[Event], K]) -> dict[K, list[Event]]:
@@ -167,15 +163,13 @@ def _processes(
     return tuple(made)
 
 
-def _roles(
-    node: str, events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
-) -> Iterator[RoleSpan]:
-    """Turn one replica's role events into intervals; a dead process holds no role."""
-    for i, e in enumerate(events):
-        end = events[i + 1].t_us if i + 1 < len(events) else last_us
-        end = min(end, deaths.get((node, e.incarnation), last_us))
-        if end >= e.t_us:
-            yield RoleSpan(node, e.role, e.leader_epoch, e.t_us, end)
+def _held(
+    events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
+) -> Iterator[tuple[Event, int]]:
+    """Yield what a node said of itself, each with its end: the next event, or the end of the
+    process."""
+    for e, later in zip(events, [*(e.t_us for e in events[1:]), last_us], strict=True):
+        yield e, min(later, deaths.get((e.node, e.incarnation), last_us))
 
 
 def _in_sync(events: list[Event], last_us: int) -> Iterator[InSync]:
@@ -190,16 +184,3 @@ def _in_sync(events: list[Event], last_us: int) -> Iterator[InSync]:
     for i, e in enumerate(kept):
         end = kept[i + 1].t_us if i + 1 < len(kept) else last_us
         yield InSync(e.isr, e.t_us, end, e.unclean)
-
-
-def _controllers(
-    events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
-) -> Iterator[RoleSpan]:
-    """Yield who was the active controller, by each voter's own belief."""
-    for node, own in _by(events, lambda e: e.node).items():
-        for i, e in enumerate(own):
-            if e.state != "active":
-                continue
-            end = own[i + 1].t_us if i + 1 < len(own) else last_us
-            end = min(end, deaths.get((node, e.incarnation), last_us))
-            yield RoleSpan(node, "controller", e.term, e.t_us, max(end, e.t_us))

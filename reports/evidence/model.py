@@ -23,12 +23,11 @@ from harness.formats.run_info import FIELDS, FORMAT_VERSION, RunInfo, understood
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.formats.schedule import parse as parse_schedule
-from node.formats.errors import UsageError
 from reports import wording
 from reports.evidence import curves, faults, leaders, operations, replicas
 from reports.evidence.curves import RunCurves
 from reports.evidence.faults import Executed
-from reports.evidence.files import Notes, json_file, json_lines, shown
+from reports.evidence.files import Notes, json_file, json_lines, shown, tolerantly
 from reports.evidence.leaders import ClusterTimeline
 from reports.evidence.operations import AckGap, LogWindow, Operations
 from reports.evidence.replicas import Cells, Replicas
@@ -210,12 +209,7 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     info = _info(run_dir / "run.json", notes)
     if info.format != FORMAT_VERSION:
         notes.add(f"run.json has format {info.format}, this page was made for {FORMAT_VERSION}.")
-    result = None
-    if (run_dir / "results.json").exists():
-        result = json_file(run_dir / "results.json", RunResult, notes)
-    story = None
-    if (run_dir / stories.FILE).exists():
-        story = json_file(run_dir / stories.FILE, Story, notes)
+    result = json_file(run_dir / "results.json", RunResult, notes)
     schedule = _schedule(run_dir / "schedule.json", notes)
     tables = RunTables(run_dir, notes)
     heads = replicas.read(tables, notes)
@@ -251,9 +245,9 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
         files=_files(run_dir),
         notes=notes,
         traces=traces,
-        story=story,
+        story=json_file(run_dir / stories.FILE, Story, notes),
         provenance=_provenance(run_dir, notes),
-        baseline=_baseline(run_dir, notes),
+        baseline=json_file(run_dir / baseline.FILE, Baseline, notes),
         curves=curves.read(tables),
         zero_us=_zero(info, ops, lines, traced),
         last_us=traced.last_us,
@@ -263,7 +257,7 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
 
 def _info(file: Path, notes: Notes) -> RunInfo:
     """Read run.json, as far as it can be understood."""
-    fields, problems = understood(json_file(file, dict[str, Any], notes) or {}, FIELDS)
+    fields, problems = understood(json_file(file, dict[str, Any], notes, needed=True) or {}, FIELDS)
     for problem in problems:
         notes.add(problem)
     return RunInfo(**fields)
@@ -272,8 +266,6 @@ def _info(file: Path, notes: Notes) -> RunInfo:
 def _provenance(run_dir: Path, notes: Notes) -> Provenance | None:
     """Read `finding/`; None if the run comes from no shrunk finding."""
     folder = run_dir / finding.FOLDER
-    if not (folder / finding.EXPLANATION).exists():
-        return None
     explained = json_file(folder / finding.EXPLANATION, Explanation, notes)
     if explained is None:
         return None
@@ -285,23 +277,12 @@ def _provenance(run_dir: Path, notes: Notes) -> Provenance | None:
     )
 
 
-def _baseline(run_dir: Path, notes: Notes) -> Baseline | None:
-    """Read the baseline run; None if none was made."""
-    file = run_dir / baseline.FILE
-    return json_file(file, Baseline, notes) if file.exists() else None
-
-
 def _schedule(file: Path, notes: Notes) -> Schedule | None:
     """Read the schedule; None, with a note, if it is missing or not one that this version reads."""
-    try:
-        return parse_schedule(file.read_bytes(), source=shown(file))
-    except FileNotFoundError:
-        notes.add(f"{shown(file)} is missing: the schedule is not shown.")
-    except OSError as error:
-        notes.add(f"{shown(file)} cannot be read: {error.strerror}.")
-    except UsageError as error:
-        notes.add(f"{error}.")
-    return None
+    missing = ": the schedule is not shown."
+    return tolerantly(
+        file, lambda: parse_schedule(file.read_bytes(), source=shown(file)), notes, missing
+    )
 
 
 def _zero(info: RunInfo, ops: Operations, lines: list[FaultLine], seen: ClusterTimeline) -> int:

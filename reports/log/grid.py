@@ -45,12 +45,9 @@ class GridLine:
 
 @dataclass(frozen=True)
 class Lineage:
-    """One replica's log in figures: where it starts and ends, its HW, its epochs."""
+    """One replica's log in figures: where it starts and ends, its HW, and its epochs in words."""
 
-    node: str
-    start: int
-    leo: int
-    hw: int
+    head: Head
     epochs: str
     differs: bool
 
@@ -265,5 +262,5 @@ def lineage(heads: list[Head]) -> tuple[Lineage, ...]:
         if len(pairs) > 8:
             text = f"{len(pairs) - 8} earlier, {text}"
         differs = epochs != usual[0][0]
-        made.append(Lineage(head.node, head.start, head.leo, head.hw, text or "none", differs))
+        made.append(Lineage(head, text or "none", differs))
     return tuple(made)

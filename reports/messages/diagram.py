@@ -29,12 +29,10 @@ LONGEST: Final = 84
 
 @dataclass(frozen=True)
 class Diagram:
-    """The drawing, what it is about in words, and what it leaves out."""
+    """The drawing, and the messages that it shows."""
 
     drawing: Markup
-    about: str
-    left_out: int
-    recorded: bool
+    shown: Messages
 
 
 def diagram(folder: RunFolder) -> Diagram | None:
@@ -57,7 +55,7 @@ def diagram(folder: RunFolder) -> Diagram | None:
         f'<svg class="messages" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{escape(label)}">{Markup("").join(body)}</svg>'
     )
-    return Diagram(drawing, shown.about, shown.left_out, shown.recorded)
+    return Diagram(drawing, shown)
 
 
 def _width(shown: Messages, at: dict[str, int]) -> int:

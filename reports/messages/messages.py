@@ -30,7 +30,6 @@ AROUND_US: Final = 1_500_000
 class Messages:
     """All rows about one offset, oldest first, and the lifelines that they join."""
 
-    partition: str
     about: str
     lifelines: tuple[str, ...]
     rows: tuple[MessageRow, ...]
@@ -71,7 +70,6 @@ def messages(folder: RunFolder) -> Messages | None:
     if place.high > place.low:
         about = f"offset {place.low:,} of {where}"
     return Messages(
-        partition=place.partition,
         about=about,
         rows=tuple(kept),
         lifelines=_lifelines(folder, kept, place.partition),
@@ -194,8 +192,8 @@ def _faults(folder: RunFolder, place: _Window, *, counted: bool) -> Iterator[Mes
         if fault.status != "done" or not place.start_us <= fault.start_us <= place.end_us:
             continue
         text = f"fault: {fault.what} {wording.clip(fault.short_victims, 40)}"
-        if counted and fault.dropped:
-            text += f" ({wording.count(fault.dropped, 'message')} dropped until it ends)"
+        if counted and (dropped := fault.counts.get("dropped")):
+            text += f" ({wording.count(dropped, 'message')} dropped until it ends)"
         yield MessageRow(fault.start_us, "", "", text, "fault", f"#fault-{fault.index}")
 
 

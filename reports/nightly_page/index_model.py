@@ -89,50 +89,21 @@ class VersionsCompared:
     failed: dict[str, tuple[int, int]]
 
     @property
-    def went(self) -> tuple[str, ...]:
-        """The buckets that only the older one has."""
-        return tuple(name for name, (_, after) in self.failed.items() if not after)
-
-    @property
-    def came(self) -> tuple[str, ...]:
-        """Those that only the newer one has."""
-        return tuple(name for name, (before, _) in self.failed.items() if not before)
-
-    @property
-    def both(self) -> tuple[str, ...]:
-        """Those that both have."""
-        return tuple(name for name, counts in self.failed.items() if all(counts))
-
-    @property
     def words(self) -> str:
         """In one line: `nats: 2.12.1 (9 storms) to 2.15.1 (8 storms): gone: lost (3 of 9); ..`."""
         configuration = f" with {self.given}" if self.given else ""
-        named = (("gone", self.went), ("new", self.came), ("in both", self.both))
-        told = "; ".join(
-            f"{how}: {', '.join(f'{name} ({self._counts(name)})' for name in names)}"
-            for how, names in named
-            if names
-        )
+        named: dict[str, list[str]] = {"gone": [], "new": [], "in both": []}
+        for name, failed in self.failed.items():
+            how = "in both" if all(failed) else "gone" if failed[0] else "new"
+            each = zip(failed, self.runs, strict=True)
+            counts = ", then ".join(f"{count} of {runs}" for count, runs in each if count)
+            named[how].append(f"{name} ({counts})")
+        told = "; ".join(f"{how}: {', '.join(names)}" for how, names in named.items() if names)
+        older, newer = (wording.count(runs, "storm") for runs in self.runs)
         return (
-            f"{self.system}{configuration}: {self.older} ({_storms(self.runs[0])}) to {self.newer} "
-            f"({_storms(self.runs[1])}): {told or 'no failure in either'}"
+            f"{self.system}{configuration}: {self.older} ({older}) to {self.newer} ({newer}): "
+            f"{told or 'no failure in either'}"
         )
-
-    def _counts(self, name: str) -> str:
-        """In how many storms a bucket was met, where it was."""
-        each = zip(self.failed[name], self.runs, strict=True)
-        return ", then ".join(f"{failed} of {runs}" for failed, runs in each if failed)
-
-
-@dataclass(frozen=True)
-class CanaryState:
-    """The canary: the last nightly run in which it failed as it must, and how many runs ago that is
-    (-1: never)."""
-
-    number: int
-    age: int
-    result: str
-    sentence: str
 
 
 def buckets(nightly_runs: Sequence[NightlyRun]) -> list[BucketTrend]:
@@ -291,20 +262,13 @@ def _in_order(version: str) -> tuple[tuple[int, ...], str]:
     return tuple(int(part) for part in re.findall(r"\d+", version)), version
 
 
-def _storms(number: int) -> str:
-    return wording.count(number, "storm")
-
-
-def canary(nightly_runs: Sequence[NightlyRun]) -> CanaryState:
-    """Return the state of the canary."""
-    last = next((n for n in reversed(nightly_runs) if n.canary.result == "failed"), None)
-    latest = nightly_runs[-1].canary if nightly_runs else None
-    return CanaryState(
-        number=last.number if last else 0,
-        age=len(nightly_runs) - 1 - nightly_runs.index(last) if last else -1,
-        result=latest.result if latest else "",
-        sentence=latest.sentence if latest else "",
-    )
+def canary_failed(nightly_runs: Sequence[NightlyRun]) -> tuple[int, int]:
+    """Return the last nightly run in which the canary failed as it must, and how many runs ago that
+    is; 0 and -1 if it never did."""
+    for age, nightly in enumerate(reversed(nightly_runs)):
+        if nightly.canary.result == "failed":
+            return nightly.number, age
+    return 0, -1
 
 
 def coverage(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, int]]:

@@ -34,6 +34,7 @@ def render_index(store: Path) -> str:
     buckets = index_model.buckets(known)
     table = index_model.coverage(known)
     last = known[-1] if known else None
+    canary_found, canary_age = index_model.canary_failed(known)
     return theme.template("nightly_page/index.html.j2").render(
         last=last,
         runs=list(reversed(known[-MOST_RUNS:])),
@@ -46,7 +47,8 @@ def render_index(store: Path) -> str:
         foreseen=[b for b in buckets if b.shown.expected][:MOST_BUCKETS],
         squares=index_model.squares(known),
         known_bugs=index_model.known_bugs(known),
-        canary=index_model.canary(known),
+        canary_found=canary_found,
+        canary_age=canary_age,
         systems=index_model.systems(known),
         compared=index_model.versions_compared(known),
         table=table,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from harness.formats.host_errors import reason
 from reports import theme, wording
 from reports.evidence.model import Plot, RunFolder
 from reports.evidence.operations import OUTCOMES
@@ -59,7 +60,7 @@ def save(folder: RunFolder, plots: Iterable[Plot]) -> list[Path]:
     try:
         into.mkdir(exist_ok=True)
     except OSError as error:
-        raise theme.ReportError(f"{into}: cannot be made: {error.strerror}") from None
+        raise theme.ReportError(f"{into}: cannot be made: {reason(error)}") from None
     for plot in plots:
         for suffix, content in (("png", plot.png), ("svg", plot.svg)):
             made.append(theme.write(into / f"{plot.name}.{suffix}", content))

@@ -70,14 +70,8 @@ def search(code: str, seconds: float, *, found: bool = True) -> TimeToBug:
 
 
 CUT = nightly_run(1, buckets=[bucket("cut", 3, faults=2)], red=["x"])
-FIXED = Unmet(
-    file="store/findings",
-    world="simulated",
-    expected="invalid",
-    verdict="valid",
-    sentence="valid.",
-    is_finding=True,
-)
+ENDED = {"world": "simulated", "expected": "invalid", "verdict": "valid", "sentence": "valid."}
+FIXED = Unmet(file="store/findings", is_finding=True, **ENDED)
 HISTORY = [
     nightly_run(1, buckets=[bucket("cut", 3, faults=5), bucket("known", 9, protocol="liftbridge")]),
     nightly_run(2),
@@ -99,6 +93,7 @@ PAGES: dict[str, list[NightlyRun]] = {
     "a bucket still open": [CUT, nightly_run(2, open=[f"kafka: {LOST}: cut"])],
     "a bucket that is fixed": [CUT, nightly_run(2, unmet=[FIXED])],
     "real runs that prove nothing": [nightly_run(1, proved_nothing=IDLE)],
+    "a reason with a full stop": [nightly_run(1, uncovered=["FUSE is missing."])],
     "expected failures": [nightly_run(1, cells=CELLS)],
     "another format": [nightly_run(1), nightly_run(3, format=9)],
 }
@@ -168,7 +163,7 @@ def test_known_bugs_that_were_never_found_come_first(tmp_path: Path) -> None:
 )
 def test_the_canary_ages(results: list[str], age: int) -> None:
     known = [nightly_run(n, canary=Canary(result=result)) for n, result in enumerate(results, 1)]
-    assert index_model.canary(known).age == age
+    assert index_model.canary_failed(known)[1] == age
 
 
 def test_a_nightly_run_that_cannot_be_read_is_named(tmp_path: Path) -> None:

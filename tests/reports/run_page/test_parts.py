@@ -258,7 +258,7 @@ class TestGrid:
         assert not any("bad" in cells[at - 1].classes for cells in rows.values())
         assert [cells[at].text for cells in rows.values()] == ["1:10 2:0", "1:10", "2:0", "", "2:0"]
         assert rows["n2"][at].title.endswith("; expected value 1:10")
-        assert [x.node for x in shown.lineage if x.differs] == ["n2"]
+        assert [x.head.node for x in shown.lineage if x.differs] == ["n2"]
 
     @pytest.mark.parametrize(
         ("of_n2", "leo_of_n2", "differing"),
@@ -275,7 +275,7 @@ class TestGrid:
     ) -> None:
         others = [Head(n, "log-0", leo=9, hw=9, epochs=((1, 0), (2, 5))) for n in ("n1", "n3")]
         heads = [*others, Head("n2", "log-0", leo=leo_of_n2, hw=7, epochs=of_n2)]
-        assert [one.node for one in grid.lineage(heads) if one.differs] == differing
+        assert [one.head.node for one in grid.lineage(heads) if one.differs] == differing
 
     def test_a_lost_tail_is_marked_at_its_first_offset(self, tmp_path: Path) -> None:
         folder = made.storm(tmp_path / "a" / "b")
