@@ -25,7 +25,7 @@ _SEED: Final = pytest.StashKey[int]()
 
 
 class StormReport(NamedTuple):
-    """What a storm left: its verdict ("valid", "invalid", "unknown", "not-exercised") and the
+    """The result of a storm: its verdict ("valid", "invalid", "unknown", "not-exercised") and the
     sentence that explains it, its seed, the run folder, the page in it (None: it could not be
     built) and the command line that runs the same schedule again."""
 

@@ -110,7 +110,8 @@ class ClusterView:
         return facts.replicas or tuple(sorted(facts.seen))
 
     def followers(self, partition: str) -> tuple[str, ...]:
-        """Members of the ISR that do not lead; if nobody tells the ISR, replicas that do not."""
+        """Return the members of the ISR that do not lead; with an unknown ISR, the replicas that do
+        not."""
         facts = self._facts(partition)
         return tuple(node for node in facts.isr or facts.replicas if node != facts.leader)
 

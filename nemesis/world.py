@@ -1,4 +1,4 @@
-"""What the nemesis needs of a world: processes to kill, pause and stop, links to put rules on, a
+"""The world as the nemesis needs it: processes to kill, pause and stop, links to put rules on, a
 controller to command, and clients with scripted operations."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ COMMAND_LIMIT_US: Final = 2_000_000
 
 
 class Command(NamedTuple):
-    """A request to the controller, in words that need no knowledge of its messages.
+    """A request to the controller, independent of its messages.
 
     `replicas` belongs to `reassign` (none: cancel) and to `elect-preferred` (the broker that is put
     first, or none), `min_isr` to `set-min-isr`, which concerns all partitions.
@@ -27,8 +27,8 @@ class Command(NamedTuple):
 
 
 class BreakAt(NamedTuple):
-    """Where a process stops: in the turn that emits the `nth` trace event that matches, `before`
-    its messages are sent or before the turn is committed."""
+    """A place where a process stops: in the turn that emits the `nth` trace event that matches,
+    `before` its messages are sent or before the turn is committed."""
 
     event: str
     match: Mapping[str, Any]
@@ -37,11 +37,10 @@ class BreakAt(NamedTuple):
 
 
 class DiskFails(NamedTuple):
-    """How a disk fails from now on: each sync fails ("error"; with `written` the disk has it all
-    the same), or takes `delay_ms` longer ("slow"); nothing more fits into the file system ("full")
-    or into the map of the store ("full-map"); syncs are confirmed and not done ("lying"), so
-    that the next power cut takes all that was written since; or nothing can be read
-    ("unreadable")."""
+    """A disk failure: each sync fails ("error"; with `written` the disk has the data all the same),
+    or takes `delay_ms` longer ("slow"); nothing more fits into the file system ("full") or into the
+    map of the store ("full-map"); syncs are confirmed and not done ("lying"), so the next power cut
+    takes everything written since; or nothing can be read ("unreadable")."""
 
     what: Literal["error", "slow", "full", "full-map", "lying", "unreadable"]
     delay_ms: int = 0
@@ -49,8 +48,8 @@ class DiskFails(NamedTuple):
 
 
 class DiskDamage(NamedTuple):
-    """What happens to what a disk has: a bit of a batch or value is flipped, the last batch of a
-    log is torn, or everything is gone.
+    """Damage to stored data: a bit of a batch or value is flipped, the last batch of a log is torn,
+    or everything is gone.
 
     Where it happens is given as shares, from 0 to 1, of all that there is: `which` batch (or
     value), and which `bit` of it (torn: how much of it remains). A `key` names one value. With
@@ -67,7 +66,7 @@ class DiskDamage(NamedTuple):
 
 
 class CallFails(NamedTuple):
-    """How a group of system calls of a process fails, from the `nth` on: with the error `errno`,
+    """A failure of a group of system calls of a process, from the `nth` on: with the error `errno`,
     confirmed and not made ("lie"), or `delay_ms` later; or the `nth` is the end of the process
     ("kill")."""
 
@@ -158,7 +157,7 @@ class World:
         raise _unable("have its disks fail")
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
-        """Damage the disk of a node that is down; return what was damaged, in words."""
+        """Damage the disk of a node that is down; return a description of the damage."""
         raise _unable("have its disks damaged")
 
     def copy_disk(self, node: str) -> int:
@@ -193,8 +192,8 @@ class World:
     def command(self, command: Command) -> None:
         """Ask the controller for something; done when it has committed it.
 
-        Raises FloodmarkError when it refuses, when there was nothing to change, and when nobody
-        answers within COMMAND_LIMIT_US: what becomes of the command is not known then.
+        Raises FloodmarkError when it refuses, when there was nothing to change, and when no answer
+        comes within COMMAND_LIMIT_US: its outcome is not known then.
         """
         raise _unable("take commands")
 

@@ -91,7 +91,7 @@ def snapshot(request: pytest.FixtureRequest) -> Snapshot:
 
 @pytest.fixture
 def spark() -> SparkSession:
-    """A small local session; the JVM behind it is started once and shared by all tests."""
+    """Start a small local session, shared by all tests with the JVM behind it."""
     from checker.engine.spark_session import start_session
 
     return start_session("floodmark tests")

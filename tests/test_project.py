@@ -69,8 +69,8 @@ def is_module(name: str) -> bool:
 def imports_of(
     file: Path, of: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk
 ) -> Iterator[Import]:
-    """The imports of a file; unless told otherwise also those inside functions and for type
-    checking only."""
+    """Yield the imports of a file; by default also those inside functions and for type checking
+    only."""
     importer = module_name(file)
     package = importer if file.name == "__init__.py" else importer.rpartition(".")[0]
     for found in of(parsed(file)):
@@ -110,12 +110,12 @@ def listed(broken: list[Import]) -> str:
 
 
 def is_format(name: str) -> bool:
-    """Whether a module is part of some package's `formats`."""
+    """Return whether a module is part of some package's `formats`."""
     return name.split(".")[1:2] == ["formats"]
 
 
 def is_allowed(found: Import) -> bool:
-    """The import rule of docs/architecture.md."""
+    """Return whether the import rule of docs/architecture.md allows it."""
     above, below = top(found.importer), top(found.imported)
     if is_within(found.importer, {"harness.runs"}) and is_within(found.imported, {"harness.sim"}):
         return False  # The simulated world goes through the phases of a run.
@@ -147,7 +147,7 @@ def imported_when_loaded(file: Path) -> set[str]:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements under `node` that run when it does, not those for type checking."""
+    """Yield the statements under `node` that run when it does, not those for type checking."""
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
@@ -348,7 +348,7 @@ WORDS_PAGE = ROOT / "docs" / "contributing.md"
 
 
 def refused_words(page: str) -> list[str]:
-    """The bold words in the column "not" of the table of words."""
+    """Return the bold words in the column "not" of the table of words."""
     table = re.search(r"^\| say \| not \|\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert table, "there is a table of words"
     cells = [line.strip("|").split("|")[1] for line in table[1].splitlines()]
@@ -376,6 +376,28 @@ def test_names_and_docs_have_the_words_of_the_field() -> None:
     assert not found, "\n".join(found)
 
 
+OPENING = re.compile(
+    r"(What|Who|Whom|Whose|How|Where|Why|When|Which|Those|That which|The same for)\b"
+)
+REFUSED = re.compile(
+    r"\b(mended|by turns|anew|somebody else.s|other people.s|nobody|whoever|spoilt"
+    r"|in words|told)\b",
+    re.IGNORECASE,
+)
+
+
+def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
+    found = []
+    for file in python_files(*PACKAGES, "tests", "examples", "docs"):
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                text = re.sub("`[^`]*`", "", ast.get_docstring(node) or "")
+                if refused := OPENING.match(text) or REFUSED.search(text):
+                    at = getattr(node, "lineno", 1)
+                    found.append(f"{file.relative_to(ROOT)}:{at}: {refused[0]}")
+    assert not found, "\n".join(found)
+
+
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
     "documents": 4_114,
@@ -384,13 +406,13 @@ BUDGETS = {
     "checker": 16_340,
     "reports": 5_937,
     "harness": 35_139,
-    "tests": 40_272,
+    "tests": 40_266,
 }
 
 
 @pytest.mark.parametrize("package", BUDGETS)
 def test_a_package_stays_within_its_budget_of_lines(package: str) -> None:
-    """What exceeds it replaces something, which goes first."""
+    """A change that exceeds the budget replaces something, which goes first."""
     files = [file for file in project_files() if file.suffix == ".py"]
     within = [file for file in files if file.relative_to(ROOT).parts[0] == package]
     within += TestDocuments.files if package == "documents" else ()
@@ -399,7 +421,7 @@ def test_a_package_stays_within_its_budget_of_lines(package: str) -> None:
 
 
 def test_there_is_one_pool_one_journal_and_one_record_of_a_finding() -> None:
-    """What runs many jobs, keeps them, and records a find goes through these."""
+    """Code that runs many jobs, keeps them, and records a finding goes through these."""
     texts = {str(file.relative_to(ROOT)): file.read_text() for file in python_files("harness")}
     one_of_each = {
         r"class \w*(?:Jobs|JobProcesses|Pool)\b(?!\(Protocol)|ProcessPoolExecutor|\.Pool\(": {
@@ -441,7 +463,7 @@ class TestPins:
 
 
 def normal_name(requirement: str) -> str:
-    """The name in a requirement, in the spelling that all tools agree on."""
+    """Return the name in a requirement, in the spelling that all tools agree on."""
     name = re.split(r"[=<>!~;\[ ]", requirement, maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -494,12 +516,11 @@ NAMED_CODE = re.compile(r"`([\w/*]+\.py)((?:: [\w, ]+)?)`")
 
 
 def without_code(text: str) -> str:
-    """A Markdown text without its blocks of code."""
     return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(file: Path) -> set[str]:
-    """The anchors of the headings of a Markdown file, as GitHub makes them."""
+    """Return the anchors of the headings of a Markdown file, as GitHub makes them."""
     text = without_code(file.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
     kept = (re.sub(r"<[^>]+>|&\w+;|[^\w\- ]", "", heading.lower()) for heading in headings)

@@ -1,4 +1,4 @@
-"""What may wait, and for how long: read from the sources."""
+"""Waits, and their limits, as read from the sources."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MAY_WAIT = {
 
 
 def endless_waits(function: ast.AST) -> Iterator[ast.Call]:
-    """The calls in a function that may wait without a deadline. What it polls first, it may
+    """Yield the calls in a function that may wait without a deadline. What it polls first, it may
     receive."""
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
     named = [(node, node.func.attr) for node in calls if isinstance(node.func, ast.Attribute)]

@@ -39,7 +39,6 @@ UNKNOWN_VALUES_CAP = 10_000
     needs=(Need.HISTORY, Need.LOGS, Need.RECORDS),
 )
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     if group.partition == METADATA_PARTITION:
         return Finding(property=OFFSETS)
     known = evidence(group)

@@ -36,7 +36,7 @@ from harness.formats.history import show_value
 
 
 class _Conflicts(NamedTuple):
-    """Offsets that two sources disagree on, the first of them in words and with witnesses."""
+    """Offsets that two sources disagree on; the first has a sentence and witnesses."""
 
     offsets: I64
     offset: int
@@ -64,7 +64,6 @@ class _Prefixes:
     needs=(Need.LOGS, Need.CONTENTS, Need.WATERMARKS),
 )
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     logs, heads = group.of(Batches), group.of(LogHeads)
     committed = _committed(group, logs, by_node(logs.node, heads, heads.hw))
     conflicts = divergence(group, committed, heads)

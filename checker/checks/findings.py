@@ -44,10 +44,10 @@ class Graph(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LossCount(NamedTuple):
-    """Counts of records of one partition that had to stay and are lost; how many of those were
-    acknowledged, and how many had been read before; and how many were never delivered, which is no
-    proof that they are lost. How many acknowledged ones are below a log start, where retention may
-    delete them, and how many of these nobody read: what became of those is not known."""
+    """Counts of records of one partition that had to stay: how many are lost, how many of these
+    were acknowledged and how many had been read before; how many were never delivered, which does
+    not prove a loss. Of the acknowledged ones below a log start, which retention may delete, also
+    how many were never read: whether these were lost is not known."""
 
     lost: int = 0
     acknowledged: int = 0

@@ -20,7 +20,6 @@ _CATCH_UP_US: Final = 1_000_000
 
 @per_partition("no-progress", "final-reads-stuck", "not-converged", needs=(Need.HISTORY, Need.LOGS))
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     found, unknown = no_progress(group)
     stuck, not_asked = final_reads_stuck(group)
     found += stuck

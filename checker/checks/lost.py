@@ -2,7 +2,8 @@
 
 A record that is not missing must be shown to be there at the end: by a final read, or by the logs.
 Where nothing shows that, it is not known whether it was kept. What is below a log start was deleted
-by right if the run promises retention: it is counted, and what of it nobody read is not examined.
+by right if the run promises retention: such records are counted, and those that were never read are
+not examined.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ _WEAK = "one side is only an acknowledgement with acks 0 or 1, which promises no
     needs=(Need.HISTORY, Need.LOGS, Need.RECORDS),
 )
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     known = evidence(group)
     found = [
         *inconsistent_offsets(group, known),

@@ -49,7 +49,6 @@ class _Polls:
     needs=(Need.HISTORY,),
 )
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     known = evidence(group)
     some = known.polls.count > 0
     reads = known.polls.take(some)

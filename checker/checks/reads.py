@@ -32,7 +32,6 @@ _NO_LIMIT: Final = np.iinfo(np.int64).max
     "read-beyond-hw", "stale-read", "hw-regression", needs=(Need.HISTORY, Need.WATERMARKS)
 )
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     known = evidence(group)
     reads = known.polls.take(known.polls.outcome == Outcome.OK)
     found = [

@@ -28,7 +28,6 @@ _WEAK = "acks 0 or 1 do not promise that a record keeps its place"
     needs=(Need.HISTORY,),
 )
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     known = evidence(group)
     found = [
         *nonmonotonic_send(group, known),

@@ -28,7 +28,6 @@ from checker.formats.verdict import Anomaly
 
 @per_partition("future-read", "precommitted-read", needs=(Need.HISTORY,))
 def judge(group: Group) -> Finding:
-    """Judge one partition."""
     known = evidence(group)
     found = future_read(group, known)
     if not group.has_transactions:

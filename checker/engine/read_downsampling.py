@@ -116,7 +116,7 @@ class _Reads:
         return how
 
     def _by_place(self, rows: I64, place: I64, width: int, said: npt.NDArray[np.int8]) -> None:
-        """Where each offset has a place, almost always all reads of a place are the same."""
+        """Downsample by offset: almost always all reads of an offset return the same record."""
         late, how = self._late(rows), self._how(rows)
         earliest = np.full(width, _NEVER)
         np.minimum.at(earliest, place, late)
@@ -208,9 +208,10 @@ class _Reads:
 
 @dataclass(frozen=True)
 class _PollRows:
-    """What each operation got of one partition, one a row, in the order of partition, process and
-    operation. `idle`: it goes on where the one before ended, and the next one goes on from it.
-    `follows`: ones before it are idle. `unit`: its place among all in the order of the rows."""
+    """The records that each operation got of one partition, one operation a row, in the order of
+    partition, process and operation. `idle`: the read continues the one before it, and the next one
+    continues it. `follows`: the rows before it are idle. `unit`: its place in the order of all
+    rows."""
 
     reads: _Reads
     unit: I64
@@ -271,8 +272,9 @@ class _PollRows:
 
 
 def _units(reads: _Reads) -> tuple[I64, Mask]:
-    """Where what an operation got of one partition begins, and whether all of it goes on: then
-    every run of it begins where the one before ended, and their numbers show that none is missing.
+    """Return where the records that an operation got of one partition begin, and whether its reads
+    are complete: each run begins where the one before ended, and their numbers show that none is
+    missing.
     """
     op, seq, idx, hw = reads.op, reads.seq, reads.idx, reads.hw
     opens = np.ones(len(op), bool)

@@ -65,12 +65,12 @@ class ResultsPlace:
 
     @property
     def written(self) -> Path | None:
-        """Where its tables are written."""
+        """The folder that the tables are written to."""
         return None if self.target is None else self.target / "tables"
 
     @property
     def tables(self) -> Path | None:
-        """Where the tables of its history are read from."""
+        """The folder that the tables of the history are read from."""
         return self.folder / "tables" if only_tables(self.folder) else self.written
 
     def begin(self) -> RunResult | None:

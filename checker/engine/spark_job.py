@@ -64,7 +64,7 @@ class SparkWorkers:
 
     @property
     def number(self) -> int:
-        """How many items are worked on at a time."""
+        """The number of items that are worked on at a time."""
         return self._context.defaultParallelism
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:

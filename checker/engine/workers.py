@@ -30,7 +30,7 @@ class Workers(Protocol):
 
     @property
     def number(self) -> int:
-        """How many items are worked on at a time."""
+        """The number of items that are worked on at a time."""
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """Yield what `work` gives for each item, in any order; the first items are begun first."""

@@ -94,8 +94,9 @@ class SampledOps(Facts):
 
 
 class _OfProcess(Facts):
-    """What a process did. `turn` is the place of its operation among all, in order of time and of
-    line; it is there only if the numbers of the operations of a process do not rise so."""
+    """The columns of one process. `turn` is the place of its operation among all, in order of time
+    and of line; it is there only if the numbers of the operations of a process do not rise in that
+    order."""
 
     op, seq, process, turn = Numbers(), Numbers(0), Numbers(), Numbers()
     invoke_us, complete_us = Numbers(), Numbers()
@@ -167,16 +168,16 @@ class SkippedAnswers(Facts):
 
 
 class Resets(_OfProcess):
-    """What an assignment or a crash does to the position of a process in a partition: `named` ones
-    keep it. `subscribed`: the process subscribed, and may be moved by rebalances."""
+    """Assignments and crashes, which reset the position of a process in a partition; those that are
+    `named` keep it. `subscribed`: the process subscribed, and may be moved by rebalances."""
 
     order_by = ("op",)
     subscribed, named = Flag(), Flag()
 
 
 class OfNode(Facts):
-    """What a node's log or trace says. `what` it is, in words, and the column of its offset, ""
-    for none."""
+    """A kind of facts from the log or trace of a node: its description `what`, and the column of
+    its offset, "" for none."""
 
     what: ClassVar[str]
     place: ClassVar[str]

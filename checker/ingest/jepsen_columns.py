@@ -46,7 +46,7 @@ Forms = Callable[[bytes], Sequence[Any]]
 
 
 class _Said(NamedTuple):
-    """What a line says. `op`: the operation with its time in ns, None where no client did it;
+    """A parsed line. `op`: the operation with its time in ns, None for a line of no client;
     `seeks`: an assignment begins at the start; `polled`: how many keys each poll returned;
     `worded`: the keys that it sends to are words."""
 

@@ -113,8 +113,8 @@ class Word(NamedTuple):
 
 
 class Places:
-    """What the numbers stand for in what was read of an exemplar with `count` places; with none,
-    every number is what it is."""
+    """The meaning of the numbers in an exemplar with `count` places; with none, every number stands
+    for itself."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count

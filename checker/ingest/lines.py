@@ -64,7 +64,7 @@ class Problems:
 
     @property
     def damages(self) -> list[str]:
-        """What was damaged, in sentences."""
+        """The sentences about damaged lines."""
         return list(self._damage)
 
     def note(self, sentence: str) -> None:

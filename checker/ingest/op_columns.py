@@ -149,7 +149,8 @@ class OpColumns:
         return numbers, {name: self._words(rows, words) for name, words in made.words.items()}
 
     def _where(self, rows: Nested, places: I64) -> I64:
-        """Where the numbers are that have these places in each template; constants come last."""
+        """Return the positions of the numbers that have these places in each template; constants
+        come last."""
         constants = len(self._lines.number)
         if (places < 0).all():
             found: I64 = (constants - 1 - places)[rows.template]

@@ -1,8 +1,8 @@
 """run.json, schedule.json, faults.jsonl and exits.jsonl: what is known of a run as a whole.
 
-`run.json` is read leniently: a field of the wrong type is a problem in words and takes its default;
-the default promise is the strictest one, so that nothing is excused by a file that cannot be read.
-Also says which files a run should have left behind and did not.
+`run.json` is read leniently: a field of the wrong type is a problem and takes its default; the
+default promise is the strictest one, so that nothing is excused by a file that cannot be read. Also
+says which files a run should have left behind and did not.
 """
 
 from __future__ import annotations

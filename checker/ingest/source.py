@@ -97,7 +97,7 @@ class Ingested:
     """The result of one source: rows of tables, facts, and sentences.
 
     If no tables are to be written, only those need be made that measures are taken of (ops); and
-    none at all if nobody `counts`.
+    none at all without `counts`.
     """
 
     meta: RunMeta

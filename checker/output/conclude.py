@@ -1,5 +1,5 @@
-"""What a check leaves of one run beside its evidence: `results.json`, and measures, curves and
-findings as tables. Each file is written whole or not at all."""
+"""The files that a check of one run leaves beside its evidence: `results.json`, and measures,
+curves and findings as tables. Each file is written whole or not at all."""
 
 from __future__ import annotations
 

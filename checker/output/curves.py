@@ -37,7 +37,7 @@ class Steps(NamedTuple):
         return (t_us - self.origin_us) // self.width_us
 
     def end(self, step: int) -> tuple[int, float]:
-        """When a step ends: on the run's clock, and in seconds since the storm began."""
+        """Return the end of a step: on the run's clock, and in seconds since the storm began."""
         after_us = (step + 1) * self.width_us
         return self.origin_us + after_us, round(after_us / 1e6, 6)
 
@@ -169,7 +169,7 @@ def _changes(
 
 
 def _stale(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int, int, int], ...]:
-    """How much was known, and for how long, that answers did not have."""
+    """Return how many known records the answers lacked, and for how long these had been known."""
     reads, more = known.polls, known.group.of(SkippedAnswers)
     # One row an answer: all its runs state the same end.
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.idx == 0) & (reads.invoke_us >= 0))

@@ -18,8 +18,8 @@ _NO_MENTION: Final = ("hw-regression", *_LOSSES, "unseen")
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the sentence is made of: properties and anomalies in the order of importance, what made
-    the run unknown, and the losses of each partition that was judged."""
+    """The input of a sentence: properties and anomalies in the order of importance, the reasons for
+    an unknown run, and the losses of each judged partition."""
 
     meta: RunMeta
     verdict: Verdict

@@ -15,7 +15,8 @@ PROTOCOL: Final = "kafka"
 
 
 class OutsideVerdict(NamedTuple):
-    """What the judge makes of a run; `why_not` says why it does not judge it, "" if it does."""
+    """The verdict of the outside judge on a run; `why_not` says why it does not judge it, "" if it
+    does."""
 
     why_not: str
     judge: OutsideJudge

@@ -1,4 +1,4 @@
-"""What floodmark must know of the naive log: how a node is started, how a client sends and reads.
+"""The adapter of the naive log: how a node is started, how a client sends and reads.
 
 floodmark run --system examples/naive_log/adapter.py:NaiveLog
 """

@@ -85,7 +85,7 @@ class Stretch:
         return value
 
     def forget(self) -> None:
-        """Let the record's own send end unknown, so that nobody owes the record."""
+        """End the record's own send with an unknown outcome, so that the record is not required."""
         self.sends.outcome[self.row] = INFO
         self.sends.stated[self.row] = -1
 

@@ -46,9 +46,9 @@ Flush = Literal["sync", "async"]
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cluster did under one load: rates of acknowledged batches, latencies in ms, and
-    `cpu_ms`, the processor time of nodes, hub and clients for a batch. `clients_core` is the share
-    of one core that the process of the clients took."""
+    """The measurements of one cluster under one load: rates of acknowledged batches, latencies in
+    ms, and `cpu_ms`, the processor time of nodes, hub and clients for a batch. `clients_core` is
+    the share of one core that the process of the clients took."""
 
     flush: Flush
     clients: int
@@ -113,8 +113,8 @@ def _cost_of_the_hub(store: Path, settings: BenchRequest, progress: Progress) ->
     """Measure one client with and without the hub alternately: return the last load with it, and
     what it adds in ms.
 
-    By turns, so that a machine that is busier for a while is so for both; and without waiting for
-    the disk, whose jitter is larger than what is measured here.
+    Alternately, so that a machine that is busier for a while is so for both; and without waiting
+    for the disk, whose jitter is larger than what is measured here.
     """
     found: dict[bool, list[Load]] = {True: [], False: []}
     for turn in range(HUB_TURNS):
@@ -208,8 +208,8 @@ def _await_acknowledgement(cluster: ClusterUnderTest, driver: RunClients, since_
 
 
 class Moment(NamedTuple):
-    """When, and the processor time that the children of this process, and that of the clients, had
-    used by then."""
+    """A time, and the processor time that the children of this process, and that of the clients,
+    had used by then."""
 
     t_us: int
     used_s: float

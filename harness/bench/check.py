@@ -34,8 +34,8 @@ _LARGE: Final = 1_000_000
 
 
 class FromLines(msgspec.Struct, frozen=True, kw_only=True):
-    """What judging the same history took from lines: "own", or Jepsen's "json" or "edn", which are
-    translated first. `cpu_s` and `peak_bytes` are of all processes together."""
+    """The cost of judging the same history from lines: "own", or Jepsen's "json" or "edn", which
+    are translated first. `cpu_s` and `peak_bytes` are of all processes together."""
 
     form: str
     bytes: int
@@ -45,9 +45,9 @@ class FromLines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What judging one history took; `peak_bytes` and `cpu_s`, processor seconds, of all processes
-    together. `floor_s`: processor seconds to read the same tables and sort their columns. `asked`:
-    of how many operations it was to be."""
+    """The cost of judging one history; `peak_bytes` and `cpu_s`, processor seconds, of all
+    processes together. `floor_s`: processor seconds to read the same tables and sort their columns.
+    `asked`: the number of operations that was asked for."""
 
     asked: int
     ops: int
@@ -255,7 +255,7 @@ def check_table(found: Sequence[Checked]) -> str:
 
 
 def _beside_spread(found: Sequence[Checked]) -> Iterator[str]:
-    """How the histories with a hot partition compare with the spread ones of their size."""
+    """Compare the histories with a hot partition with the spread ones of their size."""
     for asked, hot in dict.fromkeys((each.asked, each.hot) for each in found if each.hot):
         own = [each for each in found if (each.asked, each.hot) == (asked, hot)]
         spread = [each for each in found if (each.asked, each.hot) == (asked, 0)]

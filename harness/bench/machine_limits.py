@@ -1,5 +1,5 @@
-"""What a machine takes at this moment for the parts that an acknowledgement is made of: a synced
-append, a round trip over loopback, a commit of LMDB."""
+"""The speed of this machine at the parts of an acknowledgement: a synced append, a round trip over
+loopback, a commit of LMDB."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class PeersFound(msgspec.Struct, frozen=True, kw_only=True):
 def run_peers_bench(
     settings: PeersBench, progress: Progress, peers: Sequence[MeasuredSystem] = PEERS
 ) -> PeersFound:
-    """Measure the systems that are installed, by turns. Raises UsageError where there is none."""
+    """Measure the installed systems alternately. Raises UsageError if none is installed."""
     present, absent = _present(peers)
     if not present:
         raise UsageError(f"there is no system to measure: {'; '.join(absent)}")

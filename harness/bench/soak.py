@@ -69,8 +69,8 @@ class Peak(msgspec.Struct, frozen=True):
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """What all brokers together held inside of one storm: medians of the second and of the last
-    third of its time. Bytes; of memory, and of what their data takes up on the disk."""
+    """Medians over one storm of all brokers together, for the second and for the last third of its
+    time: bytes of memory and of data on the disk."""
 
     rss_middle: float = 0
     rss_late: float = 0
@@ -222,7 +222,7 @@ def one_storm(
 
 
 class BrokerUse(NamedTuple):
-    """What all brokers together held at a time: bytes of memory and on the disk."""
+    """The bytes of memory and on the disk that all brokers together used at a time."""
 
     t_us: int
     rss: int
@@ -272,8 +272,8 @@ def operations_in(run: Path) -> int:
 
 
 def deletions_in(traces: Path) -> tuple[int, int]:
-    """How often a replica deleted the head of a log, by the traces of a run, and how many records
-    in all. A replica that starts over at the start of its leader counts as one deletion."""
+    """Return how often a replica deleted the head of a log, by the traces of a run, and how many
+    records in all. A replica that starts over at the start of its leader counts as one deletion."""
     times, records = 0, 0
     for file in sorted(traces.glob("*.jsonl")):
         with file.open("rb") as lines:

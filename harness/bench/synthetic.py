@@ -37,7 +37,8 @@ OK, INFO, FAIL = 0, 1, 2
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """What to make: about `ops` operations, half of them polls of `poll_records` records.
+    """The size of a history: about `ops` operations, half of them polls of `poll_records`
+    records.
 
     `hot`: the share of all sends that go to the first key; 0: all keys get the same.
     """
@@ -51,7 +52,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Made(NamedTuple):
-    """What was made: how much of it, and where the anomalies are."""
+    """A generated history: its size, and the places of its anomalies."""
 
     ops: int
     sends: int

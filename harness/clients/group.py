@@ -1,6 +1,6 @@
 """All clients of a run as one: what they are asked to do, and what they have achieved (pure).
 
-Whoever owns a group steps the sessions: in virtual time, or in a process of their own.
+The owner of a group steps the sessions: in virtual time, or in a process of their own.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ class OperationLog:
     def sent(
         self, now_us: int, thread: ProcessThread, op: Op, how: OpType, error: str, offset: int
     ) -> None:
-        """Record the completion of a send: its offset, -1 if nobody told one. After `info` the
-        thread is retired."""
+        """Record the completion of a send: its offset, or -1 for an answer without one. After
+        `info` the thread is retired."""
         sends = op.sends
         if offset >= 0:
             sends = (msgspec.structs.replace(sends[0], offset=offset),)

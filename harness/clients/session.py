@@ -12,7 +12,7 @@ The discipline, on which every verdict rests, beside that of `harness.clients.op
   or with an error after an append. Such an operation ends `ok`, or at its deadline `info`.
 * Late answers are ignored.
 * `acks=0` asks for no answer: such a send ends `info` (error "acks=0") the moment it leaves.
-* A read has no effect, so a poll without answer ends `fail` and retires nobody.
+* A read has no effect, so a poll without answer ends `fail` and retires no thread.
 
 Producers (`harness.clients.producer`) and consumers (`harness.clients.consumer`) share this module.
 """

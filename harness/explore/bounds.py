@@ -1,4 +1,4 @@
-"""What an exploration may do, and how often: the bounds within which it is complete."""
+"""The bounds of an exploration: how often each action may happen. It is complete within them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _number(le: int, what: str, *, ge: int = 1) -> msgspec.Meta:
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How often each kind of action may happen on one path, and the cluster it happens to.
+    """The cluster, and how often each kind of action may happen to it on one path.
 
     `records` are batches of one record; with `retries` each is of an idempotent producer, which may
     send its last one again. `late_registrations` are second copies of answers to registrations,

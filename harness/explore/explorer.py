@@ -83,7 +83,7 @@ _Numbered = tuple[int, State]
 
 
 class _Frontier(NamedTuple):
-    """Where an exploration stands: the round, states of it that are still to be expanded at this
+    """The progress of an exploration: the round, states of it that are still to be expanded at this
     depth and at the next, and those of the next round."""
 
     round: int

@@ -1,4 +1,5 @@
-"""What an exploration remembers of a path beside the nodes: all that invariants compare with.
+"""The memory of an exploration about a path beside its nodes: everything that invariants compare
+with.
 
 The invariants are those of the simulated world (`harness.sim.invariant_checker`), asked after every
 step. What the checker remembers is turned into a value between two steps, so that states in which
@@ -118,7 +119,7 @@ class Invariants:
 
 
 def _nobody(_: object) -> None:
-    """Answer that no node runs, and tell nobody of violations."""
+    """Stand for the two callbacks: no node runs, and violations are not reported."""
 
 
 def _no_time() -> tuple[int, int]:

@@ -34,7 +34,7 @@ before it has sent anything, or before it has committed."""
 
 
 class LocalStep(NamedTuple):
-    """What a step of a node comes to: its next state, messages as (receiver, message number), the
+    """The result of a step of a node: its next state, messages as (receiver, message number), the
     events that invariants look at, and the sentence of a process that ended by itself."""
 
     node: int
@@ -94,7 +94,7 @@ class LocalSteps:
 
     @property
     def repeatable(self) -> int:
-        """How many steps `repeated` makes."""
+        """The number of steps that `repeated` makes."""
         return sum(len(self._others.get(number, ())) for number, _ in self._steps)
 
     def repeated(self) -> Iterator[bool]:
@@ -107,7 +107,7 @@ class LocalSteps:
 
     @property
     def merged(self) -> int:
-        """How many other forms of nodes are kept."""
+        """The number of other forms of nodes that are kept."""
         return sum(map(len, self._others.values()))
 
     def _turn(self, owner: str, state: NodeState, event: Event) -> Turn:

@@ -242,9 +242,9 @@ class Model:
     def _followed(
         self, state: State, violation: Violation | None
     ) -> tuple[State, Violation | None]:
-        """After the forced steps up to the next choice or violation, or after `STRETCH` of them.
-        It does not end at a message that nobody hears: the key of the state leaves it out, so that
-        the state after it would pass for known."""
+        """Return the states after the forced steps up to the next choice or violation, or after
+        `STRETCH` of them. A chain does not end at a message to a dead process: the key of a state
+        leaves such messages out, so the state after it would pass for known."""
         for made in range(LONGEST):
             forced = None if violation is not None else self._forced(state)
             if forced is None or next(self._actions(state, forced), None) is not None:

@@ -1,6 +1,6 @@
 """One node while the clock stands still: the unchanged core and a disk, as a value between steps.
 
-Time is `NOW_US` at every step, so every deadline lies in the future until it is told to be over
+Time is `NOW_US` at every step, so every deadline lies in the future until the exploration ends it
 (`node.core.timers`). A step is a turn of `harness.sim.node`: the event, a tick if one is due, the
 commit, and then the messages.
 """
@@ -36,8 +36,8 @@ class NodeState(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a step did: the node after it, what it sent, and what it traced. `error`: the process
-    ended by itself, with this sentence."""
+    """The effects of a step: the node after it, its messages, and its trace events. `error`: the
+    process ended by itself, with this sentence."""
 
     node: ModelNode
     messages: tuple[Outgoing, ...] = ()

@@ -1,4 +1,4 @@
-"""An exploration in words: what was explored, under which reductions, and what was found."""
+"""The report of an exploration: what was explored, under which reductions, and what was found."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from harness.formats.options import WRITABLE_FILE, Budget, Json, Quiet, Store
 
 
 class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """When to stop: processor time in seconds, resident memory in MiB; 0: no limit. `more`
-    violations are collected in the round of the first one."""
+    """The limits of an exploration: processor time in seconds, resident memory in MiB; 0: no limit.
+    `more` violations are collected in the round of the first one."""
 
     seconds: float = 0.0
     memory_mb: int = 6000

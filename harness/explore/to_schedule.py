@@ -1,9 +1,9 @@
 """A counterexample as a schedule of the simulated world, and the proof that it fails there.
 
-The path is told again, with an estimate of when each step happens in a world in which time passes.
-Each action becomes a fault or an operation that waits for the last event before it. Where the first
-such schedule does not fail, others are tried in which one or two of the actions come a little
-earlier or later. Deterministic.
+The path is written with an estimate of when each step happens in a world in which time passes. Each
+action becomes a fault or an operation that waits for the last event before it. Where the first such
+schedule does not fail, others are tried in which one or two of the actions come a little earlier or
+later. Deterministic.
 """
 
 from __future__ import annotations

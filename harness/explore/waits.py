@@ -1,4 +1,5 @@
-"""Which wait ends next while no message is under way, and where the cluster is at rest.
+"""The order in which waits end while no message is under way, and the states in which the cluster
+is at rest.
 
 Short waits end in the order of their length. All that is asked here depends on the nodes and on
 the links that are cut, and is remembered by these.

@@ -69,11 +69,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     one of its property. The schedule `number` of `seed` showed it first, after `schedules_before`
     others and `seconds_before` seconds of the search; `family` is the kind of schedule.
 
-    `faults` says the smallest schedule in words. `counts` are of the smallest schedule,
-    `drawn_counts` of the drawn one. `shrunk`: no smaller one was found, and the time sufficed to
-    look. `stability` is in how many of 20 jittered worlds the smallest schedule fails, -1 if that
-    was not measured; `failing_worlds` the same of the schedule for real processes, 0 if there is
-    none.
+    `faults` describes the smallest schedule. `counts` are of the smallest schedule, `drawn_counts`
+    of the drawn one. `shrunk`: no smaller one was found, and the time sufficed to look. `stability`
+    is in how many of 20 jittered worlds the smallest schedule fails, -1 if that was not measured;
+    `failing_worlds` the same of the schedule for real processes, 0 if there is none.
 
     Of real processes only: how many `disks` lost something, and whether faults were `on_links`.
     `run` is the folder of a failing run of the smallest schedule. `safe_settings` is None if the
@@ -118,7 +117,8 @@ def is_undelivered(about: str, anomaly: str) -> bool:
 
 
 class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing left out, in words, and whether the schedule still fails in the same way.
+    """One thing left out, with its description, and whether the schedule still fails in the same
+    way.
 
     `kind`: a "fault" (its index is `fault`), a "message" (affected at `t_us`), or all "messages" of
     one kind on one link. `instead` is the class of another failure that came instead, "" if none.

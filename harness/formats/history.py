@@ -80,7 +80,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     offset 0. `partitions` belongs to assign and subscribe; a completion's `rebalanced` names
     partitions that were taken or given while it ran. `error` names why a fail or info happened.
     `step` is the number of the schedule's own operation that this is, -1 for drawn ones. `seq`
-    numbers the lines of a file from 0, without a gap; -1 where nobody numbers them. `isolation` is
+    numbers the lines of a file from 0, without a gap; -1 if they are not numbered. `isolation` is
     that of the reads of this operation, where it is not what the run promises.
     """
 

@@ -44,7 +44,7 @@ class BeganRow(JournalRow):
 
 
 class SearchBegan(BeganRow, tag="began"):
-    """The first line of each session of a search: its subject in words, its seed, its time."""
+    """The first line of each session of a search: its subject as a text, its seed, its time."""
 
     subject: str = ""
     seed: int = 0

@@ -1,4 +1,4 @@
-"""The faults that never came while a partition was in some state, in words. Pure."""
+"""Sentences about faults that never came while a partition was in some state. Pure."""
 
 from __future__ import annotations
 

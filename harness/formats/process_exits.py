@@ -13,8 +13,8 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """One end of a process of `node`.
 
     `code` is as in `subprocess` (below 0: a signal). `by` says who ended it: a fault ("kill"), the
-    harness ("stop"), a signal that the harness did not send ("outside"), or nobody ("itself"). An
-    end that nobody asked for is not `expected`, and is found by the checker.
+    harness ("stop"), a signal that the harness did not send ("outside"), or the process ("itself").
+    An end without a request is not `expected`, and the checker reports it.
     """
 
     node: str

@@ -177,8 +177,8 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskedSystem(NamedTuple):
-    """Which system a run is of, and whether it should lose nothing: one that declares a safe
-    configuration only in that. See `Ran`."""
+    """The system of a run, and whether it should lose nothing: a system that declares a safe
+    configuration should only in that. See `Ran`."""
 
     name: str
     version: str

@@ -46,10 +46,10 @@ only, so protocols whose word is about flush=sync are spared them."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a nightly run. `job_schedules` ends a stretch of search by count (0: by time
-    alone). So many findings get `pages`. `storm_s` is the length of a storm, without its start and
-    end. `kept_per_class` is how many real runs of one class stay as folders, over all nightly
-    runs."""
+    """The settings of a nightly run. `job_schedules` ends a stretch of search by count (0: by time
+    alone). `pages` is the most findings that get a page. `storm_s` is the length of a storm,
+    without its start and end. `kept_per_class` is how many real runs of one class stay as folders,
+    over all nightly runs."""
 
     store: Path
     budget_s: float
@@ -88,7 +88,7 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What the run is called in the store."""
+        """The name of the run in the store."""
         return f"nightly-{self.protocol}-{self.kinds.replace(',', '-')}"
 
 

@@ -115,7 +115,6 @@ class NightlySession:
     # -- the policy
 
     def next_job(self) -> Job | None:
-        """See `Policy`."""
         if self._batch:
             return self._batch.pop(0)
         if self._environment.pool.running or self.state:
@@ -136,7 +135,6 @@ class NightlySession:
         return None
 
     def longest_s(self, job: Job) -> float:
-        """See `Policy`."""
         if isinstance(job, RealJob):
             return job.schedule.workload.duration_ms / 1000 + LATE_S
         return self._left_s() + LATE_S
@@ -158,7 +156,6 @@ class NightlySession:
             self._add(row, seconds)
 
     def cut_off(self, job: Job) -> None:
-        """See `Policy`."""
         self._remove_cut_off()
 
     def _lost(self, ended: EndedJob, seconds: float) -> None:

@@ -42,7 +42,7 @@ class RealPace:
 class PeriodicThread:
     """A thread that calls a function at once and then every so often, while it is entered. When it
     is left, it has ended, or hangs in a call. An error of the function ends the calls and is raised
-    when the thread is left: nobody takes what was seen until then for all there was.
+    when the thread is left, so a caller does not take incomplete results for complete ones.
     """
 
     def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:

@@ -131,7 +131,8 @@ class _Rate:
 
 
 def leaders_in_words(leaders: tuple[str, ...]) -> str:
-    """`n1 n2 - n1`, one word a partition, "-" where nobody leads; counted when there are many."""
+    """Return the leaders of the partitions, such as `n1 n2 - n1`, "-" for a partition without one;
+    counted when there are many."""
     if len(leaders) <= 8:
         return " ".join(leader or "-" for leader in leaders)
     counts = {node: leaders.count(node) for node in sorted(set(leaders))}

@@ -114,7 +114,7 @@ def remove(folder: Path) -> None:
 
 
 def _make_fresh(parent: Path, moment: str) -> Path:
-    """Return the first of moment, moment-2, moment-3.. that nobody has."""
+    """Return the first of moment, moment-2, moment-3.. that is not in use."""
     number = 1
     while True:
         path = parent / (moment if number == 1 else f"{moment}-{number}")

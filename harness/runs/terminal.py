@@ -53,7 +53,7 @@ class PlainStream:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """All that is printed meanwhile is plain, whoever prints it."""
+    """Print everything without control characters meanwhile."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, PlainStream(stream)) for stream in before)
     try:

@@ -1,4 +1,4 @@
-"""When a search must end: asked before each run, so that no search lasts much longer than a run."""
+"""The end of a search: asked before each run, so a search lasts at most a run longer."""
 
 from __future__ import annotations
 

@@ -222,8 +222,8 @@ def _lose_acknowledged(
 def _lead_with_wrong_producers(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """Draw an ending in which the replica leads next, while a producer still tries to send what
-    nobody answered."""
+    """Draw an ending in which the replica leads next, while a producer still sends a batch again
+    that was never answered."""
     shown = violation.witnesses[0]
     when = _event_at(result, violation.t_us, violation.partition)
     others = [name for name in schedule.cluster.broker_names() if name != shown.node]
@@ -260,8 +260,9 @@ def _before_it_is_answered(
 def _before_it_is_sent(
     schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
-    """Draw an ending in which it knows too much, of what was cut: no other replica hears the
-    producers, the leader dies when the replica has caught up, and of the others nobody stands."""
+    """Draw an ending in which a replica remembers too much of the records that were cut: no other
+    replica hears the producers, the leader dies when this replica has caught up, and no other one
+    stands for election."""
     leader = _last_leader(result, violation)
     session_ms = schedule.cluster.timings.session_ms
     span_ms = 6 * session_ms

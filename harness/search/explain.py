@@ -1,4 +1,5 @@
-"""Why a shrunk schedule fails: the history of a record, and what changes when one thing is absent.
+"""The reasons why a shrunk schedule fails: the history of a record, and what changes when one thing
+is absent.
 
 Two kinds of things are left out, one at a time: a fault of the schedule, and a message that its
 link faults dropped or held. Where several messages of one kind on one link were affected, all of

@@ -23,7 +23,8 @@ _VIEW_EVENTS: Final = frozenset(
 
 
 def fault_coverage(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> Counter[str]:
-    """How often each `kind/role/phase` occurred. A fault on several nodes counts once per role.
+    """Count the occurrences of each `kind/role/phase`. A fault on several nodes counts once per
+    role.
 
     `trace` are events of all nodes in order of time, `faults` the lines of `faults.jsonl`.
     """

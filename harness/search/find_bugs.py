@@ -135,8 +135,8 @@ def find_bugs(
 ) -> BugSearchResult:
     """Search, shrink, explain, check correct protocols, and replay. Nothing is done twice.
 
-    Writes `bugs.json` and `bugs.html` beside the journal. Raises UsageError for a bug that nobody
-    knows, StorageError when the store cannot be written.
+    Writes `bugs.json` and `bugs.html` beside the journal. Raises UsageError for an unknown bug,
+    StorageError when the store cannot be written.
     """
     targets = wanted_targets(request.only)
     folder = request.store / FOLDER
@@ -210,7 +210,6 @@ class BugSearch:
     # -- which job is next
 
     def next_job(self) -> Job | None:
-        """See `Policy`."""
         job = self._finish_job() or self._search_job() or self._correct_job()
         if job is None and not self._running:
             job = self._real_job()
@@ -289,7 +288,6 @@ class BugSearch:
         return None
 
     def longest_s(self, job: Job) -> float:
-        """See `Policy`."""
         return (
             job.subject.longest_s(job.seed, job.first) if isinstance(job, SearchJob) else math.inf
         )
@@ -297,7 +295,6 @@ class BugSearch:
     # -- what came of it
 
     def take(self, ended: EndedJob) -> None:
-        """See `Policy`."""
         self._running.discard(ended.job.key)
         row = ended.row
         if row is None:

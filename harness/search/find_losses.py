@@ -222,8 +222,7 @@ def cells(row: KnownLoss, made: Sequence[LossResult]) -> tuple[str, ...]:
 
 
 def details(row: KnownLoss, made: Sequence[LossResult]) -> str:
-    """Return the schedule of a row in words, and what else there is to say of it; "" where it was
-    not found."""
+    """Return the schedule of a row as sentences, with remarks; "" if nothing was found."""
     shown = best(made)
     if shown is None:
         return ""

@@ -41,8 +41,8 @@ class Job(Protocol):
 
 
 class EndedJob(NamedTuple):
-    """What became of a job: its `row`, or None and the `sentence` why there is none; `seconds` of
-    wall clock since it was started."""
+    """The end of a job: its `row`, or None and the `sentence` why there is none; `seconds` of wall
+    clock since it was started."""
 
     job: Job
     row: Any
@@ -57,7 +57,7 @@ class Pool(Protocol):
 
     @property
     def running(self) -> int:
-        """How many jobs have not ended."""
+        """The number of jobs that have not ended."""
         ...
 
     def start(self, job: Job, longest_s: float = math.inf) -> None:
@@ -170,17 +170,14 @@ class JobProcesses:
 
     @property
     def running(self) -> int:
-        """See `Pool`."""
         return len(self._busy)
 
     def start(self, job: Job, longest_s: float = math.inf) -> None:
-        """See `Pool`."""
         process = self._idle.pop() if self._idle else _JobProcess(self._output)
         process.begin(job, longest_s)
         self._busy[process.pipe] = process
 
     def ended(self, within_s: float) -> list[EndedJob]:
-        """See `Pool`."""
         now_s = time.monotonic()
         hanging = [process for process in self._busy.values() if process.until_s < now_s]
         if hanging:
@@ -188,11 +185,9 @@ class JobProcesses:
         return [self._taken(self._busy[pipe]) for pipe in wait(list(self._busy), within_s)]
 
     def kill(self) -> list[EndedJob]:
-        """See `Pool`."""
         return self._killed(list(self._busy.values()))
 
     def close(self) -> None:
-        """See `Pool`."""
         self.kill()
         for process in self._idle:
             process.end()

@@ -84,7 +84,7 @@ class SearchWorld(Protocol):
 
     @property
     def shrinks(self) -> Shrinks:
-        """How schedules are shrunk here."""
+        """The way in which schedules are shrunk here."""
         ...
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
@@ -117,7 +117,7 @@ class SearchWorld(Protocol):
         ...
 
     def drop(self, outcome: Attempt) -> None:
-        """Remove what a run left that nobody needs."""
+        """Remove the files of a run that is not kept."""
         ...
 
 
@@ -131,7 +131,7 @@ class Subject(Protocol):
 
     @property
     def chunk(self) -> int:
-        """How many schedules make a job."""
+        """The number of schedules that make a job."""
         ...
 
     def world(self, store: str, run_name: str) -> SearchWorld:
@@ -393,7 +393,7 @@ def _is_decided(counts: RunCounts, most: int) -> bool:
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """When a search ends: after so many seconds or schedules (0: no such limit), or at the first
+    """The end of a search: after so many seconds or schedules (0: no such limit), or at the first
     finding. With a finding the share `reserve` of the seconds is kept for what follows it."""
 
     seconds: float = 0.0
@@ -468,7 +468,7 @@ class Search:
 
     @property
     def run_name(self) -> str:
-        """How the names of the runs of this search begin."""
+        """The prefix of the names of this search's runs."""
         return f"search-{self._journal.path.stem}"
 
     def seconds(self) -> float:

@@ -63,8 +63,8 @@ def _answers_lost(builder: ScenarioBuilder, span: int, when: When) -> Link:
 
 
 def tried_again(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader is cut off with batches that nobody else has, another one
-    leads, and the first leads again. Meanwhile producers reach only the first, or none, and try
+    """Draw a sequence in which a leader is cut off with batches that no other replica has, another
+    one leads, and the first leads again. Meanwhile producers reach only the first, or none, and try
     again then."""
     choose, one = builder.choose, builder.preferred
     others = ",".join(name for name in builder.replicas if name != one)

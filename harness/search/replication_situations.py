@@ -66,8 +66,8 @@ def short_answers(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def turns(builder: ScenarioBuilder) -> None:
-    """Two replicas that do not hear each other lead in turn, several times and soon one after the
-    other. In some of these terms nobody writes, so that logs lack them."""
+    """Draw a sequence in which two replicas that do not hear each other lead alternately, several
+    times and in short terms. In some of these terms nothing is written, so logs lack them."""
     choose = builder.choose
     one = builder.preferred
     second = choose.pick([name for name in builder.replicas if name != one])
@@ -94,8 +94,8 @@ def turns(builder: ScenarioBuilder) -> None:
 
 
 def turns_by_votes(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader is cut off with records that nobody else has; the next one
-    is cut off as soon as it leads, and the first leads again, and fails before all have what it has
+    """Draw a sequence in which a leader is cut off with records that no other replica has; the next
+    one is cut off as soon as it leads; the first leads again, and fails before all have its records
     (Raft, figure 8)."""
     choose = builder.choose
     at = {"partition": builder.partition, "role": "leader"}
@@ -153,8 +153,8 @@ def late_campaign(builder: ScenarioBuilder) -> None:
 
 
 def moves_with_few(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a partition is moved while some of its replicas are away; whoever is
-    new in it, or led it, fails or loses its power, and the move may be cancelled."""
+    """Draw a sequence in which a partition is moved while some of its replicas are away; a new
+    replica or a former leader fails or loses its power, and the move may be cancelled."""
     choose, when = builder.choose, builder.when()
     session_ms = builder.cluster.timings.session_ms
     one, *kept = builder.replicas

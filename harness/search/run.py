@@ -39,7 +39,7 @@ JOBS_EACH: Final = 500
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search came to, all its sessions together; `folders` are those of the findings."""
+    """The result of a search, all its sessions together; `folders` are those of the findings."""
 
     total: Searched
     seconds: float

@@ -102,7 +102,8 @@ class ScenarioBuilder:
     # -- when
 
     def when(self, *, arming: bool = False) -> When:
-        """When the next scenario begins: at an event that the last one causes, or some time later.
+        """Return when the next scenario begins: at an event that the last one causes, or some time
+        later.
 
         A fault that only arms something (`arming`) comes at the current time half of the time.
         """
@@ -137,7 +138,8 @@ class ScenarioBuilder:
         return After(event=event, match=match, nth=choose.integer(1, most), delay_ms=delay_ms)
 
     def when_leading(self, delay_ms: int = 0) -> When:
-        """When the winner of the last expected election leads; now, if there was no election."""
+        """Return when the winner of the last expected election leads; now, if there was no
+        election."""
         if not self.elections:
             return later({"at_ms": self.now_ms}, delay_ms)
         match = {"partition": self.partition, "role": "leader"}

@@ -493,7 +493,7 @@ def _late_votes(builder: ScenarioBuilder, slow: str, when: When) -> Link:
 
 
 def _candidate_or_vote(builder: ScenarioBuilder, node: str, nth: int) -> After:
-    """When a replica becomes a candidate, or votes."""
+    """Return the moment when a replica becomes a candidate, or votes."""
     match: dict[str, Any] = {"node": node, "partition": builder.partition}
     if builder.choose.chance(35):
         return After(event="role", match={**match, "role": "candidate"}, nth=nth)
@@ -505,7 +505,7 @@ def alternate_leaders(builder: ScenarioBuilder) -> None:
     receive each other's messages.
 
     An operator, or a balancer, moves it. Messages between the two are lost, late, or doubled. The
-    links may be mended at a change of leaders. A third replica may learn of changes late.
+    links may be repaired at a change of leaders. A third replica may learn of changes late.
     """
     choose, when = builder.choose, builder.when()
     if len(builder.replicas) < 2:
@@ -639,7 +639,7 @@ def leave_isr(builder: ScenarioBuilder, on: str, when: When) -> int:
 
 
 def _isr_proposal(builder: ScenarioBuilder, on: str, delay_ms: int) -> After:
-    """When the leader proposes to let `on` in again, after all the others."""
+    """Return the moment when the leader proposes to let `on` in again, after all the others."""
     isr = [*(name for name in builder.replicas if name != on), on]
     match = {"partition": builder.partition, "isr": isr}
     return After(event="proposed", match=match, delay_ms=delay_ms)

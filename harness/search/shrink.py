@@ -99,7 +99,8 @@ def sort_key(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def _plainness(fault: Fault) -> tuple[int, ...]:
-    """How plain a fault is: the fewer plainer forms its kind knows, the plainer, then the times."""
+    """Return how plain a fault is: the fewer plainer forms its kind knows, the plainer, then the
+    times."""
     kind, after = kind_of(fault), fault.after
     return (
         len(list(kind.as_plainer_kind())),

@@ -116,8 +116,8 @@ def _unclean(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _stays_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Who is cut off does not lag for long enough to leave the in-sync set. In some the heads of
-    logs are deleted soon, also where logs differ."""
+    """Draw a sequence in which a replica that is cut off does not lag for long enough to leave the
+    in-sync set. In some the heads of logs are deleted soon, also of logs that differ."""
     cluster = _copies(choose, cluster)
     timings = replace(cluster.timings, lag_ms=2000, session_ms=choose.pick((250, 600)))
     kept = choose.pick((2, 1, 5)) if choose.chance(35) else 0
@@ -512,8 +512,8 @@ def late_copies(builder: ScenarioBuilder) -> None:
 
 
 def old_answers(builder: ScenarioBuilder) -> None:
-    """One follower has what nobody else has but the leader; then answers of before come to it a
-    second time, and the leader fails before they have been made good."""
+    """Draw a sequence in which one follower alone has the leader's last records; then old answers
+    reach it a second time, and the leader fails before their effect is repaired."""
     choose, to = builder.choose, builder.broker()
     at = {"partition": builder.partition, "role": "follower"}
     when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 8))}

@@ -1,4 +1,5 @@
-"""How reliably a schedule fails in other worlds than its own, and variants that fail more reliably.
+"""The reliability of a failing schedule in worlds other than its own, and variants that fail more
+reliably.
 
 A world differs from another by its jitter seed, its latency profile, and how late messages are.
 `stabilise` replaces the times of a shrunk schedule by events, and keeps what fails under the most

@@ -52,8 +52,8 @@ def content_policy() -> str:
     """Return what a page of a store may do: show itself and run the script of our run page, by its
     hash.
 
-    It loads nothing but pictures of the store, and asks nobody for anything. A page that brings a
-    script of its own, as somebody else's run folder may, is shown without it.
+    It loads nothing but pictures of the store, and sends no request elsewhere. A page with another
+    script, as a foreign run folder may have, is shown without it.
     """
     return (
         f"default-src 'none'; script-src '{theme.script_hash('run_page/page.js')}'; "

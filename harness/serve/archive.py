@@ -47,10 +47,10 @@ def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
 
 
 async def packed(folder: Path, name: str, suffix: str) -> AsyncIterator[bytes]:
-    """Yield the same in blocks, made by a thread that waits for whoever reads them.
+    """Yield the same in blocks, made by a thread that waits for its reader.
 
-    Raises OSError where the archive cannot be finished, so that nobody takes it for a whole one.
-    When the reader goes away the thread ends at its next block.
+    Raises OSError if the archive cannot be finished, so that a reader does not take it for
+    complete. When the reader goes away the thread ends at its next block.
     """
     outlet, inlet = os.pipe()
     failed: list[Exception] = []

@@ -268,8 +268,8 @@ class SimDisk:
         return len(before - self._stored())
 
     def damage(self, damage: DiskDamage) -> str:
-        """Damage what is synced, as `node.runtime.disk_damage` does; returns what, in words. Raises
-        FloodmarkError if there is nothing to damage."""
+        """Damage synced data as `node.runtime.disk_damage` does; return a description of the
+        damage. Raises FloodmarkError if there is nothing to damage."""
         self.blamed = True
         if damage.what == "empty":
             lost = len(self._stored())

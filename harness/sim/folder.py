@@ -52,7 +52,7 @@ def check(run: RunFiles, keep: Path | None) -> RunResult:
 
 def files(run: RunFiles) -> dict[str, bytes]:
     """Return the files of the run folder that are judged, by name (docs/file-formats.md); their
-    lines have no numbers: nobody can have lost one."""
+    lines have no numbers, because none can get lost."""
     lines = _encoder.encode_lines
     return {
         name: found if isinstance(found, bytes) else lines(found)

@@ -89,10 +89,10 @@ class _WatchedPartition:
 
     `hw` is the highest high watermark that any leader ever set; `prefix` has the prefix hash at
     each batch end up to it. `acked` maps the end of each acknowledged batch beyond it to the hash
-    there. `unseen_hw` is the highest that a node set in the turn in which it dropped its log, so
-    that nobody can look up what is below it; readers may have that. `unseen_ends` are ranges (both
-    ends are known) whose batches were committed and deleted in one turn. `ends` has the log end of
-    each replica, and the prefix hash there, as last traced.
+    there. `unseen_hw` is the highest that a node set in the turn in which it dropped its log, after
+    which the records below it cannot be looked up; readers may have them. `unseen_ends` are ranges
+    (both ends are known) whose batches were committed and deleted in one turn. `ends` has the log
+    end of each replica, and the prefix hash there, as last traced.
     """
 
     hw: int = 0

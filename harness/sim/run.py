@@ -330,8 +330,8 @@ def _invalid(checked: RunResult) -> list[str]:
 
 
 def _sentence(violations: tuple[Violation, ...], checked: RunResult) -> str:
-    """Return what a reader is told first: what clients, traces or logs show, before what only the
-    inside of the cluster shows."""
+    """Return the first sentence about a run: a violation that clients, traces or logs show, before
+    one inside the cluster only."""
     visible = [violation for violation in violations if violation.visible]
     if visible or (violations and checked.verdict is not Verdict.INVALID):
         return f"invalid: {(visible or violations)[0].sentence}."

@@ -40,8 +40,8 @@ _VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
 class Refused(Exception):
     """Raised by `send` when the system certainly did nothing with a record and never will.
 
-    Any other exception means that nobody knows: the operation is unknown in the history. A wrong
-    refusal shows as the anomaly `aborted-read`.
+    After any other exception the operation is unknown in the history. A wrong refusal shows as the
+    anomaly `aborted-read`.
     """
 
 
@@ -118,10 +118,10 @@ class LogSlice(msgspec.Struct, frozen=True):
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """The statement of a node about a partition that it leads: its term (-1: the system tells
-    none), the nodes that are in sync with it (itself among them; none told: the recovery does not
-    wait for any), and all nodes that have a replica (none told: every node). A node is told by its
-    name or by an address where it is dialed."""
+    """The statement of a node about a partition that it leads: its term (-1: unknown), the nodes
+    that are in sync with it (itself among them; none: the recovery does not wait for any), and all
+    nodes that have a replica (none: every node). A node is given by its name or by an address where
+    it is dialed."""
 
     term: int = -1
     in_sync: tuple[str, ...] = ()

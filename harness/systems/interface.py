@@ -85,7 +85,7 @@ class ClusterUnderTest:
     @property
     def problems(self) -> list[Problem]:
         """The problems that the system did not cause: a part of the harness that ended, a process
-        ended by a signal that nobody here sent (`harness.formats.problem`). They make a run
+        ended by a signal that the harness did not send (`harness.formats.problem`). They make a run
         unknown."""
         return []
 

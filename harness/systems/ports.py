@@ -32,7 +32,7 @@ class NoFreePort(FloodmarkError):
 
 
 class PortLease:
-    """Some ports that nobody else will lease until `release`, or until this process ends."""
+    """Some ports that no other process will lease until `release`, or until this process ends."""
 
     def __init__(self, count: int, folder: Path | None = None) -> None:
         """Lease `count` ports; the locks live in `folder` (default: one that belongs to the user).

@@ -67,7 +67,7 @@ class UserDisk:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process has ended, though nobody asked for that."""
+        """Return whether the process has ended without being asked to."""
         return self._process is not None and not self._process.is_alive()
 
     def await_end_if_dying(self) -> None:

@@ -69,9 +69,9 @@ class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the order with that `serial`, or (0) that the disk is ready; `error` if nothing
-    did. `before` and `after` are unsynced bytes, `affected` requests or lost changes, `words` say
-    what was torn."""
+    """The answer to the order with that `serial`, or (0) that the disk is ready; `error` if the
+    order had no effect. `before` and `after` are unsynced bytes, `affected` requests or lost
+    changes, `words` describe torn data."""
 
     serial: int = 0
     before: int = 0

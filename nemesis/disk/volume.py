@@ -35,7 +35,7 @@ class Inode:
 
     `number` is what the kernel calls it, `key` what the file system under this one calls it.
     `parent` and `name` say where it is; a file that was removed has no parent. `lookups` and
-    `opens` count how often the kernel has been told of it and has it open.
+    `opens` count how often the kernel has looked it up and has it open.
     """
 
     __slots__ = (

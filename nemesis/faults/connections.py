@@ -101,8 +101,8 @@ class Reset(_Connections, frozen=True, kw_only=True, tag="reset"):
 
 
 class HalfOpen(_Connections, frozen=True, kw_only=True, tag="half-open"):
-    """Each connection between `on` and `to` ends for `to`, and `on` is not told until the heal: its
-    end stays up, and takes what is sent until its buffers are full. New connections pass."""
+    """Each connection between `on` and `to` ends for `to`, while the end of `on` stays up until the
+    heal and takes bytes until its buffers are full. New connections pass."""
 
     action = "half-open"
     letter = "O"

@@ -2,7 +2,7 @@
 
 The class of a fault says what stands in the schedule file and what is wrong with it, which nodes a
 role may stand for, how the fault is injected and healed, how a random storm draws it, which plainer
-forms it has, how it is put in words, and how a page draws it.
+forms it has, how it is described, and how a page draws it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Injected:
-    """What a fault came to: the nodes and links it is on; its link rules, its breakpoints, and what
-    it did to each node (faults and copies of disks, faults of system calls), by the numbers the
-    world gave them; and the nodes that have stopped at a breakpoint since."""
+    """The result of injecting a fault: its nodes and links; its link rules, its breakpoints, and
+    its effects on each node (faults and copies of disks, faults of system calls), by the numbers
+    the world gave them; and the nodes that have stopped at a breakpoint since."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()

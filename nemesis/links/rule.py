@@ -25,13 +25,13 @@ RANK: Final = {action: rank for rank, action in enumerate(get_args(Action))}
 class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One deviation from a perfect link; binds to node names, so it survives restarts.
 
-    `senders` and `receivers` name nodes, or "*" for all; an empty one fits nobody. `kinds` narrows
+    `senders` and `receivers` name nodes, or "*" for all; an empty one fits none. `kinds` narrows
     the rule to kinds of messages (empty: all), `match` to header fields (see
-    `node.formats.trace.matches`).
-    Of the messages that fit, `percent` are acted on, at most `limit` in all. `delay_ms` and
-    `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy a `duplicate` makes;
-    `bytes_per_s` is the rate of a `slow`. In a `half-open` the senders go on believing in their
-    connections, and the receivers have lost them. Raises UsageError for what cannot be carried out.
+    `node.formats.trace.matches`). Of the messages that fit, `percent` are acted on, at most `limit`
+    in all. `delay_ms` and `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy a
+    `duplicate` makes; `bytes_per_s` is the rate of a `slow`. In a `half-open` the senders go on
+    believing in their connections, and the receivers have lost them. Raises UsageError for what
+    cannot be carried out.
     """
 
     senders: tuple[str, ...]

@@ -1,6 +1,6 @@
 """One connection through the proxy: the end that dialed, the node that it leads to, two flows.
 
-A connection lives in phases. *naming*: accepted, and nobody knows yet who dialed. *held*: a cut is
+A connection lives in phases. *naming*: accepted, and its dialer is not known yet. *held*: a cut is
 between the two; the node knows nothing of it. *dialing*: the proxy connects to the node. *up*.
 *over*.
 """

@@ -69,7 +69,7 @@ ProxyCommand = AddRule | RemoveRule | GetStats | SetProcesses
 class ProxyStats(msgspec.Struct, kw_only=True):
     """Connections since the start, by "dialer>node role".
 
-    `unknown` came from a process that nobody named, `refused` led to a node that did not listen,
+    `unknown` came from a process without a name, `refused` led to a node that did not listen,
     `open` are there now. `rules` are those in force now.
     """
 

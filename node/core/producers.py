@@ -3,7 +3,7 @@
 Each batch of an idempotent producer names its producer id, producer epoch and sequence. A leader
 appends a batch only if its sequence follows on the last one of that producer, and knows a batch
 again that its log has already. The state is made of the batches in a log, in their order, and of
-nothing else: replicas with equal logs have equal states, whoever leads.
+nothing else: replicas with equal logs have equal states, whichever leads.
 
 The state is bounded: WINDOW batches of a producer, MAX_PRODUCERS producers of a partition. Of more
 producers that one goes which has not written for longest.

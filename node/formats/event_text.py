@@ -20,9 +20,9 @@ EXIT: Final = "exit"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A trace event as readers take it; `node.formats.trace.FIELDS` says what each field means.
+    """A trace event as readers take it; `node.formats.trace.FIELDS` defines each field.
 
-    Fields that an event does not have keep their defaults, fields that nobody reads are skipped.
+    Fields that an event does not have keep their defaults, fields without a reader are skipped.
     """
 
     event: str

@@ -114,8 +114,8 @@ def read_file(path: Path, form: type[Form]) -> Form:
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of an open file, newlines included. Raises OSError.
 
-    Of a line that is too long only the first MOST_LINE_BYTES are given, with a newline: whoever
-    decodes it refuses it.
+    Of a line that is too long only the first MOST_LINE_BYTES are given, with a newline: its decoder
+    refuses it.
     """
     while line := file.readline(MOST_LINE_BYTES + 1):
         yield line if len(line) <= MOST_LINE_BYTES else ended(line, file)

@@ -1,8 +1,8 @@
 """Entries of a run folder that no run leaves behind: links, devices, FIFOs, files with holes.
 
-A run folder may come from anybody. A link in it leads out of it, and whoever writes results there
-writes elsewhere; a FIFO or a device in the place of a file makes a reader wait for ever; a file of
-ten gigabytes may have no more than a hole in it. So nothing is read or written in a folder that has
+A run folder may come from anybody. A link in it leads out of it, so results written there end up
+elsewhere; a FIFO or a device in the place of a file makes a reader wait for ever; a file of ten
+gigabytes may have no more than a hole in it. So nothing is read or written in a folder that has
 such an entry.
 """
 

@@ -3,8 +3,8 @@
 A number from the wire is packed into fixed room (a batch keeps its epoch in 4 bytes), used for
 arithmetic on microseconds, written to the trace, or used as a key of the disk. Each has a range in
 its type, so a message with a number out of its range is refused where it is decoded, and no later
-step can fail for it. What a node makes of a number that it was told (the next term, the end of a
-batch) needs more room than the number itself: so every range ends well below its room.
+step can fail for it. A number that a node computes from it (the next term, the end of a batch)
+needs more room than the number itself, so every range ends well below its room.
 """
 
 from __future__ import annotations

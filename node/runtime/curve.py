@@ -47,7 +47,7 @@ class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of a run that one process knows, as Z85 texts.
 
     `public` and `secret` are its own. `servers` maps each address that it connects to, to the key
-    of who listens there. Nobody but the `callers` may connect to it.
+    of its listener. Only the `callers` may connect to it.
     """
 
     public: str
@@ -65,7 +65,7 @@ class Gate:
     `unauthenticated` counts connections that were refused, `wrong_names` messages under a name that
     is not their sender's; neither kind reached anybody. `broken_off` counts connections whose other
     end left before it had said who it is: a client without keys, or a process that was killed just
-    then. What does not even begin as ZeroMQ does is closed by the library, which tells nobody.
+    then. What does not even begin as ZeroMQ does is closed by the library without a report.
     """
 
     def __init__(self, context: zmq.Context[Socket], keys: CurveKeys | None) -> None:

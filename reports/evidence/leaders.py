@@ -65,7 +65,7 @@ class PartitionTimeline:
 
     @property
     def leader_changes(self) -> int:
-        """How many times leadership was taken after the first time."""
+        """The number of times leadership was taken after the first time."""
         return max(0, sum(span.role == "leader" for span in self.roles) - 1)
 
 

@@ -75,7 +75,7 @@ class AckGap:
 
     @property
     def length_us(self) -> int:
-        """How long it lasted."""
+        """The duration of the run."""
         return self.end_us - self.start_us
 
 
@@ -113,13 +113,13 @@ class Operations:
 
     @property
     def writes(self) -> Mask:
-        """Which rows are sends (or transactions that send)."""
+        """The rows that are sends (or transactions that send)."""
         codes = [i for i, name in enumerate(self.kinds) if name in WRITES]
         return np.array(np.isin(self.kind, codes), dtype=np.bool_)
 
     @property
     def acked(self) -> Mask:
-        """Which rows are acknowledged writes."""
+        """The rows that are acknowledged writes."""
         return np.asarray(self.writes & (self.outcome == OK), dtype=np.bool_)
 
     def rows_of(self, ops: Collection[int]) -> dict[int, int]:
@@ -128,7 +128,7 @@ class Operations:
         return dict(zip(self.op[rows].tolist(), rows.tolist(), strict=True))
 
     def last_us(self) -> int:
-        """When the last recorded thing happened, 0 when nothing did."""
+        """Return the time of the last recorded event, 0 without one."""
         if not len(self):
             return 0
         return int(max(self.invoked_us.max(), self.completed_us.max()))

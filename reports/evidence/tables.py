@@ -109,7 +109,6 @@ class RunTables:
                 self._damaged(file, error)
 
     def table(self, name: str) -> pa.Table:
-        """Return a whole table."""
         parts = list(self._made.get(name, ()))
         for file in self._files.get(name, ()):
             try:

@@ -1,1 +1,1 @@
-"""Faults over time, and in words."""
+"""Faults over time, and as sentences."""

@@ -117,7 +117,7 @@ def _box(axis: svg.Axis, span: RoleSpan, text: str, title: str) -> Markup:
 
 
 def _hw(axis: svg.Axis, timeline: PartitionTimeline, gap: AckGap | None) -> TrackRow:
-    """How the leaders' high watermark rose; a fall would be drawn as one."""
+    """Draw how the leaders' high watermark rose; a fall would be drawn as one."""
     inside = [(t, hw) for t, hw in timeline.hw if axis.start_us <= t <= axis.end_us]
     if not inside:
         return TrackRow("HW", Markup(""), HW_HEIGHT, "hw")

@@ -118,7 +118,7 @@ def _steps(
 
 
 def _step(window: LogWindow, e: Event, hw_of: dict[str, int]) -> tuple[str, int, int, str] | None:
-    """Return what an event changes in the window: (what, a, b, in words), None if nothing.
+    """Return the change that an event makes in the window: (what, a, b, sentence), None if none.
 
     `hw_of` keeps the high watermark of each replica: a move above the window changes nothing shown.
     """

@@ -34,7 +34,7 @@ class MessageRow:
 
 @dataclass
 class Known:
-    """What the events so far say about offsets low .. high-1 of a partition."""
+    """The knowledge that the events so far give about offsets low .. high-1 of a partition."""
 
     low: int
     high: int

@@ -81,8 +81,8 @@ class RunRow:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to list: "" does not matter. `bucket` is a key, or a `property: anomaly`; `text` is
-    looked for in path and sentence."""
+    """A filter of the list: "" matches everything. `bucket` is a key, or a `property: anomaly`;
+    `text` is looked for in path and sentence."""
 
     verdict: str = ""
     protocol: str = ""

@@ -25,7 +25,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def witness_rows(folder: RunFolder) -> dict[int, str]:
-    """Rows of `operations` that anomalies rest on, each with the anomalies' numbers in words."""
+    """Return the rows of `operations` that anomalies rest on, each with a list of the anomalies'
+    numbers as a text."""
     wanted: dict[int, list[str]] = {}
     for number, anomaly in enumerate(folder.anomalies, 1):
         for witness in anomaly.witnesses:
@@ -163,7 +164,7 @@ def _spread(rows: Ints, most: int) -> Ints:
 def _rings(
     ops: Operations, rows: Ints, witnesses: dict[int, str], axis: svg.Axis, anchored: Container[int]
 ) -> Markup:
-    """Rings around witness operations, with anchors and the operation in words."""
+    """Draw rings around witness operations, with anchors and a sentence on each operation."""
     made = []
     for row in rows.tolist():
         if row not in witnesses:

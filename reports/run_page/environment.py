@@ -25,7 +25,6 @@ class Environment:
 
 
 def environment(folder: RunFolder) -> Environment:
-    """Return the environment of a run."""
     return Environment(
         problems=tuple(wording.clip(p) for p in folder.problems[:MOST_PROBLEMS]),
         facts=tuple(_facts(folder)),

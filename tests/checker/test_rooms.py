@@ -34,12 +34,12 @@ OF_PAGES = [found for file in python_files("reports") for found in imports_of(fi
 
 
 def room(name: str) -> str:
-    """The room of a module of the checker; "" for the package itself."""
+    """Return the room of a module of the checker; "" for the package itself."""
     return name.split(".")[1] if "." in name else ""
 
 
 def is_allowed(found: Import) -> bool:
-    """Whether the importer's room may import this."""
+    """Return whether the importer's room may import this."""
     own = room(found.importer)
     if found.imported.startswith("checker."):
         return room(found.imported) in MAY_IMPORT[own] | {own}

@@ -33,12 +33,11 @@ PACKAGES = ("node", "nemesis", "checker", "harness", "reports")
 
 
 def kept(target: str) -> list[bytes]:
-    """The inputs kept for a target."""
     return [file.read_bytes() for file in sorted((CORPUS / target).glob("*"))]
 
 
 def mutations(seeds: list[bytes], rng: random.Random) -> Iterator[bytes]:
-    """Inputs that are nearly what the target understands."""
+    """Yield inputs that are nearly valid."""
     pieces = [b"\0", b"\xff", b"[", b"{", b'"', b"\n", b"-", b"9" * 30, b"null", b"1e400", b"\\"]
     while True:
         data = bytearray(rng.choice(seeds) if seeds else b"")
@@ -99,7 +98,7 @@ def keep(name: str, data: bytes) -> Path:
 
 
 def by_coverage(name: str, seconds: float, seed: int) -> int:
-    """The same with atheris, in this process, which it ends."""
+    """Fuzz with atheris, in this process, which it ends."""
     import atheris
 
     with atheris.instrument_imports(include=list(PACKAGES)):
@@ -148,7 +147,7 @@ def report(name: str, tried: int) -> int:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target")
     parser.add_argument("--seconds", type=float, default=60)
@@ -165,7 +164,8 @@ def main() -> int:
 
 
 def result(code: int, last: str) -> str:
-    """What came of a target; one that libFuzzer ended by its clock has not said how far it got."""
+    """Return a sentence on a target; one that libFuzzer ended by its clock did not report its
+    progress."""
     if code != 0:
         return f"{BROKEN}: exit code {code}"
     return last or f"{BROKEN}: ended by the clock before it had its processor time"

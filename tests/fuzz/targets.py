@@ -70,7 +70,7 @@ class Target:
     seeds: tuple[bytes, ...]
 
     def accepts(self, data: bytes) -> bool:
-        """Whether it understands the input. Raises whatever breaks the contract."""
+        """Return whether it understands the input. Raises whatever breaks the contract."""
         try:
             self.run(data)
         except FloodmarkError:
@@ -122,7 +122,7 @@ _RULE: Final = LinkRule(senders=("n1",), receivers=("n2",), action="drop", perce
 
 @cache
 def small_run() -> Mapping[str, bytes]:
-    """The files of a small run that is valid."""
+    """Return the files of a small run that is valid."""
     story = Story()
     batches = story.busy(3)
     story.final((0, 1_000_000, 12))
@@ -137,7 +137,7 @@ def small_run() -> Mapping[str, bytes]:
 
 
 def _evidence(name: str) -> Run:
-    """The verdict of the small run with another text in this file."""
+    """Return the verdict of the small run with another text in this file."""
 
     def judge(data: bytes) -> None:
         files = {**small_run(), name: data}
@@ -222,7 +222,7 @@ _FORMS: Final[tuple[Any, ...]] = (
 
 
 def _parquet(data: bytes) -> None:
-    """A table of a history, whatever it holds, through the reader of each kind of table."""
+    """Read a table of a history, whatever it holds, with the reader of each kind of table."""
     kind = HISTORY_TABLES[data[0] % len(HISTORY_TABLES)] if data else HISTORY_TABLES[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -241,14 +241,14 @@ def _parquet_seed(number: int) -> bytes:
 
 
 def _stored_values(data: bytes) -> None:
-    """The values that a store keeps beside its batches, and a batch as it is kept there."""
+    """Decode the values that a store keeps beside its batches, and a stored batch."""
     log_dump.log_dump("log-0", 0, 0, lambda key: data, iter(()))
     log_dump.end_of(0, data, len(data))
     log_dump.batch_dump(0, data[:8].ljust(8, b"\0"), data[8:], bytes(8))
 
 
 def _journal(data: bytes) -> None:
-    """A journal with this content, and one whose only turn is this."""
+    """Open a journal with this content, and one whose only turn is this."""
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "journal"
         file.write_bytes(data)
@@ -280,7 +280,7 @@ _SECRET: Final = b"not for anybody"
 
 
 def _http(data: bytes) -> None:
-    """A request, parsed as Uvicorn does, through the application."""
+    """Send a request, parsed as Uvicorn does, through the application."""
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(data)
     try:

@@ -1,4 +1,5 @@
-"""What is not installed costs only its own feature, and the message names the extra."""
+"""Without the packages of an extra only its own feature is missing, and the message names the
+extra."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Known:
     """How many are allowed for reasons of their own; None for what is told by hand."""
 
     def counted(self, anomalies: Iterable[Anomaly]) -> Counter[str]:
-        """Anomalies by name; lack of exercise only where it is told by hand or by definition."""
+        """Return anomalies by name; lack of exercise only if the expectation has it."""
         counts: Counter[str] = Counter()
         for anomaly in anomalies:
             if anomaly.name not in EXERCISE or self.excused is not None or self.name in EXERCISE:
@@ -144,8 +144,8 @@ def _whole(known: Known) -> None:
 
 
 def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool) -> None:
-    """What some checks say of a history, of the anomalies that are theirs; `strange` if it is
-    they who hand on values that nobody sent."""
+    """Run some checks on a history and keep the anomalies that are theirs; `strange` if these
+    checks report values that were never sent."""
     found = []
     for group in known.groups:
         mine = [k.judge(group) for k in checks if _judges(k, group)]
@@ -209,7 +209,8 @@ def _random() -> Iterator[tuple[str, Story]]:
 
 
 def _stories(names: Sequence[str]) -> Iterator[Killer]:
-    """The stories of files, and test functions with the values that they are parametrized with."""
+    """Yield the stories of files, and test functions with the values that they are parametrized
+    with."""
     for name in names:
         if (FOLDER / f"{name}.txt").exists():
             yield from (Killer(str(told), partial(_told, told)) for told in stories(name))
@@ -270,13 +271,13 @@ class Killers:
         return [_known(s, name, *everything(s)) for name, s in _random()]
 
     def by_hand(self, file: str) -> list[Killer]:
-        """The goldens and stories that are to notice mutants of a file."""
+        """Return the goldens and stories that are to notice mutants of a file."""
         if file not in self._by_hand:
             self._by_hand[file] = [*self._of(file, self.goldens), *_stories(STORIES[file])]
         return self._by_hand[file]
 
     def at_random(self, file: str) -> list[Killer]:
-        """The random histories that are to notice mutants of a file."""
+        """Return the random histories that are to notice mutants of a file."""
         if file not in self._at_random:
             self._at_random[file] = self._of(file, self.drawn)
         return self._at_random[file]
@@ -297,7 +298,7 @@ class Killers:
         return [Killer(k.name, partial(_alone, k, own, names, strange)) for k in known]
 
     def _names(self, checks: Sequence[Check]) -> set[str]:
-        """The anomalies that these checks can tell: each has its golden."""
+        """Return the anomalies that these checks can tell: each has its golden."""
         names = {
             a.name
             for each in self.goldens

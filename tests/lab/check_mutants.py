@@ -206,7 +206,7 @@ def _sign(op: ast.cmpop) -> str:
 
 
 def _is_order(node: ast.Assign) -> bool:
-    """Whether rows are only put in another order, which says whom a finding names first."""
+    """Return whether rows are only put in another order, which says whom a finding names first."""
     value, target = node.value, node.targets[0]
     return (
         isinstance(value, ast.Subscript)
@@ -216,7 +216,7 @@ def _is_order(node: ast.Assign) -> bool:
 
 
 def _gathers(node: ast.stmt) -> bool:
-    """Whether a loop does nothing but gather witnesses and words."""
+    """Return whether a loop does nothing but gather witnesses and words."""
     if isinstance(node, ast.For):
         return all(_gathers(statement) for statement in node.body)
     return isinstance(node, ast.AugAssign) and ast.unparse(node.target) in WORDS
@@ -237,7 +237,6 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def mutants(file: str) -> Iterator[Mutant]:
-    """All mutants of one file."""
     tree = ast.parse((ROOT / file).read_text())
     for name, function in functions(tree):
         was, number = ast.unparse(function), 0
@@ -261,7 +260,6 @@ def mutants(file: str) -> Iterator[Mutant]:
 
 
 def _alone(name: str, function: ast.FunctionDef) -> ast.Module:
-    """A module of one function, or of a class of one method."""
     node: ast.stmt = function
     if "." in name:
         node = ast.ClassDef(name.partition(".")[0], [], [], [function], [])
@@ -270,14 +268,14 @@ def _alone(name: str, function: ast.FunctionDef) -> ast.Module:
 
 
 def _code(code: CodeType, path: list[str]) -> CodeType:
-    """The code of a function inside that of its module."""
+    """Return the code of a function inside that of its module."""
     for name in path:
         code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
     return code
 
 
 def _running(module: Any, path: list[str]) -> FunctionType:
-    """The function object that everybody calls."""
+    """Return the function object that callers use."""
     found: Any = module
     for name in path:
         found = found.__dict__[name]
@@ -289,7 +287,7 @@ def _running(module: Any, path: list[str]) -> FunctionType:
 
 @contextlib.contextmanager
 def in_place(mutant: Mutant) -> Iterator[None]:
-    """The mutant instead of the function it was made of."""
+    """Put the mutant in the place of its original."""
     module = importlib.import_module(mutant.file.removesuffix(".py").replace("/", "."))
     path = mutant.function.split(".")
     function = _running(module, path)
@@ -310,7 +308,8 @@ def _too_long(_: int, __: FrameType | None) -> None:
 
 
 def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
-    """The test that notices the mutant, "" if none does; tests that did before are tried first."""
+    """Return the test that notices the mutant, "" if none does; tests that did before are tried
+    first."""
     signal.signal(signal.SIGALRM, _too_long)
     with in_place(mutant):
         for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
@@ -331,21 +330,21 @@ Found = list[tuple[Mutant, str]]
 
 
 def explained() -> dict[str, str]:
-    """Why some mutants change nothing that anybody could notice, by what they are."""
+    """Return the reasons why some mutants change nothing observable, by mutant."""
     text = (Path(__file__).parent / "equivalent_mutants.json").read_text()
     every: dict[str, dict[str, str]] = json.loads(text)
     return {f"{of}: {change}": why for of, known in every.items() for change, why in known.items()}
 
 
 def what(mutant: Mutant) -> str:
-    """A mutant by the line that it changes, as it was and as it is."""
+    """Return a mutant by the line that it changes, as it was and as it is."""
     lines = zip(mutant.was.splitlines(), mutant.now.splitlines(), strict=False)
     was, becomes = next((a.strip(), b.strip()) for a, b in lines if a != b)
     return f"{mutant.file} {mutant.function}: {was} -> {becomes}"
 
 
 def table(results: dict[str, Found], equivalent: dict[str, str]) -> str:
-    """The kill table and what is said of each survivor, as Markdown."""
+    """Return the kill table and the reason of each survivor, as Markdown."""
     lines = ["| file | mutants | killed | explained | alive |", "|---|--:|--:|--:|--:|"]
     told, totals = [], [0, 0, 0, 0]
     for file, found in results.items():
@@ -365,12 +364,13 @@ def table(results: dict[str, Found], equivalent: dict[str, str]) -> str:
 
 
 def _key(mutant: Mutant) -> str:
-    """A mutant's name that outlives changes elsewhere in its file."""
+    """Return a mutant's name that outlives changes elsewhere in its file."""
     return hashlib.blake2b(f"{mutant.file} {mutant.now}".encode(), digest_size=6).hexdigest()
 
 
 def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
-    """What notices a mutant: something told by hand, else a random history; "" if nothing does."""
+    """Return the test that notices a mutant: one written by hand, else a random history; "" if none
+    does."""
     return killed_by(mutant, killers.by_hand(mutant.file), luck) or killed_by(
         mutant, killers.at_random(mutant.file), luck
     )

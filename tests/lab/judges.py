@@ -66,12 +66,11 @@ class TwoVerdicts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def judged(self) -> int:
-        """How many schedules both judged."""
+        """The number of schedules that both judged."""
         return self.agreed_sound + self.agreed_broken + len(self.disagreements)
 
 
 def schedule_of(bugs: tuple[str, ...], seed: int, number: int) -> Schedule:
-    """The `number`-th schedule of a comparison."""
     return draw_schedule(RandomChoices(random.Random(f"two/{seed}/{number}")), PROTOCOL, bugs)
 
 
@@ -114,14 +113,14 @@ def compare_judges(bugs: tuple[str, ...], seed: int, first: int, schedules: int)
 
 
 def complaints(run: SimResult) -> set[str]:
-    """What our own checks find broken: invariants, and anomalies of the checker."""
+    """Return the complaints of our own checks: invariants, and anomalies of the checker."""
     found = {violation.invariant for violation in run.violations}
     return found | {a.name for a in run.checked.anomalies if a.verdict is Verdict.INVALID}
 
 
 def agree(ours: set[str], broken: Iterable[BrokenInvariant]) -> bool:
-    """Whether both complain, and each invariant of the model that is broken has one of ours beside
-    it."""
+    """Return whether both complain, and each invariant of the model that is broken has one of ours
+    beside it."""
     outside = {found.invariant for found in broken}
     return bool(ours and outside) and all(OURS.get(name, set()) & ours for name in outside)
 
@@ -140,7 +139,7 @@ def _disagreement(
 
 
 def in_words(compared: TwoVerdicts) -> str:
-    """The comparison for a terminal: the figures, then each disagreement."""
+    """Format the comparison for a terminal: the figures, then each disagreement."""
     with_bugs = f" with {' '.join(compared.bugs)}" if compared.bugs else ""
     lines = [
         f"{compared.schedules:,} schedules{with_bugs}: {compared.judged:,} judged by both, "

@@ -83,7 +83,7 @@ NAMED, FINE, NEVER = "named", "fine", "instant never came"
 
 @dataclass(frozen=True)
 class Case:
-    """What one number draws. `which` draws a process; a `role` names one instead."""
+    """A drawn case of one number. `which` draws a process; a `role` names one instead."""
 
     form: str
     phase: str
@@ -95,7 +95,6 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """Return the case of a number."""
     rng = random.Random(f"kill {number}")
     form = rng.choice(FORMS)
     phase = rng.choice(PHASES)
@@ -182,7 +181,7 @@ def kind_of(role: str) -> str:
 
 @dataclass
 class Said:
-    """What the harness prints on standard error, with the time of each line."""
+    """The output of the harness on standard error, with the time of each line."""
 
     harness: subprocess.Popen[str]
     lines: list[tuple[float, str]] = field(default_factory=list)
@@ -218,7 +217,7 @@ class Said:
 
 @dataclass
 class Done:
-    """What was done to a run, and what came of it."""
+    """The damage done to a run, and its result."""
 
     case: Case
     folder: Path
@@ -393,12 +392,12 @@ def place(case: Case) -> Iterator[tuple[Path, Store]]:
 
 
 def run_number(number: int) -> tuple[str, str]:
-    """Return in words what was done in the run of a number, and the result."""
+    """Do the case of a number; return sentences on the damage and on the result."""
     return run_case(draw(number))
 
 
 def run_case(case: Case) -> tuple[str, str]:
-    """Return in words what was done in a run, and the result."""
+    """Do a case; return sentences on the damage and on the result."""
     with place(case) as (folder, store):
         done = once(case, folder, store)
         if done is None:

@@ -37,7 +37,6 @@ def can_mount() -> bool:
 
 @contextlib.contextmanager
 def store_of(kind: str, place: Path) -> Iterator[Store]:
-    """Make a store below `place`: "good", or one of `STORES`."""
     folder = place / "disk"
     folder.mkdir()
     if kind == "good":

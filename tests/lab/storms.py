@@ -99,7 +99,6 @@ def pairs_of_options(seed: int = 1) -> list[Options]:
 
 
 def pairs(row: Options) -> set[frozenset[Value]]:
-    """Return every pair of values of a row."""
     return {frozenset(pair) for pair in combinations(row.items(), 2)}
 
 

@@ -14,7 +14,7 @@ SAMPLE = 40
 
 
 def survivors(step: int) -> list[str]:
-    """What nothing notices and nobody has explained."""
+    """Return the unnoticed mutants without an explanation."""
     killers, luck, known = Killers(), Counter[str](), explained()
     every = [mutant for file in TARGETS for mutant in mutants(file)]
     tried = [mutant for mutant in every[::step] if what(mutant) not in known]

@@ -49,7 +49,7 @@ def most_at_once(faults: tuple[Fault, ...]) -> int:
 
 
 def quiet_ms(faults: tuple[Fault, ...], duration_ms: int) -> int:
-    """How long no fault was in force."""
+    """Return how long no fault was in force."""
     quiet = end = 0
     for begin, stop in sorted(map(span, faults)):
         quiet += max(0, begin - end)
@@ -112,7 +112,7 @@ def test_a_single_voter_is_never_hit() -> None:
 
 
 def test_leaders_are_struck_while_a_follower_lags() -> None:
-    """What a storm is for: most of them have it at least once."""
+    """Most storms have this combination at least once."""
     lag_ms = Cluster().timings.lag_ms
 
     def has_it(faults: tuple[Fault, ...]) -> bool:

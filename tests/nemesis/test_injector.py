@@ -12,7 +12,7 @@ from tests.support.nemesis_world import Storm
 
 
 def rules(fault: Fault, **cluster: Any) -> list[str]:
-    """The links that a fault affects, "n1>n2", sorted."""
+    """Return the links that a fault affects, "n1>n2", sorted."""
     storm = Storm(fault, **cluster)
     storm.run(10)
     assert [line["action"] for line in storm.lines] == ["inject"]

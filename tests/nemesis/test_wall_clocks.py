@@ -80,7 +80,7 @@ def test_only_the_wall_clock_of_that_node_moves(tmp_path: Path) -> None:
 
 
 def test_a_wait_with_the_monotonic_clock_takes_its_time(tmp_path: Path) -> None:
-    """As the threads of a JVM wait: when it ends at once, they spin."""
+    """Threads of a JVM wait like this: if the wait ends at once, they spin."""
     clocks = WallClocks(tmp_path, ("n1",))
     told = subprocess.run(
         [sys.executable, "-c", WAIT],

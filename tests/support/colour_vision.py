@@ -46,7 +46,7 @@ def contrast(one: str, other: str, vision: Vision = "usual") -> float:
 
 
 def distance(one: str, other: str, vision: Vision) -> float:
-    """How far apart two colours look; about 2 is just noticed side by side."""
+    """Return how different two colours look; about 2 is just noticed side by side."""
     return float(np.linalg.norm(_lab(one, vision) - _lab(other, vision)))
 
 

@@ -41,7 +41,7 @@ def spoil(disk: SimDisk, key: str) -> None:
 
 
 def text_of(data: bytes) -> str:
-    """The payload of a stored batch."""
+    """Return the payload of a stored batch."""
     try:
         return batches.view(data).payload.decode(errors="replace")
     except WireError:

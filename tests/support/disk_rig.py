@@ -20,7 +20,6 @@ from tests.support.waiting import PATIENCE_S, until
 
 @contextmanager
 def disk(place: Path, **options: Any) -> Iterator[UserDisk]:
-    """Yield the disk of one node."""
     made = UserDisk(place / "n1", place / "disk.txt", **options)
     try:
         made.start()
@@ -43,12 +42,10 @@ class Program:
         )
 
     def line(self) -> str:
-        """What it says next."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def tell(self, text: str) -> None:
-        """Give it a line."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{text}\n")
         self.process.stdin.flush()
@@ -59,7 +56,6 @@ class Program:
         return self.process.returncode, out.strip()
 
     def kill(self) -> None:
-        """SIGKILL."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate(timeout=PATIENCE_S)
 

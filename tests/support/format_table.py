@@ -1,4 +1,4 @@
-"""What is checked of every file format: a value survives, damage is refused, new fields are not."""
+"""The rules of every file format: a value survives, damage is refused, new fields are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Format(NamedTuple):
 
 
 def check(form: Format) -> None:
-    """All that a format must do."""
     kind = type(form.value)
     text = msgspec.json.encode(form.value)
     assert msgspec.json.decode(text, type=kind) == form.value

@@ -51,16 +51,14 @@ class Rig:
         return self.nodes[a]("receive", name, 5, patience_s) if sent == "ok" else sent
 
     def dial(self, a: str, b: str, name: str = "", port: int = PORT) -> Any:
-        """Connect."""
         return self.nodes[a]("dial", name or b, address(b), port)
 
     def rule(self, senders: str, receivers: str, action: Action = "drop") -> int:
-        """Put a rule in force."""
         names = tuple(senders.split(",")), tuple(receivers.split(","))
         return self.links.add(LinkRule(senders=names[0], receivers=names[1], action=action))
 
     def faults(self) -> None:
-        """What each rule does to connections that are there and that are not."""
+        """Check the effects of each rule on open connections and on new ones."""
         told = self.told
         for a, b in (("n1", "n2"), ("n1", "n3"), ("n2", "n1"), ("clients", "n2")):
             told[f"{a} {b} whole"] = self.dial(a, b), self.echo(a, b)

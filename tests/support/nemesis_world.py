@@ -208,13 +208,13 @@ class Storm:
         incarnation: int = 1,
         **fields: Any,
     ) -> None:
-        """A trace event, now."""
         stamp = {"t_us": self.world.now_us(), "node": node, "incarnation": incarnation}
         if self.injector.observe(stamp | trace.event(name, partition, **fields)):
             self.injector.step(self.world.now_ms)
 
     def told(self) -> list[str]:
-        """The record in short: "0 inject n1" is fault, action, nodes, then the detail if any."""
+        """Return the record in short: "0 inject n1" is fault, action, nodes, then the detail if
+        any."""
         made = []
         for line in self.lines:
             text = f"{line['fault']} {line['action']} {','.join(line['nodes'])}".strip()

@@ -114,7 +114,6 @@ class FakeEnvironment(NightlyEnvironment):
         pass
 
     def do_all(self, jobs: list[Any]) -> list[EndedJob]:
-        """Do jobs side by side."""
         took_s = RUN_S if isinstance(jobs[0], RealJob) else JOB_S
         self.clock_s += took_s
         found = []
@@ -227,7 +226,7 @@ class FakePool(LocalPool):
 
 
 def settings(store: Path, **changes: object) -> Settings:
-    """A nightly run of ten minutes on the fake clock, with small jobs."""
+    """Return a nightly run of ten minutes on the fake clock, with small jobs."""
     made = Settings(store=store, budget_s=600.0, cores=2)
     return msgspec.structs.replace(made, **changes)
 
@@ -261,14 +260,12 @@ def bucket(key: str = "0" * 12, **fields: Any) -> Bucket:
 
 
 def nightly_run(number: int = 1, **fields: Any) -> NightlyRun:
-    """Return a finished nightly run with these fields."""
     times = {"started": f"2026-01-{number:02d}T01:00:00+00:00", "budget_s": 1200, "used_s": 1190}
     state = {"seed": number * 1_000_000, "state": "finished", "cores": 2}
     return NightlyRun(**{"number": number, **times, **state, **fields})
 
 
 def write_nightly_run(store: Path, nightly: NightlyRun) -> None:
-    """Write a nightly run to a store."""
     (store / "nightly").mkdir(parents=True, exist_ok=True)
     file = store / "nightly" / f"{nightly.number:04d}.json"
     file.write_bytes(msgspec.json.encode(nightly))
@@ -295,7 +292,6 @@ class NightlyRuns:
 
     @property
     def index(self) -> str:
-        """The text of the index."""
         return (self.store / "index.html").read_text()
 
     def journal(self, number: int = 1) -> list[AnyRow]:

@@ -1,4 +1,4 @@
-"""Where the project is."""
+"""The place of the project."""
 
 from pathlib import Path
 from typing import Final

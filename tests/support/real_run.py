@@ -13,7 +13,7 @@ Event = dict[str, Any]
 
 
 def trace(folder: Path) -> list[Event]:
-    """What all nodes of a run did, by time.
+    """Return the trace events of all nodes of a run, by time.
 
     A broker reads its clock after its mail, so an effect on another node is never before its cause.
     """
@@ -29,8 +29,8 @@ class Reader:
         self._told: list[str] = []
 
     def then(self, what: str, event: str, **pattern: Any) -> Event:
-        """The next event of that name that fits (`node.formats.trace.matches`); `what` names the
-        stage."""
+        """Return the next event of that name that fits (`node.formats.trace.matches`); `what` names
+        the stage."""
         wanted = {"event": event, **pattern}
         for each in self._rest:
             if matches(each, wanted):

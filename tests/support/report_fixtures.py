@@ -69,7 +69,6 @@ def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 
 
 def edit(file: Path, **changes: Any) -> None:
-    """Change fields of a JSON file."""
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 

@@ -58,12 +58,10 @@ def ran(folder: Path, *words: str, verdict: str = "valid") -> tuple[Path, dict[s
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file of JSON lines."""
     return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
 def events(folder: Path, node: str, name: str) -> list[dict[str, Any]]:
-    """Return the events of one name in the trace of a node."""
     return [line for line in lines(folder / "trace" / f"{node}.jsonl") if line["event"] == name]
 
 
@@ -92,7 +90,7 @@ def problems(info: dict[str, Any]) -> list[str]:
 
 
 def acknowledged(folder: Path) -> int:
-    """How many sends the running harness has on record as acknowledged."""
+    """Count the sends that the running harness has recorded as acknowledged."""
     try:
         lines = (run_folder(folder) / "history.jsonl").read_bytes()
     except OSError:
@@ -101,7 +99,7 @@ def acknowledged(folder: Path) -> int:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; a zombie that nobody has buried yet does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -109,8 +107,8 @@ def lives(pid: int) -> bool:
 
 
 def part(pid: int, name: str) -> int:
-    """The process below `pid` that writes to `output/NAME.txt` ("hub", "clients", a node); 0 while
-    there is none."""
+    """Return the process below `pid` that writes to `output/NAME.txt` ("hub", "clients", a node); 0
+    while there is none."""
     for child in descendants(pid):
         try:
             if Path(f"/proc/{child}/fd/1").readlink().name == f"{name}.txt":

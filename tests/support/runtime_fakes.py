@@ -35,7 +35,6 @@ class FakeCore:
         }
 
     def step(self, now_us: int, happened: Event) -> Effects:
-        """One event."""
         effects = Effects()
         if not self.started:
             self.started = True
@@ -52,7 +51,6 @@ class FakeCore:
         effects.stopped = True
 
     def deliver(self, happened: Deliver, effects: Effects) -> None:
-        """A request."""
         message = happened.message
         if isinstance(message, ProduceRequest):
             self.produce(happened.source, message, happened.body or b"", effects)
@@ -91,7 +89,6 @@ class TellsTime(FakeCore):
     """Traces as a high watermark what time it was given with a request."""
 
     def deliver(self, happened: Deliver, effects: Effects) -> None:
-        """A request."""
         super().deliver(happened, effects)
         told = event(
             HW, "log-0", hw=self.now_us, leo=0, leader_epoch=0, role="leader", batch_end=0, hash=""
@@ -99,7 +96,6 @@ class TellsTime(FakeCore):
         effects.trace.append(told)
 
     def step(self, now_us: int, happened: Event) -> Effects:
-        """One event."""
         self.now_us = now_us
         return super().step(now_us, happened)
 

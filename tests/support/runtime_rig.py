@@ -28,7 +28,7 @@ BODY = batch.build(1, b"record")
 
 
 def free_address() -> str:
-    """An address that nobody listens on."""
+    """Return an address on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -107,7 +107,6 @@ class Node:
         return [one for one in events if event in (None, one["event"])]
 
     def output(self) -> str:
-        """What the process wrote."""
         return Path(self.config.output_file).read_text()
 
     def send(self, message: AnyMessage, body: bytes | None = None) -> None:
@@ -121,12 +120,12 @@ class Node:
                 raise
 
     def _has_ended(self) -> bool:
-        """Whether the process that `start` started has; some tests start it otherwise."""
+        """Return whether the process that `start` started has; some tests start it otherwise."""
         process = getattr(self, "process", None)
         return process is not None and process.exitcode is not None
 
     def receive(self) -> AnyMessage:
-        """The next message to c1."""
+        """Return the next message to c1."""
         assert self.inbox.poll(int(PATIENCE_S * 1000)), f"no answer; output: {self.output()}"
         receiver, sender, message, _ = wire.decode(self.inbox.recv_multipart())
         assert (receiver, sender) == ("c1", "n1")

@@ -59,7 +59,6 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of the test."""
         return f"{self.path.stem}: {self.title}" if self.title else self.path.stem
 
     def _of(self, word: str) -> str:
@@ -67,7 +66,7 @@ class Case:
         return next(here, self.value(word))
 
     def value(self, word: str) -> str:
-        """The value of a line of the header, "" without one."""
+        """Return the value of a line of the header, "" without one."""
         return next((value for name, value in self.header if name == word), "")
 
     @property
@@ -90,12 +89,12 @@ class Case:
         return [one for one in self.lines if one.strip() and is_command(one)]
 
     def played(self) -> list[str]:
-        """The case with the output that it has now; comments and empty lines stay."""
+        """Return the case with the output that it has now; comments and empty lines stay."""
         played = {name: play(self, **options)[1] for name, options in self.variants.items()}
         return self.with_output(played)
 
     def with_output(self, outputs: dict[str, list[list[str]]]) -> list[str]:
-        """The lines of the case with the output of each command, by variant."""
+        """Return the lines of the case with the output of each command, by variant."""
         found, at = [], 0
         for line in self.lines:
             if line.startswith("  "):
@@ -108,7 +107,7 @@ class Case:
 
 
 def is_command(line: str) -> bool:
-    """Whether a line of a case is neither output nor a comment nor about variants."""
+    """Return whether a line of a case is neither output nor a comment nor about variants."""
     return not line.startswith((" ", "#", "with ", "under "))
 
 
@@ -125,7 +124,6 @@ def _value(word: str) -> int | str:
 
 
 def read(path: Path) -> list[Case]:
-    """The cases of a file."""
     head, *rest = path.read_text().rstrip("\n").split("\n== ")
     lines = head.splitlines()
     end = lines.index("") if "" in lines else len(lines)
@@ -139,7 +137,7 @@ def read(path: Path) -> list[Case]:
 
 
 def beside(file: str) -> list[Case]:
-    """The cases of the folder `scripts` beside a module of tests."""
+    """Return the cases of the folder `scripts` beside a module of tests."""
     paths = sorted((Path(file).parent / "scripts").glob("*.txt"))
     cases = [case for path in paths for case in read(path)]
     assert len({case.name for case in cases}) == len(cases), "two cases have the same name"
@@ -153,13 +151,12 @@ def proves(case: Case) -> None:
 
 
 def make(stage: str, **options: Any) -> Any:
-    """A stage by its name."""
     module, _, name = STAGES[stage].partition(":")
     return getattr(importlib.import_module(module), name)(**options)
 
 
 def play(case: Case, stage: str, **options: Any) -> tuple[Any, list[list[str]]]:
-    """The stage after a case, and the output of each command."""
+    """Return the stage after a case, and the output of each command."""
     made = make(stage, **options)
     for word, command in case.header:
         if word == "begin":
@@ -202,7 +199,7 @@ def rewrite(path: Path) -> None:
 
 
 def main(words: list[str]) -> None:
-    """The command: print the difference, or with --rewrite write it."""
+    """Print the difference, or with --rewrite write it."""
     for path in [Path(word) for word in words if word != "--rewrite"]:
         if "--rewrite" in words:
             rewrite(path)

@@ -11,7 +11,7 @@ BRIEF = {"clients": 2, "consumers": 1, "rate": 20.0, "batch": 2}
 
 
 def storm(seed: int, *, kinds: tuple[str, ...] = ("all",), **cluster: Any) -> Schedule:
-    """A drawn storm of six seconds on three brokers and two partitions."""
+    """Return a drawn storm of six seconds on three brokers and two partitions."""
     if cluster.get("flush") == "async":
         kinds = (*kinds, "power-cut")
     made = Cluster(**{"partitions": 2, **cluster})
@@ -21,7 +21,6 @@ def storm(seed: int, *, kinds: tuple[str, ...] = ("all",), **cluster: Any) -> Sc
 
 
 def plan(*faults: Fault, duration_ms: int = 5000, acks: Any = -1, **cluster: Any) -> Schedule:
-    """A written schedule on one partition."""
     made = Cluster(**{"partitions": 1, **cluster})
     workload = Workload(seed=1, duration_ms=duration_ms, acks=acks, **BRIEF)  # type: ignore[arg-type]
     return Schedule(cluster=made, workload=workload, faults=faults)

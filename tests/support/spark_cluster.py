@@ -31,14 +31,14 @@ class SparkCluster:
     logs: Path
 
     def executors(self) -> int:
-        """How many executors its workers have started so far."""
+        """Count the executors that its workers have started so far."""
         said = "".join(path.read_text() for path in self.logs.glob("worker-*.txt"))
         return len(re.findall(r"Asked to launch executor", said))
 
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
-    """A master and `workers` workers of one core each, on loopback, below `folder`."""
+    """Yield a master and `workers` workers of one core each, on loopback, below `folder`."""
     environment = {
         **os.environ,
         "JAVA_HOME": str(java_home(find_java(), folder / "java")),
@@ -100,7 +100,6 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -40,7 +40,8 @@ ASKS = " asked who leads"
 
 
 class ClientStage:
-    """A producer whose next send is far away, a consumer, a final reader, or one that is told."""
+    """A producer whose next send is far away, a consumer, a final reader, or one that commands
+    drive."""
 
     def __init__(self, kind: str = "producer", partitions: int = 1, **options: int) -> None:
         self.partitions = tuple(f"log-{number}" for number in range(partitions))
@@ -82,7 +83,6 @@ class ClientStage:
     # -- commands
 
     def step(self, answer: Answer | None = None) -> None:
-        """One step at this time."""
         effects = self.session.step(self.now_us, answer)
         self.out += effects.messages
         self.deadline_us = effects.deadline_us
@@ -178,7 +178,6 @@ class ClientStage:
         self.session.operate(next(self._steps), Send(client="c1", **options))
 
     def poll(self) -> None:
-        """Tell a client to poll."""
         self.session.operate(next(self._steps), Poll(client="c1"))
 
     def stop(self) -> None:
@@ -186,18 +185,19 @@ class ClientStage:
         self.session.stop()
 
     def is_idle(self) -> str:
-        """Whether nothing is under way."""
+        """Return whether nothing is under way."""
         return "idle" if self.session.idle else "at work"
 
     def missing(self) -> str:
-        """What a final reader has still to read."""
+        """Return the offsets that a final reader has still to read."""
         assert isinstance(self.session, Consumer)
         return f"done: {self.session.done}, missing: {self.session.missing}"
 
     # -- output
 
     def observe(self) -> list[str]:
-        """What was recorded and sent since the last look, questions for the leader on one line."""
+        """Return the lines and messages since the last look, questions for the leader on one
+        line."""
         lines, self._lines = self._lines, []
         found: list[str] = []
         for asks, same in groupby(lines, lambda line: line.endswith(ASKS)):
@@ -217,7 +217,7 @@ class ClientStage:
 
 
 def stored_batch(text: str) -> bytearray:
-    """A batch in a log, written `offset+records:value`."""
+    """Return a batch in a log, written `offset+records:value`."""
     place, _, value = text.partition(":")
     offset, _, records = place.partition("+")
     made = encode_batch("log-0", int(value), int(records), 16)
@@ -225,7 +225,7 @@ def stored_batch(text: str) -> bytearray:
 
 
 def message_text(sent: ToSend) -> str:
-    """A message in short: a batch with its value or what it says of its producer."""
+    """Return a message in short: a batch with its value or what it says of its producer."""
     match sent.message:
         case ProduceRequest(partition=partition, acks=acks):
             assert sent.body is not None
@@ -242,12 +242,12 @@ def message_text(sent: ToSend) -> str:
 
 
 def value_text(value: int) -> str:
-    """The first value of a batch: the process that wrote it, and its number there."""
+    """Return the first value of a batch: the process that wrote it, and its number there."""
     return f"{value >> 32}.{value & 0xFFFFFFFF}"
 
 
 def op_text(op: Op) -> str:
-    """A line of the history in short: `p0 send ok @5`."""
+    """Return a line of the history in short: `p0 send ok @5`."""
     parts = [f"p{op.process} {op.f} {op.type}", *(["final"] if op.final else [])]
     parts += [f"step {op.step}"] if op.step >= 0 else []
     for sent in op.sends:

@@ -123,7 +123,7 @@ class ClusterStage:
         self.wait(20)
 
     def answers(self) -> list[str]:
-        """The answers to clients since the last command, acknowledgements apart."""
+        """Return the answers to clients since the last command, acknowledgements apart."""
         fresh, self._heard = self.world.mail[self._heard :], len(self.world.mail)
         lines = []
         for source, message, _ in fresh:
@@ -134,7 +134,7 @@ class ClusterStage:
         return lines
 
     def again(self, text: str, *, to: str = "") -> None:
-        """The idempotent producer sends that batch again, as the same operation."""
+        """Send that batch again from the idempotent producer, as the same operation."""
         self._retries.append((text, self._now_ms))
         self._send(RETRIES + len(self._retries), text, to)
         self.wait(20)
@@ -145,7 +145,7 @@ class ClusterStage:
         self.world.produce(to or self._leader(), P, corr, text.encode(), acks, produced)
 
     def read(self) -> None:
-        """A consumer reads everything that the leader gives it."""
+        """Read everything that the leader gives to a consumer."""
         leader = self._leader()
         start = self.world.nodes[leader].replicas[P].log.start
         self.world.ask(leader, FetchRequest(partition=P, offset=start, corr=-1))
@@ -247,7 +247,7 @@ class ClusterStage:
         self.wait(wait)
 
     def logs(self) -> list[str]:
-        """What each broker's disk has of the partition."""
+        """Return the log of the partition on each broker's disk."""
         return [f"{name}: {self._texts(name)} ({self._role(name)})" for name in self._brokers]
 
     @property
@@ -268,11 +268,11 @@ class ClusterStage:
         return f"{r.role}, LEO {r.leo}, HW {r.hw}{isr}"
 
     def forgive(self) -> None:
-        """Committed records may be lost from now on: more is lost than is promised."""
+        """Allow the loss of committed records from now on."""
         self.world.invariants.committed_stays = False
 
     def expire(self, node: str, *waits: str) -> list[str]:
-        """What a copy of the node does when one of these waits is over and no time has passed."""
+        """Return the effects of a copy of the node when one of these waits ends at once."""
         lines = []
         for wait in waits:
             core = self.world.nodes[node]
@@ -298,12 +298,12 @@ class ClusterStage:
         flip(self.world.disks[name], base, "payload", METADATA_PARTITION)
 
     def metadata(self, name: str, other: str) -> str:
-        """Whether two nodes have the same metadata."""
+        """Return whether two nodes have the same metadata."""
         one, two = (self.world.log(each, METADATA_PARTITION) for each in (name, other))
         return "equal" if one.keys() == two.keys() else "different"
 
     def last_known_elr(self) -> str:
-        """The replicas that could lead last."""
+        """Return the replicas that could lead last."""
         image = self.world.nodes[self._controller].ctx.image
         return " ".join(image.partitions[P].last_known_elr)
 
@@ -313,7 +313,7 @@ class ClusterStage:
             spoil(self.world.disks[name], key)
 
     def read_from_disk(self, name: str) -> str:
-        """A consumer reads from the beginning, of which the broker has nothing in its memory."""
+        """Read from the beginning, of which the broker has nothing in its memory, as a consumer."""
         if P in self.world.nodes[name].replicas:
             self.world.nodes[name].replicas[P].log._tail.clear()
         self.world.mail.clear()
@@ -346,7 +346,7 @@ class ClusterStage:
                 self._note(f"{source} -> {to}: {_kind(message)}")
 
     def report(self, replica: str, **other: Any) -> None:
-        """A report against the leader is sent by hand, with other fields as wanted."""
+        """Send a report against the leader, with other fields as wanted."""
         state = self.world.nodes[self._controller].ctx.image.partitions[P]
         fields = {
             "partition": P,
@@ -432,7 +432,7 @@ class ClusterStage:
         self._held.append(_rule(*rule, **fields))
 
     def hold_no_more(self) -> None:
-        """New messages pass; what is held stays held."""
+        """Let new messages pass; held ones stay held."""
         self._held.clear()
 
     def drop(self, *rule: str, **fields: Any) -> None:
@@ -453,7 +453,6 @@ class ClusterStage:
         self.wait(wait)
 
     def drop_held(self) -> None:
-        """What is held is lost."""
         self.world.held.clear()
 
     def drop_nothing(self, *, wait: int = 500) -> None:
@@ -476,7 +475,7 @@ class ClusterStage:
     # -- what the brokers did ----------------------------------------------------------------------
 
     def observe(self) -> list[str]:
-        """The lines about the command."""
+        """Return the lines about the command."""
         lines, self.lines = self.lines, []
         return [*lines, *self.answers()]
 
@@ -541,7 +540,7 @@ class ClusterStage:
     # -- the verdict -------------------------------------------------------------------------------
 
     def judge(self, folder: Path) -> dict[str, str]:
-        """What the checker finds in this run: anomaly -> property."""
+        """Return the checker's findings of this run: anomaly -> property."""
         run = {
             "promise": {
                 "acks": -1,
@@ -589,7 +588,7 @@ class ClusterStage:
         return next(n for n, (sent, _) in enumerate(self._sent, 1) if sent == text)
 
     def _log(self, story: Story, node: str) -> None:
-        """The replica's log as it is on disk now."""
+        """Write the replica's log as it is on disk now."""
         replica = self.world.nodes[node].replicas.get(P)
         if replica is None:
             return  # the partition has moved away from here

@@ -81,13 +81,12 @@ class ControllerStage:
 
     @property
     def state(self) -> PartitionRecord:
-        """What the controller has about log-0."""
+        """Return the controller's record of log-0."""
         return self.node.ctx.image.partitions.get(PARTITION, NO_PARTITION)
 
     # -- brokers ----------------------------------------------------------------------------------
 
     def register(self, name: str, incarnation: int = 1, lost_data: int = 0) -> str:
-        """A process registers."""
         since = incarnation if lost_data else 1
         answers = self._ask(
             RegisterBroker(broker=name, incarnation=incarnation, intact_since=since), name
@@ -97,7 +96,7 @@ class ControllerStage:
         return message_text(answers[-1])
 
     def enroll(self, *names: str, lost_data: int = 0) -> list[str]:
-        """New processes register, and are not unfenced yet."""
+        """Register new processes, which are not unfenced yet."""
         lines = []
         for name in names:
             self.incarnations[name] = self.incarnations.get(name, 0) + 1
@@ -120,7 +119,7 @@ class ControllerStage:
         return message_text(self._ask(beat, name)[-1])
 
     def start(self, *names: str, lost_data: int = 0) -> list[str]:
-        """New processes register, catch up with the metadata, and are heard from then on."""
+        """Register new processes, which catch up with the metadata and are heard from then on."""
         lines = []
         for name in names:
             lines += self.enroll(name, lost_data=lost_data)
@@ -128,11 +127,11 @@ class ControllerStage:
         return lines
 
     def show(self) -> str:
-        """What the controller has about log-0."""
+        """Show the controller's record of log-0."""
         return record_text(self.state)
 
     def unfence(self, *names: str) -> None:
-        """Registered brokers are heard from now on."""
+        """Let registered brokers be heard from now on."""
         for name in names:
             self._beat(name)
             self.alive.append(name)
@@ -169,7 +168,7 @@ class ControllerStage:
     # -- what is asked ----------------------------------------------------------------------------
 
     def alter(self, *isr: str, **fields: Any) -> str:
-        """The leader proposes an ISR. A member without an epoch has any, `n3@` has its present
+        """Propose an ISR as the leader. A member without an epoch has any, `n3@` has its present
         one, and `n3@-1` the one before that. Numbers are differences to the right ones."""
         state = self.state
         right = {
@@ -216,7 +215,7 @@ class ControllerStage:
         return [said, *(f"{p}: {' '.join(s.replicas)}" for p, s in made if p != PARTITION)]
 
     def log_ends(self, name: str, last_epoch: int, end: int, **off: int) -> None:
-        """A replica says how long its log is; `off` are differences to the right epochs."""
+        """Report the log end of a replica; `off` are differences to the right epochs."""
         fields = {
             "partition_epoch": self.state.partition_epoch + off.get("partition_epoch", 0),
             "broker_epoch": self.epochs[name] + off.get("broker_epoch", 0),
@@ -245,7 +244,7 @@ class ControllerStage:
 
 
 def record_text(s: PartitionRecord) -> str:
-    """A partition as the controller has it; empty sets are left out."""
+    """Format the controller's record of a partition; empty sets are left out."""
     sets = {"replicas": s.replicas, "adding": s.adding, "removing": s.removing, "target": s.target}
     moving = sets if s.target or s.replicas != ("n1", "n2", "n3") else {}
     sets = {**moving, "ISR": s.isr, "ELR": s.elr, "last known": s.last_known_elr}

@@ -1,4 +1,4 @@
-"""Trace events in words: a stage of scripts. A command is an event with its fields."""
+"""Sentences on trace events: a stage of scripts. A command is an event with its fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from node.formats.event_text import Event, action, message
 
 
 class EventStage:
-    """What people read of an event, and of the message that it is the effect of."""
+    """The sentences on an event, and on the message that it is the effect of."""
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._words, name.replace("_", "-"))
@@ -27,7 +27,7 @@ class EventStage:
 
 
 def parsed(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an event as a command gives them, lists with commas."""
+    """Return the fields of an event as a command gives them, lists with commas."""
     usual = Event("")
     return {
         name: [one for one in str(value).split(",") if one]

@@ -40,7 +40,7 @@ from tests.support.world import logs_of
 
 
 class Variant(NamedTuple):
-    """What a history is played under."""
+    """A variant that a history is played under: protocol and bugs."""
 
     protocol: Protocol
     bugs: tuple[str, ...] = ()
@@ -62,11 +62,11 @@ class Node(Bench):
         self.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
 
     def hears(self, record: PartitionRecord) -> None:
-        """The metadata now says this."""
+        """Apply this metadata."""
         partitions.apply(self.ctx, self.replicas, {}, [record], self.protocol)
 
     def takes(self, source: str, message: AnyMessage, body: bytes | None) -> None:
-        """What `Broker` does with a message."""
+        """Handle a message as `Broker` does."""
         if isinstance(message, FetchRequest):
             leader.on_fetch(self.ctx, self.r, source, message)
         elif isinstance(message, EpochEndRequest):
@@ -80,7 +80,7 @@ class Node(Bench):
             self.sleep(0)
 
     def refused(self) -> str:
-        """Why the last answer could not be used."""
+        """Return the reason why the last answer could not be used."""
         events = self.events("refused")
         return str(events[-1]["reason"]).removeprefix(f"{PARTITION}: ") if events else ""
 
@@ -109,7 +109,7 @@ class Histories:
         self._last = ""
 
     def node(self, name: str, *log: str, hw: int = 0) -> None:
-        """A replica with this log and high watermark on its disk."""
+        """Make a replica with this log and high watermark on its disk."""
         self.nodes[name] = Node(name, self.variant, (" ".join(log), hw))
         self.up.append(name)
 
@@ -133,18 +133,18 @@ class Histories:
         self._last = line
 
     def observe(self) -> list[str]:
-        """The lines of the story since the last command."""
+        """Return the lines of the story since the last command."""
         lines, self._lines = self._lines, []
         return lines
 
     def log(self, name: str) -> str:
-        """The log of a replica."""
         return show(self.nodes[name].r.log)
 
     # -- the world --------------------------------------------------------------------------------
 
     def elect(self, name: str, epoch: int, isr: str, heard_by: str = "") -> None:
-        """The controller says who leads. Nodes that are not in `heard_by` learn it later."""
+        """Name the leader, as the controller does. Nodes that are not in `heard_by` learn it
+        later."""
         self.record = PartitionRecord(
             partition=PARTITION,
             replicas=tuple(self.nodes),
@@ -159,7 +159,7 @@ class Histories:
             self.hears(each)
 
     def hears(self, name: str) -> None:
-        """The newest metadata reaches a node."""
+        """Deliver the newest metadata to a node."""
         node = self.nodes[name]
         cuts = len(node.events("truncated"))
         node.hears(self.record)
@@ -168,7 +168,7 @@ class Histories:
         self._collect(name)
 
     def write(self, name: str, count: int = 1) -> None:
-        """A client writes one batch, acks=all."""
+        """Write one batch as a client, acks=all."""
         node = self.nodes[name]
         base, corr = node.r.leo, len(self._writes) + 1
         text = name_of(base, base + count, node.r.leader_epoch)
@@ -180,11 +180,11 @@ class Histories:
         self._collect(name)
 
     def checkpoint(self, name: str) -> None:
-        """The high watermark goes to disk, as it does every now and then."""
+        """Checkpoint the high watermark."""
         self.nodes[name].r.save_hw(self.nodes[name].ctx)
 
     def crash(self, name: str) -> None:
-        """The process is gone, and with it all mail from and to it."""
+        """End the process, and lose all mail from and to it."""
         asked = {(m[0], isinstance(m[2], EpochEndRequest)) for m in self.mail if m[1] == name}
         open_ = [f"the {'question' if asks else 'fetch'} of {who}" for who, asks in sorted(asked)]
         self.say(f"{name} dies" + (f", {' and '.join(open_)} unanswered" if open_ else ""))
@@ -192,7 +192,7 @@ class Histories:
         self.up.remove(name)
 
     def start(self, name: str) -> None:
-        """A new process with what the disk has. It hears the newest metadata at once."""
+        """Start a process on the disk. It hears the newest metadata at once."""
         self.say(f"{name} starts")
         if name in self.up:
             self._forget(name)
@@ -202,7 +202,7 @@ class Histories:
         self.hears(name)
 
     def unflushed(self, name: str, offset: int) -> None:
-        """A power cut took what this dead node had from `offset` on."""
+        """Cut the power of this dead node, which loses everything from `offset` on."""
         node = self.nodes[name]
         node.ctx.storage.truncate(PARTITION, offset, durable=True)
         self.say(f"{name} has lost everything from offset {offset} on")
@@ -231,7 +231,7 @@ class Histories:
         self.mail = [m for m in self.mail if (m[0], m[1]) != (source, to)]
 
     def deliver(self) -> None:
-        """The oldest message arrives."""
+        """Deliver the oldest message."""
         source, to, message, body = self.mail.pop(0)
         if to not in self.up or not self.nodes[to].replicas:
             return
@@ -249,7 +249,6 @@ class Histories:
             self.deliver()
 
     def forget_mail(self) -> None:
-        """All mail is lost."""
         self.mail.clear()
 
     def run(self, *, idle: int = 0) -> None:
@@ -261,7 +260,7 @@ class Histories:
             self.run()
 
     def passes(self, source: str, to: str, *, times: int = 1) -> None:
-        """The mail on one link arrives, and then the answers, so often."""
+        """Deliver the mail on one link, and then the answers, so often."""
         for link in [(source, to), (to, source)] * times if times > 1 else [(source, to)]:
             mine = [m for m in self.mail if (m[0], m[1]) == link]
             self.mail = mine + [m for m in self.mail if (m[0], m[1]) != link]
@@ -278,7 +277,7 @@ class Histories:
             self._collect(name)
 
     def propose(self, name: str) -> None:
-        """The controller accepts the last ISR that this leader has proposed, if any."""
+        """Accept the last ISR that this leader has proposed, if any, as the controller."""
         for proposal in self.nodes[name].events("proposed")[-1:]:
             self.record = msgspec.structs.replace(
                 self.record, isr=proposal["isr"], partition_epoch=self.record.partition_epoch + 1
@@ -287,7 +286,7 @@ class Histories:
             self.hears(name)
 
     def settled(self) -> bool:
-        """Whether every follower waits at the end of its leader's log."""
+        """Return whether every follower waits at the end of its leader's log."""
         lead = self.nodes[self.record.leader].r
         waiting = {name: wait.request.offset for name, wait in lead.follower_waits.items()}
         waiting |= {name: lead.peers[name].leo for name in lead.data_waiters}
@@ -320,7 +319,7 @@ class Histories:
         self.letter = letter
 
     def _line(self, name: str, message: AnyMessage, body: bytes | None, before: int) -> str:
-        """How an answer was taken by the follower it came to."""
+        """Describe how the follower took an answer."""
         node = self.nodes[name]
         cut = f"cut to {node.r.leo}" if node.r.leo < before else "nothing to cut"
         if isinstance(message, EpochEndResponse):
@@ -343,7 +342,7 @@ class Histories:
 
 
 class ShortLogs:
-    """What a protocol leaves of a follower's log before any record is fetched, for many pairs of
+    """The end of a follower's log before any record is fetched, under a protocol, for many pairs of
     logs: one leader a log, and one follower whose process starts on every log."""
 
     def __init__(self, variant: Variant, leader_epoch: int) -> None:
@@ -362,7 +361,7 @@ class ShortLogs:
         self._follower = Node("n2", variant, ("", 0))
 
     def left(self, leads: str, follows: str, hw: int) -> int:
-        """Where the follower's log ends when it begins to fetch what the leader has."""
+        """Return where the follower's log ends when it begins to fetch from the leader."""
         leader_, mine = self._leader(leads), self._start(follows, hw)
         leader_.r.hw = hw
         leader_.r.peers.clear()
@@ -390,7 +389,7 @@ class ShortLogs:
         return self._leaders[log]
 
     def _start(self, log: str, hw: int) -> Node:
-        """A new process of the follower on a disk with this."""
+        """Start a process of the follower on a disk with this log."""
         if log not in self._disks:
             node = Node("n2", self.variant, (log, 0))
             self._disks[log] = logs_of(node.ctx.storage).get(PARTITION, {})

@@ -63,7 +63,6 @@ class Node:
         self.outbox.connect(hub_address)
 
     def send(self, to: str, number: int, kind: str = "fetch", body: bytes | None = None) -> None:
-        """Send a message with a number in it."""
         fetch = FetchRequest(partition="log-0", offset=max(number, 0), corr=number)
         message = fetch if kind == "fetch" else MetadataRequest(corr=number)
         self.outbox.send_multipart(wire.encode(to, self.name, message, body))
@@ -99,7 +98,6 @@ class Net:
         self.nodes: dict[str, Node] = {}
 
     def born(self, name: str) -> Node:
-        """Return a new process of a node."""
         self.nodes[name] = Node(name, self.config.nodes[name], self.config.bind)
         return self.nodes[name]
 
@@ -126,7 +124,6 @@ class Net:
                     pass
 
     def close(self) -> None:
-        """End all processes."""
         for node in self.nodes.values():
             node.die()
         self.control.close()
@@ -175,7 +172,6 @@ class HubStage:
     def rule(
         self, action: str, a: str, b: str, kinds: str = "", match: str = "{}", **more: int
     ) -> None:
-        """Add a rule for what goes from `a` to `b`."""
         made = LinkRule(
             senders=(a,),
             receivers=(b,),
@@ -203,7 +199,6 @@ class HubStage:
         return f"{stats.delayed} delayed, {stats.held} held"
 
     def die(self, name: str) -> None:
-        """Kill a node."""
         self._net.nodes.pop(name).die()
 
     def send_until_lost(self, a: str, b: str) -> None:

@@ -65,11 +65,11 @@ class LoopStage:
         self._effects += [made] * times
 
     def breaks(self) -> None:
-        """The core fails when the effects are used up."""
+        """Fail in the core when the effects are used up."""
         self._broken = True
 
     def ask_to_stop(self) -> None:
-        """A signal asks for the end."""
+        """Ask for the end by a signal."""
         self._stop.asked = True
 
     def run(self) -> list[str]:

@@ -105,7 +105,7 @@ class NemesisStage:
         self.storm.run(until_ms)
 
     def heal(self) -> None:
-        """The final heal: if every act succeeds, everything is whole after it."""
+        """Do the final heal: if every act succeeds, everything is whole after it."""
         self.storm.injector.heal_all()
         world, cluster = self.storm.world, self.storm.cluster
         if not world.broken:
@@ -118,30 +118,31 @@ class NemesisStage:
         self.storm.world.broken.add(" ".join(map(str, act)))
 
     def dies(self, node: str) -> None:
-        """A process ends by itself."""
+        """End a process by itself."""
         self.storm.world.up.remove(node)
 
     def state(self) -> list[str]:
-        """What is in force, whether anything is left to do, and the problems of the run."""
+        """Return the faults in force, whether anything is left to do, and the problems of the
+        run."""
         injector = self.storm.injector
         over = "nothing is left" if injector.exhausted else "something is left"
         active = ", ".join(injector.active()) or "-"
         return [f"in force: {active}; operated {injector.operated}; {over}", *injector.problems]
 
     def links(self) -> str:
-        """The links that the last fault affects."""
+        """Return the links that the last fault affects."""
         return " ".join(sorted(f"{a}>{b}" for a, b in self.storm.lines[-1]["links"]))
 
     def rules(self) -> list[str]:
-        """The rules in force, with all that they say."""
+        """Return the rules in force, with all that they say."""
         return [_fields(rule) for rule in self.storm.world.rules.values()]
 
     def commands(self) -> list[str]:
-        """The commands to the controller, with all that they say."""
+        """Return the commands to the controller, with all that they say."""
         return [_said(each) for each in self.storm.world.commands]
 
     def disks(self) -> list[str]:
-        """The faults and the damages of disks, with all that they say."""
+        """Return the faults and the damages of disks, with all that they say."""
         world = self.storm.world
         damages = [f"{one.what} {one.part} {one.bit:.2f}" for one in world.damages]
         return [*(_said(each) for each in world.disk_faults.values()), *damages]
@@ -149,7 +150,7 @@ class NemesisStage:
     # -- what is seen of the cluster ---------------------------------------------------------------
 
     def event(self, node: str, name: str, incarnation: int = 1, **fields: Any) -> None:
-        """A trace event, now. Fields that are not given are empty."""
+        """Trace an event now. Fields that are not given are empty."""
         usual = METADATA_PARTITION if name == trace.CONTROLLER else "log-0"
         partition = fields.pop("partition", usual)
         assert fields.keys() <= {*trace.FIELDS[name]}, name
@@ -158,29 +159,28 @@ class NemesisStage:
         self.storm.happens(node, name, partition, incarnation=incarnation, **whole)
 
     def leads(self, node: str, epoch: int = 1, partition: str = "log-0") -> None:
-        """A node becomes the leader of a partition."""
         self.event(node, "role", role="leader", leader_epoch=epoch, partition=partition)
 
     def isr(
         self, leader: str, members: str, epoch: int = 1, change: int = -1, partition: str = "log-0"
     ) -> None:
-        """The in-sync set of a partition changes; `change` is the partition epoch."""
+        """Change the in-sync set of a partition; `change` is the partition epoch."""
         at = epoch if change < 0 else change
         more = {"isr": members, "maximal_isr": members, "partition": partition}
         self.event(leader, "isr", leader_epoch=epoch, partition_epoch=at, **more)
 
     def replicas(self, names: str) -> None:
-        """The controller says where a partition is; its first replica leads."""
+        """Place a partition, as the controller; its first replica leads."""
         more = {"leader_epoch": 1, "partition_epoch": 1, "min_isr": 1}
         leads = names.partition(",")[0]
         self.event("v1", "partition", leader=leads, isr=names, replicas=names, **more)
 
     def lost(self, node: str) -> None:
-        """The harness sees a process end."""
+        """Tell the harness that a process ended."""
         self.storm.view.lost(node)
 
     def view(self, *partitions: str) -> list[str]:
-        """All that is known of partitions (log-0 unless named), and of the cluster."""
+        """Return all that is known of partitions (log-0 unless named), and of the cluster."""
         seen = self.storm.view
         lines = [f"{name}: {partition_text(seen, name)}" for name in partitions or ("log-0",)]
         assert seen.leader(METADATA_PARTITION) == seen.controller()
@@ -188,13 +188,13 @@ class NemesisStage:
         return [*lines, *_known(words | {"partitions": seen.partitions()})]
 
     def equal(self, *nodes: str) -> str:
-        """Whether the logs of these nodes are known to be equal."""
+        """Return whether the logs of these nodes are known to be equal."""
         return "equal" if self.storm.view.have_equal_logs("log-0", nodes) else "not known"
 
     def target(
         self, *targets: str, among: str = "", on: str = "", seeds: int = 1, spare: int = 0
     ) -> list[str]:
-        """Whom targets stand for; with several seeds, all that are drawn."""
+        """Return the nodes that targets stand for; with several seeds, all that are drawn."""
         cluster = self.storm.cluster
         everybody = (*cluster.broker_names(), *cluster.voter_names())
         lines = []
@@ -243,7 +243,7 @@ def _known(words: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def line_text(line: FaultLine) -> str:
-    """A line of the record: the fault, what was done, to whom, and what came of it."""
+    """Return a line of the record: the fault, what was done, to whom, and what came of it."""
     nodes = ",".join(line.nodes)
     aim = f" on {line.on}" if line.on not in ("", nodes) else ""
     text = f"#{line.fault} {line.action} {nodes}".strip() + aim
@@ -254,7 +254,6 @@ def line_text(line: FaultLine) -> str:
 
 
 def partition_text(view: ClusterView, partition: str) -> str:
-    """All that is known of a partition."""
     leads = f"{view.leader(partition) or 'nobody'} leads epoch {view.leader_epoch(partition)}"
     sets = {
         "ISR": view.isr(partition),

@@ -59,7 +59,7 @@ class NightlyStage:
     # -- what happens
 
     def finds(self, *names: str, faults: int = 1) -> None:
-        """Searches on kafka find these from now on."""
+        """Let searches on kafka find these from now on."""
         self._changes["finds"] = [loses_a_write(name, faults) for name in names]
 
     def storms(self, **anomalies: str) -> None:
@@ -73,7 +73,7 @@ class NightlyStage:
         self._changes["systems"] = tuple(made)
 
     def missing(self, *tools: str) -> None:
-        """These tools are not installed."""
+        """Pretend that these tools are not installed."""
         self._changes["missing"] = dict.fromkeys(tools, "it is not here")
 
     def start_fails(self, *why: str, usage: int = 0, protocol: str = "") -> None:
@@ -87,7 +87,7 @@ class NightlyStage:
         self._changes["start"] = start
 
     def without_clocks(self) -> None:
-        """The library for faults of clocks is missing."""
+        """Pretend that the library for faults of clocks is missing."""
         self._clocks = partial(_fail, UsageError("no libfaketime"))
 
     def without_pages(self) -> None:
@@ -104,7 +104,7 @@ class NightlyStage:
         findings.keep(replace(found, drawn=smallest, smallest=smallest), self.runs.store)
 
     def leave(self, folder: str) -> None:
-        """A run was cut off in this folder."""
+        """Leave an interrupted run in this folder."""
         (self.runs.store / folder).mkdir(parents=True)
         (self.runs.store / folder / "run.json").write_text("{}")
 
@@ -114,7 +114,7 @@ class NightlyStage:
             shutil.rmtree(folder)
 
     def damage_journal(self, line: int) -> None:
-        """A line of the first journal loses its end."""
+        """Cut the end off a line of the first journal."""
         journal = nightly_journal.journal_of(self.runs.store, 1)
         lines = journal.read_bytes().split(b"\n")
         lines[line] = lines[line][:20]
@@ -165,28 +165,29 @@ class NightlyStage:
     # -- what is left of it
 
     def said(self, *words: str) -> list[str]:
-        """What the last one printed, or the lines that begin with these words."""
+        """Return the output of the last one, or the lines that begin with these words."""
         start = " ".join(words)
         lines = map(str.strip, self._said.splitlines())
         return [self._plain(line) for line in lines if line.startswith(start)]
 
     def state(self) -> str:
-        """The number and the state of each nightly run, and the verdict on the last canary."""
+        """Return the number and the state of each nightly run, and the verdict on the last
+        canary."""
         states = ", ".join(f"{each.number} {each.state}" for each in self.runs.all)
         return f"{states}; canary {self.runs.last.canary.result or 'not judged'}"
 
     def spent(self) -> str:
-        """The seconds of each kind of work."""
+        """Return the seconds of each kind of work."""
         last = self.runs.last
         shares = [f"{name} {s:.0f}" for name, s in last.spent.items()]
         return f"{', '.join(shares)}; {last.used_s:.0f} of {last.budget_s:.0f}"
 
     def shares(self) -> str:
-        """The percentages of each kind of work."""
+        """Return the percentages of each kind of work."""
         return ", ".join(f"{name} {part:.1f}" for name, part in self.runs.last.shares.items())
 
     def buckets(self) -> list[str]:
-        """The classes of failures, and what is kept of each."""
+        """Return the classes of failures, and what is kept of each."""
         lines = []
         for found in self.runs.last.buckets:
             lines.append(f"{found.protocol}, {found.world}, {found.name}: {found.count}x")
@@ -199,7 +200,8 @@ class NightlyStage:
         return [*map(self._plain, lines)]
 
     def has(self, name: str) -> list[str]:
-        """A list of the last nightly run (red, open, problems, ...); equal lines are counted."""
+        """Return a list of the last nightly run (red, open, problems, ...); equal lines are
+        counted."""
         found = getattr(self.runs.last, name)
         lines = [f"{k}: {v}" for k, v in found.items()] if isinstance(found, dict) else found
         counted = [(line, len([*same])) for line, same in groupby(map(self._plain, lines))]
@@ -211,7 +213,7 @@ class NightlyStage:
         return [f"a {word} no longer fails" for word in said] or ["-"]
 
     def cells(self) -> list[str]:
-        """The storms of all nightly runs in order, and where the next one goes."""
+        """Return the storms of all nightly runs in order, and where the next one goes."""
         storms = [storm for each in self.runs.all for storm in each.storms]
         then = plan.least_hit(self.runs.all, {}, 7)
         assert then is not None
@@ -221,20 +223,19 @@ class NightlyStage:
         ]
 
     def stormed(self) -> list[str]:
-        """The versions of systems that had storms."""
+        """Return the versions of systems that had storms."""
         return [
             f"{one.name}: {one.runs} storms, {dict(one.buckets) or 'no failures'}"
             for one in self.runs.last.systems
         ]
 
     def ran(self) -> str:
-        """The runs on real processes by the reason for them."""
+        """Return the runs on real processes by the reason for them."""
         rows = [row for each in self.runs.all for row in self.runs.journal(each.number)]
         why = Counter(row.why for row in rows if isinstance(row, Ran))
         return ", ".join(f"{w} {n}" for w, n in why.items())
 
     def notes(self) -> list[str]:
-        """Notes of the last one."""
         assert self.runs.environment is not None
         return [*map(self._plain, self.runs.environment.notes)]
 
@@ -245,16 +246,16 @@ class NightlyStage:
         return [f"{name} ({n}x)" if n > 1 else name for name, n in names.items()] or ["-"]
 
     def page(self, *words: str | int) -> str:
-        """How often the index has this text."""
+        """Count this text in the index."""
         return f"{self.runs.index.count(' '.join(map(str, words)))}x"
 
     def in_order(self, *names: str) -> str:
-        """These findings on kafka, in the order in which the index has them first."""
+        """Return these findings on kafka, in the order in which the index has them first."""
         index = self.runs.index
         return " ".join(sorted(names, key=lambda name: index.index(f"kafka · {LOST}: {name}")))
 
     def junit(self) -> list[str]:
-        """The cases that are not passed, and how many there are."""
+        """Return the cases that are not passed, and how many there are."""
         (suite,) = ElementTree.parse(self.runs.store / "junit.xml").getroot()
         lines = []
         for case in suite:

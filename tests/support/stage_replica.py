@@ -55,14 +55,14 @@ def parse(text: str) -> list[tuple[int, int, int]]:
 
 
 def one_batch(first: int, end: int, epoch: int) -> bytes:
-    """The stamped batch that `first..end` of `epoch` stands for."""
+    """Return the stamped batch that `first..end` of `epoch` stands for."""
     # A record takes a byte at least.
     payload = name_of(first, end, epoch).encode().ljust(end - first)
     return batches.stamp(batches.build(end - first, payload), first, epoch)
 
 
 def name_of(first: int, end: int, epoch: int) -> str:
-    """A batch in our notation."""
+    """Return a batch in our notation."""
     return f"{first}e{epoch}" if end == first + 1 else f"{first}-{end - 1}e{epoch}"
 
 
@@ -72,7 +72,7 @@ def fill(log: Log, text: str) -> None:
 
 
 def show(log: Log) -> str:
-    """A log in our notation, taken from its payloads and checked against its headers."""
+    """Return a log in our notation, taken from its payloads and checked against its headers."""
     found, _ = log.read(log.start, max_bytes=1 << 30, below=log.leo)
     names = []
     for data in found:
@@ -83,7 +83,6 @@ def show(log: Log) -> str:
 
 
 def bare_log(text: str = "") -> Log:
-    """A log on a disk of its own."""
     log = Log(PARTITION, SimDisk(), durable=True)
     fill(log, text)
     return log
@@ -135,7 +134,7 @@ class Bench:
         return self.replicas[PARTITION]
 
     def broker(self, name: str, *, epoch: int | None = None, fenced: bool = False) -> None:
-        """What this node's image says of a broker."""
+        """Set the record of a broker in this node's image."""
         self.ctx.image.apply(
             BrokerRecord(
                 broker=name,
@@ -155,7 +154,7 @@ class Bench:
         min_isr: int = 2,
         replicas: str = "n1 n2 n3",
     ) -> None:
-        """The applied metadata now says this; `at` is the partition epoch."""
+        """Set the applied metadata; `at` is the partition epoch."""
         record = PartitionRecord(
             partition=PARTITION,
             replicas=tuple(replicas.split()),
@@ -198,13 +197,13 @@ class ReplicaStage(Bench):
         self._state = ""
 
     def disk(self, *log: str) -> None:
-        """The disk has this log when the process starts."""
+        """Set the log on the disk before the process starts."""
         fill(Log(PARTITION, self.ctx.storage, durable=True), " ".join(log))
 
     def says(
         self, leader: str, epoch: int, isr: str = "n1,n2,n3", at: int = 0, **more: Any
     ) -> None:
-        """The metadata says who leads (`-`: nobody), in the next partition epoch or `at`."""
+        """Name the leader in the metadata (`-`: none), in the next partition epoch or `at`."""
         self._at = at or self._at + 1
         who = "" if leader == "-" else leader
         self.metadata(who, epoch, isr.replace(",", " "), at=self._at, **more)
@@ -219,7 +218,7 @@ class ReplicaStage(Bench):
         from_process: int | None = None,
         wait_ms: int = 0,
     ) -> None:
-        """A follower fetches, everything below `offset` being in its log."""
+        """Fetch as a follower whose log has everything below `offset`."""
         request = FetchRequest(
             partition=PARTITION,
             replica=replica,
@@ -232,7 +231,7 @@ class ReplicaStage(Bench):
         leader.on_fetch(self.ctx, self.r, replica, request)
 
     def consumes(self, *offsets: int, wait_ms: int = 0, most: int = 0) -> None:
-        """A consumer fetches from these offsets, each with its own as correlation id."""
+        """Fetch from these offsets as a consumer, each with its own as correlation id."""
         for offset in offsets:
             limit = {"max_bytes": most} if most else {}
             request = FetchRequest(
@@ -251,8 +250,8 @@ class ReplicaStage(Bench):
         timeout_ms: int = 3000,
         corrupt: str = "",
     ) -> None:
-        """A client sends a batch for each correlation id; with `seq` an idempotent producer of the
-        epoch `era`, from that sequence on. The batch is `corrupt` in one way."""
+        """Send a batch for each correlation id; with `seq` as an idempotent producer of the epoch
+        `era`, from that sequence on. The batch is `corrupt` in one way."""
         for corr in corrs:
             produced = None if seq < 0 else batches.Produced(producer, era, seq)
             base = self.r.leo
@@ -266,8 +265,8 @@ class ReplicaStage(Bench):
             seq += count if seq >= 0 else 0
 
     def crowd(self, of: str) -> None:
-        """As many clients wait as may: writers for their acknowledgement, consumers for the high
-        watermark. The state after it is not shown."""
+        """Add as many waiting clients as allowed: writers for their acknowledgement, consumers for
+        the high watermark. The state after it is not shown."""
         if of == "writers":
             self.writes(*range(MAX_PENDING_ACKS))
         else:
@@ -278,7 +277,7 @@ class ReplicaStage(Bench):
     def answered(
         self, error: str = "", to: int = -1, isr: str = "", at: int = 0, epoch: int | None = None
     ) -> None:
-        """The controller answers a proposal; `at` is the partition epoch that it names."""
+        """Answer a proposal as the controller; `at` is the partition epoch that it names."""
         response = AlterPartitionResponse(
             partition=PARTITION,
             error=Error(error),
@@ -291,11 +290,11 @@ class ReplicaStage(Bench):
         isr_change.on_response(self.ctx, self.r, response)
 
     def process(self, name: str, epoch: int = 0, fenced: int = 0) -> None:
-        """The metadata says that of a broker."""
+        """Set the record of a broker in the metadata."""
         self.broker(name, epoch=epoch or None, fenced=bool(fenced))
 
     def hw(self, offset: int) -> None:
-        """The replica knows so high a high watermark."""
+        """Set the high watermark that the replica knows."""
         self.r.hw = offset
 
     def saved(self, offset: int) -> None:
@@ -304,11 +303,10 @@ class ReplicaStage(Bench):
         self.r.save_hw(self.ctx)
 
     def gone(self, offset: int) -> None:
-        """The head of the log is deleted up to this."""
+        """Delete the head of the log up to this offset."""
         self.r.log.delete_head(offset)
 
     def passes(self, ms: int) -> None:
-        """Time passes."""
         self.sleep(ms)
 
     def passes_before(self, ms: int) -> None:
@@ -338,7 +336,7 @@ class ReplicaStage(Bench):
         return lines
 
     def begin_ten(self, hw: int) -> None:
-        """The replica leads epoch 3 with ten records, of which `hw` are committed."""
+        """Lead epoch 3 with ten records, of which `hw` are committed."""
         self.disk(TEN)
         self.says("n1", 3)
         self.fetches("n2", 10, 2)
@@ -346,7 +344,7 @@ class ReplicaStage(Bench):
         self.sent()
 
     def responds(self, source: str, offset: int, last_epoch: int, epoch: int, **more: Any) -> str:
-        """A fetch response arrives: with `records` (`-`: no batch), `hw`, `diverging`, `error`."""
+        """Deliver a fetch response: with `records` (`-`: no batch), `hw`, `diverging`, `error`."""
         diverging = tuple(int(n) for n in str(more.get("diverging", "")).split(",") if n)
         data = [one_batch(*one) for one in parse(str(more.get("records", "")).replace(",", " "))]
         if more.get("broken"):
@@ -366,12 +364,12 @@ class ReplicaStage(Bench):
         return "taken" if taken else "ignored"
 
     def restarts(self) -> None:
-        """A new process reads the disk."""
+        """Start a process, which reads the disk."""
         self.replicas.clear()
         self.replicas[PARTITION] = load(self.ctx, PARTITION, protocol.KAFKA, durable=True)
 
     def log(self) -> str:
-        """The log, and where its epochs begin."""
+        """Return the log, and where its epochs begin."""
         epochs = " ".join(f"{epoch}@{start}" for epoch, start in self.r.log.cache.entries())
         return f"{show(self.r.log) or 'empty'} (epochs {epochs or '-'})"
 
@@ -396,7 +394,7 @@ _HIDDEN = ("partition", "corr", "max_wait_ms", "max_bytes", "request_epoch", "le
 
 
 def message_text(message: AnyMessage, body: bytes | None = None) -> str:
-    """A message: its kind, the fields that are not as usual, and the records of its body."""
+    """Return a message: its kind, the fields that are not as usual, and the records of its body."""
     fields = msgspec.structs.fields(message)
     usual = {f.name: f.default for f in fields}
     words = [str(message.__struct_config__.tag)]
@@ -427,14 +425,13 @@ def _is_member(value: object) -> bool:
 
 
 def event_text(event: dict[str, Any]) -> str:
-    """A decision: the name of a trace event and its fields, without hashes."""
+    """Return a decision: the name of a trace event and its fields, without hashes."""
     skipped = ("event", "partition", "hash", "node", "t_us", "incarnation", "batch_end", "prefix")
     words = [f"{k}={_plain(v)}" for k, v in event.items() if k not in skipped and "hash" not in k]
     return " ".join([str(event["event"]), *words])
 
 
 def replica_text(r: Replica) -> str:
-    """The state of a replica."""
     text = f"{r.role} epoch {r.leader_epoch}.{r.partition_epoch}, LEO {r.leo}, HW {r.hw}"
     if r.log.start:
         text += f", starts at {r.log.start}"
@@ -451,13 +448,13 @@ def broker_epoch(name: str) -> int:
 
 
 def records(body: bytes | None) -> str:
-    """The batches of a fetch response in our notation."""
+    """Return the batches of a fetch response in our notation."""
     _, _, data = split_fetch_body(body)
     return " ".join(one.payload.decode().rstrip() for one in batches.split(data))
 
 
 def high_watermark(body: bytes | None) -> int:
-    """The high watermark that a fetch response tells."""
+    """Return the high watermark that a fetch response tells."""
     return split_fetch_body(body)[1]
 
 
@@ -471,7 +468,8 @@ class Pair:
         self.follower.metadata("n1", epoch, "n1 n3")
 
     def round(self) -> bool:
-        """The follower's fetch and its response; False when the leader holds the fetch."""
+        """Play the follower's fetch and its response; return False if the leader holds the
+        fetch."""
         answer = self.ask(self.take_fetch())
         if answer is None:
             return False

@@ -52,11 +52,11 @@ class RunStage:
     # -- what happens
 
     def kill(self, on: str, at_ms: int, for_ms: int | None = None) -> None:
-        """The schedule has this fault."""
+        """Add this fault to the schedule."""
         self._faults.append(Kill(on=on, at_ms=at_ms, for_ms=for_ms))
 
     def send(self, at_ms: int) -> None:
-        """The schedule has this operation."""
+        """Add this operation to the schedule."""
         self._sends.append(Send(client="c1", at_ms=at_ms))
 
     def clients(self, **fields: Any) -> None:
@@ -64,7 +64,7 @@ class RunStage:
         self.prepare.append(lambda cluster: vars(cluster.made).update(fields))
 
     def start_fails(self, *why: str, of_host: int = 0) -> None:
-        """The cluster does not start, by a fault of the host or of the harness."""
+        """Let the start of the cluster fail, by a fault of the host or of the harness."""
         error = FileNotFoundError(2, *why) if of_host else FloodmarkError(" ".join(why))
 
         def fail() -> None:
@@ -73,15 +73,15 @@ class RunStage:
         self.prepare.append(lambda cluster: vars(cluster).update(start=fail))
 
     def looks_fail(self, *why: str) -> None:
-        """The traces cannot be read during the storm."""
+        """Let reading the traces fail during the storm."""
         self.prepare.append(lambda cluster: vars(cluster).update(fail_poll=" ".join(why)))
 
     def node_ends(self, node: str) -> None:
-        """A process has ended by itself when the storm begins."""
+        """End a process by itself when the storm begins."""
         self.prepare.append(lambda cluster: cluster.problems.append(node_ended(node, -9)))
 
     def node_ends_twice(self, node: str) -> None:
-        """A process ends after the heal, and the one that is started for it too."""
+        """End a process after the heal, and the one that is started for it too."""
 
         def change(cluster: FakeCluster) -> None:
             world = cluster.world
@@ -182,7 +182,7 @@ class RunStage:
     # -- what is left of it
 
     def phases(self) -> list[str]:
-        """How long some phases took, and those that were not reached."""
+        """Return how long some phases took, and those that were not reached."""
         phases = self.info["phases"]
         took = {
             "start": phases["storm_us"] - phases["start_us"],

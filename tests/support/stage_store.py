@@ -106,7 +106,6 @@ class StoreStage:
                 one.append(log, base, base.to_bytes(8, "big"), data, durable=not deferred)
 
     def put(self, key: str, value: Any, *, deferred: int = 0) -> None:
-        """Write a small value."""
         for one in self.both:
             one.put(key, str(value).encode(), durable=not deferred)
 
@@ -116,7 +115,7 @@ class StoreStage:
             one.truncate(LOG, offset, durable=not deferred)
 
     def commit(self) -> list[str]:
-        """End a turn; what the process told of the disk, and how long it waited."""
+        """End a turn; return what the process reported of the disk, and how long it waited."""
         # Once refused, a store refuses for ever, and a simulated process is dead.
         refused = [self._refused(one.commit) for one in self.both[: 1 if self._over else 2]]
         assert all(map(bool, refused)) or not any(refused), refused
@@ -134,7 +133,6 @@ class StoreStage:
     # -- damage
 
     def fail(self, what: str, *, written: int = 0, delay_ms: int = 0) -> None:
-        """Let the disks fail from now on."""
         self._disk.writes.clear()
         fault = {"what": what, "delay_ms": delay_ms, "written": bool(written)}
         self._disk.replace([DiskFault(number=7, **fault)])
@@ -159,7 +157,6 @@ class StoreStage:
         return self._done(lambda: disk_damage.tear(self.path, float(which), float(kept)), damage)
 
     def empty(self) -> str:
-        """Remove everything."""
         gone = f"{disk_damage.empty(self.path)} batches are gone"
         assert gone == self._sim.damage(DiskDamage("empty"))
         return gone

@@ -86,7 +86,7 @@ class StormStage:
             yield "disks may lose what they had synced"
 
     def violations(self) -> list[str]:
-        """The invariants that were violated, and whether clients could see it."""
+        """Return the invariants that were violated, and whether clients could see it."""
         found = {(v.invariant, v.property, v.visible): v for v in reversed(self.result.violations)}
         ordered = sorted(found.values(), key=lambda v: v.t_us)
         return [
@@ -96,7 +96,7 @@ class StormStage:
         ] or ["none"]
 
     def partitions(self) -> list[str]:
-        """What the controller decided of the partition in the storm."""
+        """Return the controller's decisions about the partition in the storm."""
         return unique(
             f"{e['leader'] or 'nobody'} leads {' '.join(e['replicas'])}"
             + "".join(f" {how} {' '.join(e[how])}" for how in ("adding", "removing") if e[how])
@@ -106,7 +106,7 @@ class StormStage:
         )
 
     def brokers(self) -> list[str]:
-        """Who was fenced and unfenced, and when, in tenths of a second."""
+        """Return the brokers that were fenced and unfenced, with times in tenths of a second."""
         return [
             f"{self._tenths(e)} {e['broker']} {e['state']}"
             for e in self._events("broker")
@@ -114,21 +114,21 @@ class StormStage:
         ]
 
     def roles(self, role: str) -> str:
-        """How often each replica took a role in the storm."""
+        """Count how often each replica took a role in the storm."""
         nodes = [e["node"] for e in self._events("role", partition="log-0", role=role)]
         return " ".join(f"{node} x{nodes.count(node)}" for node in sorted(set(nodes))) or "nobody"
 
     def processes(self) -> list[str]:
-        """Which processes began in the storm, and under which protocol."""
+        """Return the processes that began in the storm, with their protocols."""
         return [f"{e['node']}/{e['incarnation']} {e['protocol']}" for e in self._events("started")]
 
     def log_end(self) -> str:
-        """The log end that the second process of n1 found on its disk."""
+        """Return the log end that the second process of n1 found on its disk."""
         roles = self._all("role", partition="log-0", node="n1", incarnation=2)
         return str(roles[0]["leo"])
 
     def copies(self) -> str:
-        """The followers that appended something."""
+        """Return the followers that appended something."""
         nodes = {e["node"] for e in self._all("append", partition="log-0", role="follower")}
         return " ".join(sorted(nodes)) or "nobody"
 
@@ -141,19 +141,20 @@ class StormStage:
         )
 
     def sends(self) -> str:
-        """How the sends ended."""
+        """Count the outcomes of the sends."""
         ops = self.result.ops
         return " ".join(op.type for op in ops if op.f == "send" and op.type != "invoke")
 
     def acks(self, start: int = 0, end: int = 60_000, node: str = "") -> str:
-        """Whether anything was acknowledged in these milliseconds of the storm."""
+        """Return whether anything was acknowledged in these milliseconds of the storm."""
         began_us = self.result.info.phases.storm_us
         chosen = {"node": node} if node else {}
         at_ms = [(e["t_us"] - began_us) // 1000 for e in self._all("ack", **chosen)]
         return "some" if any(start < ms < end for ms in at_ms) else "none"
 
     def acked_after_the_break(self) -> str:
-        """The time from the breakpoint to the first acknowledgement, in tenths of a second."""
+        """Return the time from the breakpoint to the first acknowledgement, in tenths of a
+        second."""
         (stop,) = self._all("break")
         first = self._all("ack")[0]
         return f"{round((first['t_us'] - stop['t_us']) / 1e5)} tenths"
@@ -178,5 +179,5 @@ class StormStage:
 
 
 def unique(lines: Iterable[str]) -> list[str]:
-    """The lines without repetitions."""
+    """Return the lines without repetitions."""
     return [line for line, _ in groupby(lines)]

@@ -27,7 +27,7 @@ ROLES = ("client", "peer")
 
 
 def start_node(*ports: int) -> TcpProcess:
-    """A node's process, in a session of its own."""
+    """Start a node's process, in a session of its own."""
     return TcpProcess([*PROGRAM, HOST, *map(str, ports)], own_session=True)
 
 
@@ -61,7 +61,7 @@ class Net:
         self.before = ProxyStats()
 
     def begin(self) -> None:
-        """New processes, whole links."""
+        """Begin with new processes and whole links."""
         for number in self.links.stats().rules:
             self.links.remove(number)
         for node in self.nodes.values():
@@ -80,18 +80,18 @@ class Net:
         self.links.set_processes(name, [self.nodes[name].process.pid])
 
     def accepted(self) -> dict[str, int]:
-        """Connections since the test began, by who dialed whom."""
+        """Count connections since the test began, by dialer and node."""
         counts = Counter(self.links.stats().accepted)
         return dict(counts - Counter(self.before.accepted))
 
     def dial(self, a: str, b: str, name: str = "", role: str = "peer") -> str:
-        """A connection from `a` to `b`; returns what it is called in `a`."""
+        """Connect `a` to `b`; return the name of the connection in `a`."""
         name = name or b
         assert self.nodes[a]("dial", name, HOST, self.doors[b, role]) == "ok"
         return name
 
     def dial_in_vain(self, a: str, b: str) -> str:
-        """What becomes of a connection that is reset, at once or a moment later."""
+        """Return the end of a connection that is reset, at once or a moment later."""
         said = self.nodes[a]("dial", "in vain", HOST, self.doors[b, "peer"])
         return str(self.receive(a, "in vain", 1) if said == "ok" else said)
 
@@ -101,7 +101,7 @@ class Net:
         return self.receive(a, name, len(text)) if sent == "ok" else sent
 
     def receive(self, a: str, name: str, size: int, seconds: float = PATIENCE_S) -> Any:
-        """What has arrived at `a`."""
+        """Return the bytes that have arrived at `a`."""
         return self.nodes[a]("receive", name, size, seconds)
 
     def rule(self, a: str, b: str, action: Action, **fields: Any) -> int:
@@ -125,7 +125,7 @@ class Net:
 
 @cache
 def one_net() -> Net:
-    """The net of this process, as the last test left it."""
+    """Return the net of this process, as the last test left it."""
     place = tempfile.TemporaryDirectory(prefix="floodmark-net-")
     made = Net(Path(place.name))
     atexit.register(place.cleanup)
@@ -155,11 +155,10 @@ class TcpStage:
         return str(self._net.echo(a, link))
 
     def send(self, a: str, link: str, text: str, times: int = 1) -> None:
-        """Send a text."""
         assert self._net.nodes[a]("send", link, text * times) == "ok"
 
     def receive(self, a: str, link: str, size: int, in_vain: int = 0) -> str:
-        """What arrives; `in_vain` does not wait for long."""
+        """Return the bytes that arrive; `in_vain` does not wait for long."""
         got = str(self._net.receive(a, link, size, 0.01 if in_vain else PATIENCE_S))
         return f"{len(got)} bytes" if len(got) > 100 else got
 
@@ -168,7 +167,6 @@ class TcpStage:
         self._net.nodes[a]("flood", link, windows * WINDOW_BYTES)
 
     def end(self, a: str, link: str, how: str = "close") -> None:
-        """Close or abort a connection."""
         self._net.nodes[a](how, link)
 
     def hears(self, node: str, size: int, windows: int = 0, most: int = 0) -> None:
@@ -178,11 +176,10 @@ class TcpStage:
         assert self._net.nodes[node]("heard") <= max(size, most)
 
     def heard(self, node: str) -> str:
-        """The bytes that arrived at a node."""
+        """Return the bytes that arrived at a node."""
         return f"{self._net.nodes[node]('heard')} bytes"
 
     def connections(self, node: str) -> str:
-        """The connections that a node accepted."""
         return str(self._net.nodes[node]("connections"))
 
     def accepts(self, node: str) -> None:
@@ -208,12 +205,10 @@ class TcpStage:
         return [f"{name} {getattr(each, name)}" for each in counts for name in names]
 
     def kill(self, *nodes: str) -> None:
-        """End processes."""
         for node in nodes:
             self._net.nodes[node].kill()
 
     def start(self, node: str) -> None:
-        """Start a process again."""
         self._net.start(node)
 
     def open_links(self, number: int) -> None:
@@ -221,7 +216,7 @@ class TcpStage:
         until(lambda: self._net.links.stats().open == number, f"{number} connections are open")
 
     def refused(self) -> str:
-        """The connections that the proxy could not make."""
+        """Return the connections that the proxy could not make."""
         return f"{self._net.links.stats().refused - self._net.before.refused} refused"
 
     def observe(self) -> list[str]:

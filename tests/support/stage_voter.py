@@ -49,7 +49,7 @@ class VoterStage:
         return self.node.quorum.r
 
     def start(self, *log: str, hw: int = 0) -> None:
-        """The first process starts with this log on its disk."""
+        """Start the first process with this log on its disk."""
         stored = Log(METADATA_PARTITION, self._disk, durable=True)
         for first, _, epoch in parse(" ".join(log)):
             payload = encode_records([LeaderRecord(term=epoch, leader="v9")])
@@ -59,7 +59,7 @@ class VoterStage:
         self.restart()
 
     def restart(self) -> None:
-        """A new process on the same disk."""
+        """Start a process on the same disk."""
         self._processes += 1
         config = NodeConfig(
             node=self.name, voters=self.voters, brokers=(), incarnation=self._processes
@@ -91,7 +91,7 @@ class VoterStage:
         self._hear(source, request)
 
     def vote(self, source: str, term: int, *, granted: int = 1, pre: int = 0, of: int = -1) -> None:
-        """A vote arrives; `of` is the term of the voter."""
+        """Deliver a vote; `of` is the term of the voter."""
         vote = VoteResponse(
             partition=METADATA_PARTITION,
             term=term - pre if of < 0 else of,
@@ -102,7 +102,7 @@ class VoterStage:
         self._hear(source, vote)
 
     def elect(self, vote_of: str) -> None:
-        """It times out, and wins with one other vote."""
+        """Let it time out, and win with one other vote."""
         for _ in range(20):
             if any(isinstance(m, VoteRequest) for m in self._step(Tick())):
                 break
@@ -116,7 +116,7 @@ class VoterStage:
         self._hear(source, BeginQuorumEpoch(partition=METADATA_PARTITION, term=term))
 
     def fetched(self, source: str, offset: int, last_epoch: int = -1) -> None:
-        """A node fetches in the present term."""
+        """Fetch as a node, in the present term."""
         request = FetchRequest(
             partition=METADATA_PARTITION,
             replica=source,
@@ -127,7 +127,7 @@ class VoterStage:
         self._hear(source, request)
 
     def answered(self, source: str, diverging: str = "", hw: int = 0) -> None:
-        """The leader answers the fetch at the log end."""
+        """Answer the fetch at the log end, as the leader."""
         response = FetchResponse(
             partition=METADATA_PARTITION,
             offset=self.r.leo,
@@ -139,7 +139,6 @@ class VoterStage:
         self._hear(source, response, fetch_body(self.r.leader_epoch, hw, []))
 
     def log(self) -> str:
-        """The log on the disk."""
         stored = sorted(logs_of(self._disk).get(METADATA_PARTITION, {}).items())
         return " ".join(f"{base}e{batches.view(data).epoch}" for base, (_, data) in stored)
 

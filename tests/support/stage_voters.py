@@ -8,9 +8,9 @@ term. `outcome` says in one letter how a history ended:
 
     T   two nodes led in one term
     L   a record is lost that was committed: below the high watermark of a leader, so that readers
-        may have seen it and its producer may have been told
+        may have seen it and its producer may have its acknowledgement
     S   a follower is stuck and never has what its leader has
-    D   a follower is content, and has another record than its leader at some offset
+    D   a follower makes progress, and has another record than its leader at some offset
     .   none of these: all logs are one
 """
 
@@ -71,7 +71,7 @@ class Node:
         self.start(0)
 
     def start(self, now_us: int) -> None:
-        """A new process with what the disk has."""
+        """Start a process on the disk."""
         self.processes += 1
         config = NodeConfig(node=self.name, voters=("v1",), brokers=self.voters)
         jitter = random.Random(f"{self.name}/{self.processes}")
@@ -81,7 +81,7 @@ class Node:
         self.quorum.start(self.ctx)
 
     def takes(self, mail: Mail) -> None:
-        """What `Broker` does with a message."""
+        """Handle a message as `Broker` does."""
         ctx, message = self.ctx, mail.message
         match message:
             case FetchRequest():
@@ -96,7 +96,7 @@ class Node:
                 self.quorum.on_message(ctx, mail.source, message)
 
     def records(self) -> list[str]:
-        """The log, one text a record."""
+        """Return the log, one text a record."""
         found, _ = self.r.log.read(0, max_bytes=1 << 30, below=self.r.leo)
         views = [batches.view(data) for data in found]
         return [f"{'*' if v.control else v.payload.decode()}{v.epoch}" for v in views]
@@ -121,7 +121,7 @@ class Voters:
             self.nodes[name].ctx.effects.messages.clear()  # no node follows another yet
 
     def role(self, name: str) -> tuple[str, int]:
-        """The role of a node, and its term."""
+        """Return the role of a node, and its term."""
         return self.nodes[name].r.role, self.nodes[name].r.leader_epoch
 
     # -- the world --------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Voters:
         self._collect(name)
 
     def announces(self, name: str) -> None:
-        """A leader says again that it leads."""
+        """Announce again that this node leads."""
         node = self.nodes[name]
         node.quorum._announce(node.ctx)
         self._collect(name)
@@ -167,7 +167,7 @@ class Voters:
             self.nodes[each].ctx.now_us = self.now_us
 
     def write(self, name: str, *letters: str) -> None:
-        """A client writes one record each, acks=all."""
+        """Write one record each as a client, acks=all."""
         node = self.nodes[name]
         for letter in letters:
             request = ProduceRequest(partition=PARTITION, acks=-1, timeout_ms=60_000)
@@ -175,12 +175,12 @@ class Voters:
             self._collect(name)
 
     def crash(self, name: str) -> None:
-        """The process is gone, and all mail from and to it."""
+        """End the process, and lose all mail from and to it."""
         self.up.remove(name)
         self.mail = [m for m in self.mail if name not in (m.source, m.to)]
 
     def start(self, name: str) -> None:
-        """A new process; it does not know yet who leads."""
+        """Start a process; it does not know yet which node leads."""
         if name in self.up:
             self.crash(name)
         self.up.append(name)
@@ -248,7 +248,7 @@ class Voters:
     # -- the end ----------------------------------------------------------------------------------
 
     def logs(self) -> list[str]:
-        """The log of each node, and what readers may have seen."""
+        """Return the log of each node, and what readers may have seen."""
         seen = " ".join(self.committed[at] for at in sorted(self.committed))
         logs = {name: " ".join(node.records()) for name, node in self.nodes.items()}
         return [

@@ -59,7 +59,6 @@ class FakeStorms:
         stop: Callable[[], bool] = lambda: False,
         **more: Any,
     ) -> Search:
-        """Search for failures of a system."""
         subject = StormSubject(system=system, disks=disks, loss=loss)
         file = journal_of(store, subject, 3)
         with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
@@ -75,7 +74,6 @@ class FakeStorms:
 
 
 def find_of(made: Search) -> Finding:
-    """Return the only finding of a search."""
     (finding,) = made.kept.values()
     return finding
 

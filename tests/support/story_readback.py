@@ -82,7 +82,7 @@ class SlowReading:
         return log[offset] if self.starts[i].get(node, 0) <= offset < len(log) else None
 
     def before(self, t_us: int) -> int:
-        """The index of the last event up to a moment."""
+        """Return the index of the last event up to a moment."""
         return max((i for i, e in enumerate(self.events) if e["t_us"] <= t_us), default=-1)
 
 
@@ -100,7 +100,8 @@ class Reader:
         self.record = self._find_record()
 
     def _find_record(self) -> Cell | None:
-        """The record that the story is about: what the story's first append in its epoch wrote."""
+        """Return the record that the story is about: what the story's first append in its epoch
+        wrote."""
         epoch = f"epoch {self.told.epoch}"
         for step in self.told.steps:
             if step.kind != "append" or "another record" in step.text or epoch not in step.text:
@@ -128,7 +129,7 @@ class Reader:
         return len(self.told.steps) + len(self.told.spans)
 
     def wrong(self, step: StoryStep) -> str:
-        """Why a sentence is false, "" if it holds."""
+        """Return the reason why a sentence is false, "" if it holds."""
         if step.kind in ("fault", "fault-end"):
             return self._fault(step)
         if step.kind == "read":
@@ -157,7 +158,7 @@ class Reader:
         return self._added(text, e, i)
 
     def _added(self, text: str, e: TraceEvent, i: int) -> str:
-        """What the sentence says beyond its event."""
+        """Return the part of the sentence that is not in its event."""
         node = e["node"]
         has = self.slow.cell(i, node, self.told.offset) == self.record and self.record is not None
         holders = sorted(n for n in self.slow.states[i] if self._holds(i, n))
@@ -197,7 +198,7 @@ class Reader:
         return self.record is not None and self.slow.cell(i, node, self.told.offset) == self.record
 
     def _lacks(self, nodes: list[str], e: TraceEvent, i: int) -> str:
-        """Whether these nodes lack what a leader commits, or what is committed."""
+        """Return whether these nodes lack what a leader commits, or what is committed."""
         if e["event"] == "hw":
             wanted = self.slow.states[i].get(e["node"], [])[: e["batch_end"]]
         else:
@@ -208,7 +209,7 @@ class Reader:
         return ""
 
     def _committed(self, i: int) -> list[Cell]:
-        """The longest prefix that a leader has called committed by event `i`."""
+        """Return the longest prefix that a leader has called committed by event `i`."""
         best: list[Cell] = []
         for k, e in enumerate(self.slow.events[: i + 1]):
             if e["event"] == "hw" and e["role"] == "leader" and e["batch_end"] > len(best):
@@ -224,7 +225,7 @@ class Reader:
         return False
 
     def _promised(self, text: str, e: TraceEvent, i: int) -> str:
-        """What a sentence says of the state of the partition."""
+        """Return the statement of a sentence about the state of the partition."""
         earlier = [x for x in self.slow.events[:i] if x["event"] == "partition"]
         outside = re.search(r"from outside ISR \[([\w, ]*)\]", text)
         if outside is not None and list(earlier[-1]["isr"]) != re.findall(r"\w+", outside[1]):
@@ -327,7 +328,8 @@ class Reader:
     # -- spans
 
     def wrong_span(self, span: Span) -> str:
-        """Why a span of the cause strip is false, "" if it holds in its middle."""
+        """Return the reason why a span of the cause strip is false, "" if it holds in its
+        middle."""
         if span.until_us - span.from_us < 2:
             return ""
         middle = (span.from_us + span.until_us) // 2

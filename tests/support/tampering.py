@@ -30,7 +30,6 @@ def _swap(lines: list[bytes], rng: random.Random) -> list[bytes]:
 
 
 def _flip(lines: list[bytes], rng: random.Random) -> list[bytes]:
-    """One bit of one line."""
     at = rng.randrange(len(lines))
     line = bytearray(lines[at])
     line[rng.randrange(len(line))] ^= 1 << rng.randrange(8)

@@ -1,4 +1,4 @@
-"""A process of `tests/support/tcp_node.py`, which listens, dials and sends as it is told."""
+"""A process of `tests/support/tcp_node.py`, which listens, dials and sends on command."""
 
 from __future__ import annotations
 
@@ -35,6 +35,5 @@ class TcpProcess:
         return json.loads(self.process.stdout.readline())
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.process.kill()
         self.process.communicate()

@@ -27,7 +27,6 @@ MUST_HAVE: Final = "FLOODMARK_MUST_HAVE"
 
 
 def on_path(name: str) -> Callable[[], None]:
-    """Return a look for a program on PATH."""
 
     def look() -> None:
         if shutil.which(name) is None:

@@ -193,7 +193,7 @@ class OldTrial(Trial):
 
 
 class SafeTrial(Trial):
-    """One that says with which setting nothing is lost."""
+    """One that declares a setting with which nothing is lost."""
 
     settings = (
         *Trial.settings,

@@ -78,7 +78,7 @@ class InMemoryClients(FakeClients):
         read: tuple[Read, ...] = (),
         final: bool = False,
     ) -> None:
-        """An operation, invoked and completed."""
+        """Write an operation, invoked and completed."""
         for kind, sent, got in (("invoke", sends, reads), ("ok", done, read)):
             op = Op(
                 op=self._ops,

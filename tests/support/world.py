@@ -40,7 +40,8 @@ AT_ONCE = LatencyProfile(boot_us=(0, 0), notice_us=(0, 0))
 
 
 def logs_of(disk: SimDisk) -> dict[str, dict[int, tuple[bytes, bytes]]]:
-    """What the running process sees: partition -> base offset -> (prefix hash, batch)."""
+    """Return the log that the running process sees: partition -> base offset -> (prefix hash,
+    batch)."""
     return disk._now.logs
 
 
@@ -102,7 +103,6 @@ class World:
 
     @property
     def now_us(self) -> int:
-        """Virtual time."""
         return self.queue.now_us
 
     @property
@@ -116,11 +116,11 @@ class World:
         return {name: sim.disk for name, sim in self.sims.items()}
 
     def log(self, name: str, partition: str) -> dict[int, tuple[bytes, bytes]]:
-        """A log on a disk: base offset -> (prefix hash, batch)."""
+        """Return a log on a disk: base offset -> (prefix hash, batch)."""
         return logs_of(self.disks[name]).get(partition, {})
 
     def config(self, name: str, incarnation: int) -> NodeConfig:
-        """The configuration of a node's next process."""
+        """Return the configuration of a node's next process."""
         return NodeConfig(
             node=name,
             voters=self.voter_names,
@@ -135,7 +135,6 @@ class World:
         self.sims[name]._boot(self.sims[name].incarnation)
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
         self.sims[name].kill()
 
     def power_cut(self, name: str, keep: float = 0.0) -> None:
@@ -145,11 +144,9 @@ class World:
         self.disks[name].open()
 
     def stop(self, name: str) -> None:
-        """SIGTERM."""
         self.sims[name].ask_to_stop()
 
     def pause(self, name: str) -> None:
-        """SIGSTOP."""
         self.sims[name].pause()
 
     def resume(self, name: str) -> None:
@@ -157,7 +154,6 @@ class World:
         self.sims[name].resume()
 
     def join(self, name: str, arrive: Action) -> None:
-        """Call `arrive` with each message for `name`."""
         self._arrive[name] = arrive
 
     def send(self, source: str, to: str, message: AnyMessage, body: bytes | None) -> None:
@@ -215,7 +211,6 @@ class World:
         acks: int = -1,
         produced: batches.Produced | None = None,
     ) -> None:
-        """Send one record."""
         request = ProduceRequest(corr=corr, partition=partition, acks=acks, timeout_ms=3000)
         self.ask(to, request, batches.build(1, payload, produced=produced))
 
@@ -238,7 +233,7 @@ class World:
         raise AssertionError("no controller made the topic")
 
     def leader(self, partition: str) -> str | None:
-        """The leader of the highest epoch."""
+        """Return the leader of the highest epoch."""
         leads = [
             (node.replicas[partition].leader_epoch, name)
             for name, node in self.nodes.items()
@@ -247,7 +242,7 @@ class World:
         return max(leads)[1] if leads else None
 
     def payloads(self, name: str, partition: str) -> list[bytes]:
-        """The payload of each batch on a disk."""
+        """Return the payload of each batch on a disk."""
         log = sorted(self.log(name, partition).items())
         return [batches.view(data).payload for _, (_, data) in log]
 

@@ -22,10 +22,10 @@ ALL: Final = "all"
 
 class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     """A loss that is known. `settings` are its configuration, `disks` is how many nodes may lose
-    what they have not synced. In a finding that counts at least `lost_disks` do, and with
-    `on_links` it has faults on links; with `told` a node wrote so: a pattern for files of the run
-    folder, and a text in one of them. `safe` is the configuration to compare with; None: that which
-    the system declares, {}: there is none."""
+    their unsynced data. A finding counts if at least `lost_disks` nodes do, with `on_links` if it
+    has faults on links, and with `told` if a node wrote so: a pattern for files of the run folder,
+    and a text in one of them. `safe` is the configuration to compare with; None: the one that the
+    system declares, {}: there is none."""
 
     code: str
     system: str

@@ -220,9 +220,9 @@ class StormWorld:
         return made
 
     def bucket(self, outcome: Attempt) -> str:
-        """See `SearchWorld`: the first property, and what the faults did to disks and links. Which
-        anomaly of a property comes first differs from run to run, but records that nobody gets to
-        see are not the same as records that are gone."""
+        """Return the class as `SearchWorld` defines it: the first property, and what the faults did
+        to disks and links. The first anomaly of a property differs from run to run, but records
+        that are never delivered are not the same as records that are gone."""
         if not outcome.failed:
             return ""
         name = outcome.property

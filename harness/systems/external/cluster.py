@@ -316,7 +316,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def _never_in_sync(self) -> bool:
-        """Return whether the probe told every leader and never a node that is in sync."""
+        """Return whether the probe named every leader and never a node that is in sync."""
         return not self._probe.names_in_sync and self._probe.led.issuperset(self._partitions)
 
     def _all_in_sync(self) -> bool:

@@ -33,8 +33,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class NodeDump(msgspec.Struct, frozen=True):
-    """The result of one node: the partitions of which it has a log, or of which nobody can tell,
-    and problems, in sentences."""
+    """The result of one node: the partitions of which it has, or may have, a log, and problems, as
+    sentences."""
 
     node: str
     partitions: tuple[str, ...] = ()

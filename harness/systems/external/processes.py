@@ -113,8 +113,8 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         prefix: Sequence[str] = (),
         look_at_disk: Callable[[str], None] = lambda node: None,
     ) -> None:
-        """`launch(node)` says how its next process is started, `started(node, pid)` is told that it
-        was; its output goes to `output`/<node>.txt. `prefix` are words before each command line.
+        """`launch(node)` says how its next process is started, `started(node, pid)` is called when
+        it was; its output goes to `output`/<node>.txt. `prefix` are words before each command line.
         `look_at_disk(node)` blames the disk of a node that has ended if the disk has ended too."""
         super().__init__(exits)
         self._look_at_disk = look_at_disk

@@ -80,8 +80,8 @@ def promise_of(schedule: Schedule) -> Promise:
 
 
 def _copies(rules: Protocol, cluster: Cluster) -> int | None:
-    """Return how many brokers must lose what they had synced until a partition may lose something,
-    or nobody may lead it; None: min_isr."""
+    """Return how many brokers must lose synced data before a partition may lose records or remain
+    without a leader; None: min_isr."""
     if rules.restart is RestartRule.AT_ONCE:
         return 1
     return (cluster.replication_factor - 1) // 2 + 1 if rules.leader_by is LeaderBy.VOTES else None

@@ -31,7 +31,7 @@ class ZmqMailbox:
 
     `peers` maps brokers to addresses, "*" to that of everyone else (the hub). A frame above
     `max_message_bytes` is not taken in, and its connection is closed. `keys` are those of this
-    process, in a run with keys: whoever waits for mail lets others in by `gate.serve`.
+    process, in a run with keys: code that waits for mail admits connections with `gate.serve`.
     """
 
     def __init__(

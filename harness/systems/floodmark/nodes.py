@@ -1,7 +1,7 @@
 """The processes of our own nodes: started, signalled, reaped, and every end put on record.
 
-An end that nobody asked for is the finding of a run, so each one is written to `exits.jsonl` with
-who caused it, by the only code that knows.
+An end without a request is a finding of a run, so each one is written to `exits.jsonl` with its
+cause, by the only code that knows it.
 """
 
 from __future__ import annotations

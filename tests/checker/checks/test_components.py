@@ -25,7 +25,7 @@ def graphs() -> Iterable[tuple[int, Pairs]]:
 
 
 def distances(count: int, pairs: Pairs) -> dict[tuple[int, int], int]:
-    """How many edges it takes from each node to each node that it leads to, at least one."""
+    """Return the number of edges from each node to each node that it leads to, at least one."""
     found: dict[tuple[int, int], int] = {}
     reached = {(a, b) for a, b in pairs}
     for steps in range(1, count + 1):

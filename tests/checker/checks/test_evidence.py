@@ -1,4 +1,5 @@
-"""What a property needs to be said to hold: where that is missing it is unknown or not examined."""
+"""The evidence that a property needs to hold; without it the property is unknown or not
+examined."""
 
 from __future__ import annotations
 
@@ -24,19 +25,18 @@ from tests.support.paths import ROOT
 
 
 def of(result: RunResult, name: str) -> tuple[Verdict, str]:
-    """Verdict and reason of a property."""
     found = result.properties[PROPERTIES.index(name)]
     return found.verdict, found.reason
 
 
 def unknown(result: RunResult) -> set[str]:
-    """The properties that are unknown; nothing may count against the system."""
+    """Return the properties that are unknown; nothing may count against the system."""
     assert against(result) == {}
     return {p.property for p in result.properties if p.verdict is Verdict.UNKNOWN}
 
 
 def whole(*partitions: str) -> Story:
-    """A run that is valid: written, read, read again at the end, and in all logs."""
+    """Return a run that is valid: written, read, read again at the end, and in all logs."""
     s = Story(*partitions)
     batches = s.busy()
     s.phase("heal")

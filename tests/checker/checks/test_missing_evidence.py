@@ -20,7 +20,7 @@ SAMPLE = 10
 
 
 def correct() -> Iterator[tuple[str, Story]]:
-    """Runs in which nothing counts against the system."""
+    """Yield runs in which nothing counts against the system."""
     for name, golden in GOLDENS.items():
         yield name, golden.story(bad=False)
     for seed in range(4):

@@ -23,7 +23,7 @@ slow_but_sure = budget()
 
 
 def judged(world: World) -> Counter[str]:
-    """What the checker finds; exercise left out."""
+    """Return the findings of the checker; exercise left out."""
     found = agreed(world.tell())
     return Counter({name: n for name, n in found.items() if name not in EXERCISE})
 

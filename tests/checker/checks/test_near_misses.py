@@ -96,7 +96,6 @@ def of_property(result: RunResult, kind: AnomalyKind) -> Verdict:
 
 
 def pieces(whole: Callable[[], Story]) -> Iterator[Story]:
-    """Yield copies of a story that lack one piece each."""
     for _, without in tampered(whole()):
         yield without
     for weakening in WEAKENINGS:

@@ -10,7 +10,7 @@ from tests.support.checker.story import Story, against
 
 
 def traced() -> Story:
-    """A run whose traces tell of every high watermark."""
+    """Return a run whose traces tell of every high watermark."""
     s = Story(capabilities=["trace", "hw"])
     s.send(10, 2, at=0, begin=0, end=2)
     s.send(20, at=2, process=2, begin=0, end=2)

@@ -27,7 +27,7 @@ from tests.support.checker.story import Story
 
 @contextmanager
 def odd_offsets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A check that a test alone adds: its row of the catalogue and its function."""
+    """Yield a check that a test alone adds: its row of the catalogue and its function."""
     kind = AnomalyKind("odd-offset", OFFSETS, Needs.NOTHING)
     monkeypatch.setitem(KINDS, kind.name, kind)
     monkeypatch.setitem(RANK, kind.name, len(CATALOGUE))

@@ -20,7 +20,7 @@ FOLDER = "in-memory"
 
 
 def read(folder: Path) -> dict[str, bytes]:
-    """The files of a run folder that are judged."""
+    """Return the files of a run folder that are judged."""
     found = [*folder.glob("*.json*"), *folder.glob("trace/*"), *folder.glob("logs/*")]
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -51,7 +51,7 @@ def test_every_anomaly_is_seen_in_memory_as_in_the_folder(name: str, tmp_path: P
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a storm in the simulated world."""
+    """Return the files of a storm in the simulated world."""
     keep = tmp_path_factory.mktemp("kept") / "run"
     simulate(storm(7, flush="async"), seed=7, check_invariants=False, keep=keep)
     return read(keep)
@@ -83,7 +83,7 @@ def test_damage_is_found_in_memory_as_in_the_folder(
 
 
 def unsealed(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The same as of a tool that seals nothing: in memory there is no seal to compare with."""
+    """Return the same without seals: in memory there is no seal to compare with."""
     about = json.loads(files["run.json"]) | {"world": "", "seal": ""}
     others = {name: text for name, text in files.items() if name != "seal.json"}
     return others | {"run.json": json.dumps(about).encode()}

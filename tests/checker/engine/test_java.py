@@ -1,4 +1,4 @@
-"""Which Java is chosen, and what is said when there is none."""
+"""The choice of a Java, and the message if there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checker.formats.errors import JavaMissing
 
 
 def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
-    """Writes a program that answers like the `java` of a version; returns its home folder."""
+    """Write a program that answers like the `java` of a version; return its home folder."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -25,7 +25,7 @@ def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
 
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """A machine without any Java: tests add what they need."""
+    """Return a machine without any Java: tests add what they need."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)

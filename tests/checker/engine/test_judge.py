@@ -1,4 +1,4 @@
-"""What the checks of a group and its curves rest on."""
+"""The evidence that the checks of a group and its curves rest on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.checker.story import facts_of
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))
 def test_where_sends_begin_is_known_from_reads(tmp_path: Path, name: str) -> None:
-    """As it is from all that is placed, of which acknowledged sends add nothing to the others."""
+    """Hold that reads suffice: acknowledged sends add nothing to them here."""
     for bad in (True, False):
         for group in groups_of(facts_of(GOLDENS[name].story(bad=bad).write(tmp_path / str(bad)))):
             known = evidence(group)

@@ -32,8 +32,8 @@ from tests.support.checker.story_text import steps_of, take
 
 
 def downsample(facts: list[Rows], rows: int, seed: int) -> list[Rows]:
-    """The same facts, reads cut into blocks of so many rows, in any order in a block, and each
-    block downsampled. With an odd seed an operation may be in any block."""
+    """Downsample the same facts, with the reads cut into blocks of so many rows, in any order in a
+    block. With an odd seed an operation may be in any block."""
     random = np.random.default_rng(seed)
     kept = []
     for part in facts:
@@ -157,7 +157,6 @@ class Steady(Story):
 
 
 def told(story: Story) -> list[Rows]:
-    """The facts of a story."""
     with tempfile.TemporaryDirectory() as name:
         return facts_of(story.write(Path(name)))
 
@@ -239,7 +238,7 @@ def test_spark_gets_what_is_left(
 
 
 def polls_of_another_file(folder: Path, target: Path) -> None:
-    """The same run, in which a consumer of the hot partition made one poll more, elsewhere."""
+    """Add a poll of a consumer of the hot partition in another file."""
     (target / "tables/reads.parquet").mkdir(parents=True)
     for path in [folder / "run.json", *folder.glob("tables/[os]*s.parquet")]:
         (target / path.relative_to(folder)).write_bytes(path.read_bytes())

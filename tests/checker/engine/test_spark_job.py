@@ -36,7 +36,7 @@ def no_run_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def well() -> Story:
-    """A valid run on two partitions."""
+    """Return a valid run on two partitions."""
     s = Story("log-0", "log-1", run="well")
     for i, partition in enumerate(s.partitions):
         batches = s.busy(partition=partition, first=1_000 * (i + 1), process=i)
@@ -46,7 +46,7 @@ def well() -> Story:
 
 
 def badly() -> Story:
-    """A run with about everything wrong."""
+    """Return a run with about everything wrong."""
     s = Story("log-0", "log-1", run="badly", capabilities=["trace", "logs", "hw"])
     s.send(10, 3, at=0)
     s.send(20, 2, at=3)
@@ -69,7 +69,7 @@ def badly() -> Story:
 
 
 def damaged(folder: Path) -> Path:
-    """A run folder with a line in it that cannot be read, and a file missing."""
+    """Return a run folder with a line in it that cannot be read, and a file missing."""
     s = well()
     s.run["run"] = "damaged"
     s.write(folder)
@@ -147,7 +147,8 @@ def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
 
 
 def shuffled(folder: Path, target: Path, seed: int) -> Path:
-    """The same run with the rows of its tables in another order, in two files of small groups."""
+    """Return the same run with the rows of its tables in another order, in two files of small
+    groups."""
     target.mkdir()
     (target / "run.json").write_bytes((folder / "run.json").read_bytes())
     for path in folder.glob("tables/*.parquet"):

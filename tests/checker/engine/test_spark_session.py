@@ -45,7 +45,7 @@ sys.stdin.readline()
 
 
 def largest_of_group(table: pa.Table) -> pa.Table:
-    """A group function as the checks have them."""
+    """Find the largest of a group, as the checks do."""
     return table.sort_by([("offset", "descending")]).slice(0, 1)
 
 
@@ -58,7 +58,8 @@ def largest_offsets(session: SparkSession) -> list[tuple[int, int]]:
 
 @contextmanager
 def owner(log: Path, memory: str = "1g", **environment: str) -> Iterator[Any]:
-    """A process with a session of its own, and a process group of its own, as from a terminal."""
+    """Yield a process with a session of its own, and a process group of its own, as from a
+    terminal."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, log, memory],
         cwd=ROOT,
@@ -141,7 +142,7 @@ def test_the_carried_runtime_serves(tmp_path: Path) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether a process has ended, though nobody may have waited for it."""
+    """Return whether a process has ended, even if its parent has not waited for it."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

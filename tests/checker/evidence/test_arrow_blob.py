@@ -27,7 +27,7 @@ ROWS = 9_000
 
 
 def reads(seed: int, processes: int) -> Rows:
-    """Reads of three partitions, operation by operation, each of some process."""
+    """Draw reads of three partitions, operation by operation, each of some process."""
     random = np.random.default_rng(seed)
     process: I64 = random.integers(0, processes, ROWS)
     return rows(

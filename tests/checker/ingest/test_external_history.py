@@ -23,7 +23,7 @@ from tests.support.checker.story_text import steps_of, take
 
 
 def edn(value: Any) -> str:
-    """A value as Clojure prints it: words as keywords."""
+    """Return a value as Clojure prints it: words as keywords."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{edn(k)} {edn(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -45,7 +45,7 @@ class Jepsen:
         self.lines.append({**common, "f": f, "value": value, **more})
 
     def send(self, process: int, *sent: tuple[Any, int | None, int], kind: str = "ok") -> None:
-        """Sends of (key, offset, value)."""
+        """Add sends of (key, offset, value)."""
         self.op(process, "invoke", "send", [["send", k, v] for k, _, v in sent])
         self.op(
             process, kind, "send", [["send", k, v if o is None else [o, v]] for k, o, v in sent]
@@ -56,7 +56,7 @@ class Jepsen:
         self.op(process, kind, "poll", [["poll", polled]], **how)
 
     def read(self, process: int, *records: tuple[Any, int, int], rebalanced: Any = None) -> None:
-        """A poll of (key, offset, value)."""
+        """Add a poll of (key, offset, value)."""
         polled: dict[Any, list[Any]] = {}
         for key, *record in records:
             polled.setdefault(key, []).append(record)
@@ -175,7 +175,7 @@ SKIP = "read 21 2:0:10; read 21 2:2:12"
 def test_a_history_that_goes_on(
     tmp_path: Path, steps: str, found: str, bad: str, told: str
 ) -> None:
-    """What counts, by our names and by those of Jepsen, and what is told without counting."""
+    """Hold which anomalies count, by our names and by Jepsen's, and which are reported only."""
     result = take(sound(), [*steps_of(steps)]).check(tmp_path)
     verdict = Verdict.INVALID if found else Verdict.UNKNOWN if steps == SENT else Verdict.VALID
     assert result.verdict is verdict

@@ -48,7 +48,6 @@ def nothing_hangs() -> Iterator[None]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A valid run."""
     s = Story()
     batches = s.busy()
     s.final((0, 1_000_000, 12))
@@ -58,7 +57,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder of somebody else, with files of the names that a checker writes."""
+    """Return a folder outside, with files of the names that a checker writes."""
     made = tmp_path / "outside"
     (made / "ops.parquet").mkdir(parents=True)
     for name in ("results.json", "ops.parquet/part.parquet", "run.json", "history.jsonl"):

@@ -18,7 +18,7 @@ from tests.support.checker.story import P, Story, against
 
 
 def sound() -> Story:
-    """A run that is valid as it is."""
+    """Return a run that is valid as it is."""
     s = Story()
     batches = s.busy()
     s.final((0, 1_000_000, 12))
@@ -27,7 +27,7 @@ def sound() -> Story:
 
 
 def damaged(tmp_path: Path, name: str, change: Callable[[bytes], bytes]) -> RunResult:
-    """The sound run with one of its files changed."""
+    """Return the sound run with one of its files changed."""
     folder = sound().write(tmp_path)
     file = folder / name
     file.write_bytes(change(file.read_bytes()))

@@ -39,7 +39,7 @@ def polled(chance: random.Random) -> dict[str, Any]:
 
 
 def body(chance: random.Random, f: str, kind: str) -> Any:
-    """What an operation of this kind says."""
+    """Return the body of an operation of this kind."""
     if f in ("crash", "debug-topic-partitions"):
         return chance.choice([None, KEYS])
     if f in ("assign", "subscribe"):
@@ -56,7 +56,7 @@ def body(chance: random.Random, f: str, kind: str) -> Any:
 
 
 def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
-    """A history of three clients and a nemesis, in which nothing is wrong."""
+    """Return a history of three clients and a nemesis, in which nothing is wrong."""
     begun: dict[int, str] = {}
     made = []
     kinds = [
@@ -91,7 +91,8 @@ def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 def both(file: Path, form: str, patch: pytest.MonkeyPatch, block: int) -> tuple[Any, Any, int]:
-    """What comes of a file by column and line by line, and how many blocks were by column."""
+    """Return the results of reading a file by column and line by line, and how many blocks were
+    read by column."""
     plain = 0
 
     def counted(*given: Any) -> bytes:

@@ -50,7 +50,7 @@ OPS = st.builds(
 
 
 def one_by_one(text: bytes) -> list[bytes] | None:
-    """The operations on lines, encoded; None where a line has none."""
+    """Return the operations on lines, encoded; None where a line has none."""
     try:
         return [encode(strict.decode(line)) for line in text.split(b"\n")[:-1]]
     except Unreadable:
@@ -58,7 +58,7 @@ def one_by_one(text: bytes) -> list[bytes] | None:
 
 
 def by_shape(text: bytes) -> list[bytes] | None:
-    """The same, of the columns and of what is filled in for each line."""
+    """Return the same, from columns and the values of each line."""
     try:
         lines = scan(text)
         codes, found = templates(lines, _read)

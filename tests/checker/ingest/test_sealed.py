@@ -30,7 +30,7 @@ SMALL = Cluster(partitions=1, timings=FAST)
 
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a small simulated run that is valid."""
+    """Return the folder of a small simulated run that is valid."""
     workload = Workload(seed=3, clients=1, consumers=1, rate=10, duration_ms=2_500)
     faults = (Kill(on="follower:log-0", at_ms=500, for_ms=600),)
     schedule = Schedule(cluster=SMALL, workload=workload, faults=faults)
@@ -39,7 +39,7 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def invalid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a small simulated run that is invalid."""
+    """Return the folder of a small simulated run that is invalid."""
     cluster = msgspec.structs.replace(SMALL, bugs=("read-beyond-hw",))
     workload = Workload(seed=3, clients=2, consumers=1, rate=20, duration_ms=1_500)
     return kept(tmp_path_factory, Schedule(cluster=cluster, workload=workload), "invalid")
@@ -55,12 +55,12 @@ def kept(factory: pytest.TempPathFactory, schedule: Schedule, verdict: str) -> P
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Where a damaged copy goes."""
+    """Return the place of a damaged copy."""
     return tmp_path / "copy"
 
 
 def judged(folder: Path, copy: Path, name: str, change: str, seed: int) -> RunResult | None:
-    """The result of a damaged copy; None where the damage changed nothing."""
+    """Return the result of a damaged copy; None where the damage changed nothing."""
     shutil.copytree(folder, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("tables"))
     if not damage(copy, name, CHANGES[change], random.Random(f"{name} {change} {seed}")):
         return None
@@ -73,7 +73,7 @@ def judged(folder: Path, copy: Path, name: str, change: str, seed: int) -> RunRe
 
 
 def said(folder: Path) -> RunInfo | None:
-    """What run.json says, however it is written."""
+    """Return the contents of run.json in any spelling."""
     try:
         return msgspec.json.decode((folder / "run.json").read_bytes(), type=RunInfo)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -55,7 +55,7 @@ CASES = {case.name: case for case in cases()}
 
 
 def columns(tables: Path, query: str) -> list[str]:
-    """Some columns of the rows that have some values."""
+    """Return some columns of the rows that have some values."""
     table, *words = query.split()
     which = dict(word.split("=") for word in words if "=" in word)
     return [

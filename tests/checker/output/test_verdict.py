@@ -33,7 +33,6 @@ CHECKS = (*checks(Scope.PARTITION), *checks(Scope.ACROSS))
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Check], None]:
-    """Makes one check fail."""
 
     def fail(check: Check) -> None:
         broken = check._replace(judge=_fail)
@@ -101,7 +100,7 @@ def test_what_a_broken_harness_explains_as_well_is_not_held_against_the_system(
 def test_a_busy_machine_excuses_what_came_late_and_no_loss(
     kind: str, lost: bool, tmp_path: Path
 ) -> None:
-    """Where there are no logs, clients or nodes that were gone would explain a loss as well."""
+    """Without logs, clients or nodes that were gone would explain a loss as well."""
 
     def told(name: str) -> Story:
         s = GOLDENS[name].story(bad=True)

@@ -36,7 +36,7 @@ class Trace:
         self.add(node, event, partition=P, **fields)
 
     def record(self, epoch: int, leader: str, isr: tuple[str, ...], **more: Any) -> None:
-        """The controller commits a record; leader epoch and partition epoch are the same here."""
+        """Commit a record; leader epoch and partition epoch are the same here."""
         leader = leader.replace("none", "")
         known = {"leader": leader, "leader_epoch": epoch, "partition_epoch": epoch, "isr": isr}
         known |= {"elr": (), "last_known_elr": (), "replicas": NODES, "min_isr": 2}
@@ -138,7 +138,7 @@ UNREADABLE = 'not a line\n{"t_us": 99, "node": "n1", "incarnation": 1, "event": 
 
 
 def folder_with(folder: Path, trace: str | None) -> OutsideVerdict:
-    """The judgement of a run folder with such a trace of n1."""
+    """Return the judgement of a run folder with such a trace of n1."""
     (folder / "run.json").write_text('{"promise": {}}')
     (folder / "schedule.json").write_text('{"cluster": {"protocol": "kafka"}}')
     if trace is not None:

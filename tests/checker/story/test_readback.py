@@ -1,4 +1,4 @@
-"""What stories say is true: each sentence is read back and compared with the evidence."""
+"""Stories are true: each sentence is read back and compared with the evidence."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_without_a_command_the_help_is_printed(floodmark: Run, command: str) -> 
 
 
 def imported_by(*words: str) -> tuple[list[str], set[str]]:
-    """What a command prints in a new process, and the modules that it leaves imported there."""
+    """Return the output of a command in a new process, and the modules that it imported there."""
     script = (
         "import sys\nfrom harness.cli.main import main\n"
         f"try:\n    main({list(words)})\nfinally:\n    print(*sorted(sys.modules))"

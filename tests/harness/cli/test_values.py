@@ -102,7 +102,7 @@ def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def assembled() -> Callable[..., object]:
-    """The command line, put together once: that takes longer than to refuse a value."""
+    """Assemble the command line once: that takes longer than to refuse a value."""
     return typer.main.get_command(main.assemble())
 
 

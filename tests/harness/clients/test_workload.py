@@ -1,4 +1,4 @@
-"""What clients write: payloads survive a round trip, damage shows, plans are fair."""
+"""Workloads: payloads survive a round trip, damage shows, plans are fair."""
 
 from __future__ import annotations
 

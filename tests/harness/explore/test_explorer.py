@@ -125,7 +125,7 @@ def test_no_module_reads_private_attributes_of_another_class() -> None:
 def graph(
     monkeypatch: pytest.MonkeyPatch, edges: dict[str, list[tuple[str, str, bool, bool]]]
 ) -> Explorer:
-    """An exploration of a graph: by state, the actions in it with the state after each, whether it
+    """Make an exploration of a graph: by state, its actions with the state after each, whether it
     violates something, and whether it is counted."""
     states: dict[str, State] = {}
 
@@ -201,7 +201,7 @@ def test_a_process_may_end_in_the_turn_of_a_long_wait() -> None:
 
 
 def test_states_that_come_again_for_ever_are_all_explored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the ends of waits lead round in a circle, there is no last state to act in."""
+    """If waits lead round in a circle, there is no last state to act in."""
     moves = Model(Bounds(records=0))
     waits = ("expire", 0, ("wait/__cluster_metadata-0/n1", "wait/__cluster_metadata-0/n2"))
     assert waits not in actions_at_rest(moves)

@@ -18,7 +18,7 @@ from harness.explore.requests import ExplorationLimits
 
 
 def summary(moves: Model, state: State) -> Any:
-    """What a state is to somebody who looks at the replicas, the messages and the invariants."""
+    """Return a state as an observer of replicas, messages and invariants sees it."""
     nodes = []
     for number in state.nodes:
         view = moves.local.views[number]

@@ -1,4 +1,4 @@
-"""Which wait ends next: the shortest that leads further, also out of a circle."""
+"""The order of waits: the shortest that leads further ends next, also out of a circle."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from harness.explore.waits import Action, Waits
 
 
 def made_up(monkeypatch: pytest.MonkeyPatch, ends: dict[int, dict[str, int]]) -> Waits:
-    """Waits of made-up states: by state, the waits that may end, the shortest first, and the state
-    after each."""
+    """Make waits of invented states: by state, the waits that may end, the shortest first, and the
+    state after each."""
     waits = Waits(LocalSteps(Bounds()))
 
     def soon(nodes: tuple[int, ...], cuts: object) -> list[Action]:

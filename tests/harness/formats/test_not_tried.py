@@ -1,4 +1,4 @@
-"""What a search or a nightly run has not tried, in words."""
+"""Sentences on faults that a search or a nightly run has not tried."""
 
 from __future__ import annotations
 

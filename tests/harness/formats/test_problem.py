@@ -1,4 +1,4 @@
-"""Who ended a process, and what a problem of a run says."""
+"""The causes of ends of processes, and the problems of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made for a page before it is built: the control of a failure, a finding brought along."""
+"""The inputs of a page: the baseline run of a failure, the files of a finding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_nearest_correct_protocol_shares_most_choices(
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A simulated run of KIP-101's first scenario under the protocol that loses there."""
+    """Return a simulated run of KIP-101's first scenario under the protocol that loses there."""
     run = tmp_path_factory.mktemp("store") / "kip-101" / "simulated-1"
     simulate(ready_made.load("kip-101-scenario-1"), seed=1, stop_at="never", keep=run)
     return run
@@ -86,7 +86,7 @@ class TestBaseline:
 
 @pytest.fixture
 def judged(failed: Path, tmp_path: Path) -> Path:
-    """The same run as it is when its verdict has just been told."""
+    """Return the same run just after its verdict."""
     run = tmp_path / "kip-101" / "simulated-1"
     shutil.copytree(failed, run, ignore=shutil.ignore_patterns("baseline.json", "report.html"))
     return run

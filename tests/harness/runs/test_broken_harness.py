@@ -1,4 +1,4 @@
-"""What the harness did not do itself is never blamed on the system: parts of a run are killed."""
+"""A broken harness is never blamed on the system: parts of a run are killed."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_a_fault_that_may_end_a_process_excuses_no_later_one(
 def broken(
     folder: Path, cluster: Cluster, breakage: Callable[[subprocess.Popen[str]], None], at: int = 20
 ) -> tuple[int, dict[str, Any], dict[str, Any]]:
-    """A run in which `breakage` happens after `at` acknowledgements; its exit code, run.json and
-    result."""
+    """Make a run in which `breakage` happens after `at` acknowledgements; return its exit code,
+    run.json and result."""
     # A fault that is never due: the plan is not complete before the end.
     faults = (Kill(on="n1", at_ms=599_000),)
     harness = start(folder, Schedule(cluster=cluster, workload=LONG, faults=faults), "--no-report")

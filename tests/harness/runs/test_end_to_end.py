@@ -39,7 +39,7 @@ def history(folder: Path) -> list[Op]:
 
 @pytest.fixture(scope="module")
 def storm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of one short storm that was judged valid."""
+    """Return the folder of one short storm that was judged valid."""
     faults = (
         Kill(on="leader:log-0", at_ms=2000, for_ms=600),
         Delay(on="n1", to="v1", delay_ms=20, at_ms=3200, for_ms=900),

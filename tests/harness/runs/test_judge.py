@@ -1,4 +1,4 @@
-"""Where a run is judged, and what is loaded when."""
+"""The place where a run is judged, and the modules that are loaded for it."""
 
 from __future__ import annotations
 

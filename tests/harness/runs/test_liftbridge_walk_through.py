@@ -51,7 +51,8 @@ def test_every_stage_of_the_document_happens_in_its_order(tmp_path: Path) -> Non
 
 
 def partition_creation(story: Reader) -> Event:
-    """The metadata leader chooses replicas, the first ISR and a leader; Epochs are assigned."""
+    """Check that the metadata leader chooses replicas, the first ISR and a leader, and assigns
+    epochs."""
     story.then("metadata leader", "controller", state="active", term=1)
     created = story.then("creation", "partition", partition=LOG)
     assert sorted(created["replicas"]) == sorted(created["isr"]) == BROKERS

@@ -1,4 +1,4 @@
-"""What a terminal gets to see of foreign text."""
+"""Foreign text in a terminal."""
 
 from __future__ import annotations
 

@@ -49,11 +49,11 @@ def test_the_controller_fails_over_five_times_and_no_metadata_is_lost(
 
 
 def records(told: list[Event]) -> list[Event]:
-    """The history of one partition: each record continues the one before, whoever committed it;
-    none is missing, and no leader epoch falls.
+    """Return the records of one partition, and check that each continues the one before, that none
+    is missing, and that no leader epoch falls.
 
-    A voter that leads after it lost the hint of what is committed tells all of it again: it must
-    be what was told before.
+    A voter that leads after it lost the hint of what is committed repeats all of it, and all must
+    be equal.
     """
     history: dict[int, Event] = {}
     for event in told:

@@ -28,7 +28,8 @@ def trickle(*faults: Fault, seed: int = 7, **cluster: Any) -> Schedule:
 
 
 def kip_101(at_ms: int = 2, **changes: int) -> Schedule:
-    """A follower restarts and cuts its log to its own high watermark; its leader dies."""
+    """Return a schedule in which a follower restarts and cuts its log to its own high watermark,
+    and its leader dies."""
     follower, leader = Kill(on="n2", at_ms=at_ms, for_ms=1), Kill(on="n1", at_ms=at_ms, for_ms=400)
     return trickle(follower, leader, **changes)
 

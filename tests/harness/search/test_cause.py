@@ -15,7 +15,7 @@ PARTITION = "log-0"
 def decided(
     t_us: int, leader: str, isr: str, elr: str = "", *, unclean: bool = False
 ) -> dict[str, Any]:
-    """The controller's decision about log-0."""
+    """Return the controller's decision about log-0."""
     event = {"t_us": t_us, "node": "v1", "event": "partition", "partition": PARTITION}
     return {**event, "leader": leader, "isr": isr.split(), "elr": elr.split(), "unclean": unclean}
 
@@ -26,7 +26,7 @@ def cut(t_us: int, node: str, reason: str) -> dict[str, Any]:
 
 
 def lacking(t_us: int, node: str = "n2") -> list[StoryStep]:
-    """A story whose only wrong step is that `node` leads without the record."""
+    """Return a story whose only wrong step is that `node` leads without the record."""
     return [
         StoryStep(t_us=0, text="n1 appends", kind="append", node="n1"),
         StoryStep(t_us=t_us, text="n2 leads", kind="role", node=node, breaks="elected-without"),

@@ -1,4 +1,4 @@
-"""Where data could be lost and nobody was harmed, the run is made again with what was missing."""
+"""A run that could have lost data but harmed no client is repeated with a worse ending."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_escalation_makes_clients_see_what_was_wrong_inside(
 
 
 def test_a_rerun_without_a_fault_gets_another_ending() -> None:
-    """What ends this run waits for a moment that never comes once another fault is left out."""
+    """The ending of this run waits for a moment that never comes if another fault is left out."""
     harmed = next(
         schedule
         for schedule, outcome in judge_with_escalations(LONELY, attempt)

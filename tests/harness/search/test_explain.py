@@ -1,4 +1,5 @@
-"""Why a schedule fails, told by leaving out its faults and the messages they struck."""
+"""The reasons why a schedule fails, found by leaving out its faults and the messages they
+affected."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.harness.search.test_attempt import kip_101, trickle
 
 @functools.cache
 def bounced() -> Explanation:
-    """KIP-101's loss in two kills, and a cut long after that matters to nobody."""
+    """Explain KIP-101's loss in two kills, with an irrelevant cut long after."""
     late = Cut(on="n2", to="clients", at_ms=1, for_ms=1)
     schedule = kip_101(146)
     return explain.explain(replace(schedule, faults=(*schedule.faults, late)))
@@ -42,8 +43,8 @@ def test_the_story_ends_at_the_step_that_broke_something() -> None:
 
 @functools.cache
 def cut_off() -> Explanation:
-    """A leader that acknowledges what it alone has is cut off for a while: few messages are lost,
-    and another leader is elected without the write."""
+    """Explain a loss in which a leader is cut off after it acknowledged what it alone has: few
+    messages are lost, and another leader is elected without the write."""
     cut = Cut(on="n1", to="rest", at_ms=2, for_ms=400)
     return explain.explain(trickle(cut, protocol="kafka", bugs=("ack-before-isr",)))
 

@@ -90,7 +90,6 @@ def test_a_loss_that_a_node_tells_of_is_known_by_its_words(tmp_path: Path) -> No
 
 
 def known(row: KnownLoss, patch: pytest.MonkeyPatch) -> KnownLoss:
-    """Make a row known."""
     patch.setattr(known_losses, "KNOWN_LOSSES", (row,))
     return row
 

@@ -31,7 +31,7 @@ MODEL: Final = {
 
 
 def found(code: str, schedule: Schedule) -> tuple[set[str], set[str]]:
-    """What our checks and the outside judge find broken."""
+    """Return what our checks and the outside judge find broken."""
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
     outside = judge_trace(run.trace).broken if MODEL[code] else []
     return set(run.broken), {each.invariant for each in outside}

@@ -28,7 +28,7 @@ from tests.harness.search.test_attempt import LOST, bitten
 
 
 def told(*events: tuple[int, str, str, int]) -> list[dict[str, Any]]:
-    """Appends and cuts of log-0: (time in us, node, event, incarnation)."""
+    """Return appends and cuts of log-0: (time in us, node, event, incarnation)."""
     names = ("t_us", "node", "event", "incarnation")
     about = {"partition": "log-0", "role": "follower"}
     return [dict(zip(names, event, strict=True)) | about for event in events]

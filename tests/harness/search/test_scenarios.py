@@ -75,7 +75,8 @@ def test_one_fault_of_a_scenario_triggers_the_next(
 
 
 def _dimension(scenario: Scenario) -> list[Dimension]:
-    """The dimension that a scenario needs: its cluster, without its scenarios a second time."""
+    """Return the dimension that a scenario needs: its cluster, without its scenarios a second
+    time."""
     return [replace(each, scenarios=()) for each in DIMENSIONS if scenario in each.scenarios]
 
 
@@ -170,7 +171,7 @@ def test_a_dimension_that_is_none_cannot_be_asked_for() -> None:
 
 
 def _plain(number: int, protocol: str, monkeypatch: pytest.MonkeyPatch) -> Schedule:
-    """The schedule of that number without the dimension."""
+    """Return the schedule of that number without the dimension."""
     with monkeypatch.context() as context:
         context.setattr(generator, "draw_dimensions", lambda choose, led_by: [])
         return generator.draw_schedule(RandomChoices(random.Random(number)), protocol)

@@ -25,7 +25,7 @@ def drawn(number: int) -> Schedule:
 
 
 def kills_and_drops(schedule: Schedule) -> bool:
-    """A planted bug: a killed node and a lost message of any kind."""
+    """Play a planted bug: a killed node and a lost message of any kind."""
     kills = any(isinstance(fault, Kill) for fault in schedule.faults)
     return kills and any(isinstance(f, Link) and f.action == "drop" for f in schedule.faults)
 
@@ -147,7 +147,7 @@ def test_a_fault_goes_with_what_releases_it() -> None:
 
 
 def test_a_replica_put_first_and_then_elected_is_one_step() -> None:
-    """What two faults of an operator do is one hand-over, at the time of one of them."""
+    """Two faults of an operator are one hand-over, at the time of one of them."""
     schedule = Schedule(
         faults=(
             Kill(on="n3", at_ms=5),

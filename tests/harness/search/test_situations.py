@@ -79,7 +79,7 @@ Run = tuple[Schedule, SimResult]
 
 
 def dies_again(run: Run) -> bool:
-    """A process that lost data dies before it is registered."""
+    """Return whether a process that lost data dies before it is registered."""
     schedule, _ = run
     assert (schedule.cluster.flush, schedule.cluster.min_isr >= 2) == ("async", True)
     unclean: dict[str, bool] = {}
@@ -94,7 +94,7 @@ def dies_again(run: Run) -> bool:
 
 
 def outlives(run: Run) -> bool:
-    """A registration outlives the process that it was for."""
+    """Return whether a registration outlives the process that it was for."""
     schedule, _ = run
     assert any(isinstance(fault, PowerCut) for fault in schedule.faults)
     again, step, late = SimRun(schedule, schedule.workload.seed, stop_at="visible"), Broker.step, 0
@@ -115,7 +115,7 @@ def outlives(run: Run) -> bool:
 
 
 def comes_back(run: Run) -> bool:
-    """A dropped replica is taken in again."""
+    """Return whether a dropped replica is taken in again."""
     schedule, result = run
     assert sum(isinstance(fault, Reassign) for fault in schedule.faults) == 2
     sizes = [len(e["replicas"]) for e in result.trace if e["event"] == "partition"]
@@ -123,7 +123,7 @@ def comes_back(run: Run) -> bool:
 
 
 def leads_on(run: Run) -> bool:
-    """Where a broker registers at once, the process after a crash leads in the same epoch."""
+    """Return whether a broker registers at once and its new process leads in the same epoch."""
     schedule, result = run
     assert any(isinstance(fault, Kill | PowerCut) for fault in schedule.faults)
     led = Counter(

@@ -110,7 +110,6 @@ UNTIL_FOUND = Budget(until_failure=True)
 
 @pytest.fixture
 def storm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a search with planned storms."""
 
     def search(plan: Plan, store: Path, budget: Budget, system: str = TRIAL, **more: Any) -> Search:
         return FakeStorms(plan, monkeypatch).search(store, system, budget, **more)
@@ -119,7 +118,7 @@ def storm(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def cuts_power_and_kills(job: StormJob, run: int) -> Attempt | bool:
-    """A planted loss: it needs a power cut, and a kill after it began."""
+    """Play a planted loss: it needs a power cut, and a kill after it began."""
     cut = next(iter(power_cuts(job.schedule)), None)
     if cut is None:
         return False

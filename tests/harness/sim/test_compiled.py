@@ -48,7 +48,7 @@ print(compiled.in_use())
 
 @pytest.mark.parametrize("file", hot_files())
 def test_a_hot_module_has_nothing_that_mypyc_cannot_compile(file: str) -> None:
-    """What stopped `make fast` before: a search in a tuple that is put together, and subclasses of
+    """`make fast` does not compile a search in a tuple that is put together, nor subclasses of
     built-in types."""
     parsed = ast.parse((ROOT / file).read_text())
     for part in ast.walk(parsed):
@@ -64,14 +64,13 @@ def test_a_hot_module_has_nothing_that_mypyc_cannot_compile(file: str) -> None:
 
 
 def tree(folder: Path, module: str) -> Path:
-    """A project with a single module."""
     (folder / "node").mkdir()
     (folder / "node" / "one.py").write_text(module)
     return folder
 
 
 def outcome(root: Path, script: str, **environment: str) -> str:
-    """What a script prints in a process of its own with that project."""
+    """Return the output of a script in a process of its own with that project."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=root,
@@ -84,8 +83,7 @@ def outcome(root: Path, script: str, **environment: str) -> str:
 
 
 def pretend(root: Path) -> None:
-    """Put something in the place of a compiled module that is no code at all: whoever imports it
-    fails."""
+    """Replace a compiled module by a file that is no code, so that importing it fails."""
     folder = home(root) / key(root) / "node" / "core"
     folder.mkdir(parents=True)
     (folder / f"wire{SUFFIX}").write_bytes(b"not a library")
@@ -93,7 +91,7 @@ def pretend(root: Path) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the sources, with nothing compiled."""
+    """Return a copy of the sources, with nothing compiled."""
     for package in (*SOURCES, "reports"):
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")

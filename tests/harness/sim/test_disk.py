@@ -60,7 +60,7 @@ class Pair:
         assert self.disk.clean == self.store.clean
 
     def dumps(self) -> Iterator[list[LogRun]]:
-        """What is left for the checker of either."""
+        """Return the objects of either checker that are still alive."""
         yield list(log_lines("n1", self.disk.dump(), {}, []))
         yield list(log_lines("n1", dump_logs(Path(self.path)), {}, []))
 

@@ -21,7 +21,7 @@ TARGETS = list(search_targets())
 
 
 def judged_both_ways(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> RunResult:
-    """The verdict of a run by what it recorded, which must be that of its lines."""
+    """Return the verdict of a run by what it recorded, which must be that of its lines."""
 
     def check(run: folder.RunFiles, keep: Path | None) -> RunResult:
         checked = judge(run, keep)

@@ -1,4 +1,4 @@
-"""What is wrong inside a cluster of voters, before any client can see it."""
+"""Violations inside a cluster of voters, before any client can see them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ class Voters:
         return [violation.invariant for violation in self.checker.violations]
 
     def turn(self, event: dict[str, Any]) -> None:
-        """One event of one voter."""
         for observe in (self.checker.turn, self.majority.turn):
             observe(event["node"], [event])
 

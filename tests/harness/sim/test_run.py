@@ -13,7 +13,7 @@ from tests.support.sim_schedules import plan
 
 @pytest.mark.integration
 def test_many_runs_leave_nothing_behind() -> None:
-    """What a run leaves in cycles is gone after a few more, although nobody collects garbage."""
+    """Cycles of a run are collected after a few more runs, without a full collection."""
     schedule = plan(duration_ms=100, timings=TIMINGS)
 
     def objects() -> int:

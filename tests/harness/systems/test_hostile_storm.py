@@ -79,7 +79,7 @@ class Storm:
     def send(
         self, sockets: list[zmq.Socket[bytes]], count: int, meanwhile: Callable[[], object]
     ) -> int:
-        """Send to the sockets by turns; returns how many were taken."""
+        """Send to the sockets alternately; return how many messages were taken."""
         taken = 0
         for number in range(count):
             if number % 200 == 0:
@@ -92,7 +92,6 @@ class Storm:
 
 @contextlib.contextmanager
 def storming(folder: Path, curve: str) -> Iterator[FloodmarkCluster]:
-    """A cluster at work."""
     schedule = Schedule(
         cluster=Cluster(partitions=2), workload=Workload(clients=2, consumers=1, rate=5)
     )
@@ -126,7 +125,7 @@ def outlet(address: str, keys: CurveKeys | None, context: zmq.Context[Any]) -> z
 
 
 def raw_garbage(addresses: list[str], rng: random.Random, times: int) -> None:
-    """What is not ZeroMQ at all, or begins like it."""
+    """Send bytes that are not ZeroMQ, or only begin like it."""
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(48)
     for number in range(times):
         port = int(addresses[number % len(addresses)].rpartition(":")[2])
@@ -137,7 +136,7 @@ def raw_garbage(addresses: list[str], rng: random.Random, times: int) -> None:
 @pytest.mark.parametrize("curve", ["on", "off"])
 def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path, curve: str) -> None:
     """With keys: sent with those of a broker and of the clients, and by outsiders. Without: sent by
-    anybody to every socket. Nobody dies, no process grows, and writes go on."""
+    anyone to every socket. No process ends or grows, and writes go on."""
     storm, context = Storm(1), zmq.Context()
     with storming(tmp_path, curve) as cluster:
         clients = cluster.clients()

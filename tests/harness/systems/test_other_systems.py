@@ -1,4 +1,4 @@
-"""The failure of somebody else's system is shown, judged and run again as that system's."""
+"""A failure of a third-party system is shown, judged and run again as that system's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORGETFUL = f"{trial_systems.__name__}:ForgetfulLog"
 
 
 def floodmark(line: str) -> int:
-    """The exit code of a command line."""
+    """Return the exit code of a command line."""
     with pytest.raises(SystemExit) as ended:
         main(shlex.split(line))
     assert isinstance(ended.value.code, int)
@@ -33,7 +33,7 @@ def floodmark(line: str) -> int:
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a log that forgets its last records, in a store whose name needs quotes."""
+    """Return a run of a log that forgets its last records, in a store whose name needs quotes."""
     store = tmp_path_factory.mktemp("my store")
     with pytest.MonkeyPatch.context() as patch:
         virtual_time(patch)

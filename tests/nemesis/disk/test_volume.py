@@ -127,7 +127,7 @@ class Model:
 
 
 def at(volume: Volume, path: str) -> tuple[Inode, str]:
-    """The folder of a path, and the last part of it."""
+    """Return the folder of a path, and the last part of it."""
     folder, _, name = path.rpartition("/")
     top = volume.inodes[1]
     return (volume.find(top, folder)[0] if folder else top), name
@@ -146,7 +146,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def step(rng: random.Random, volume: Volume, model: Model, *, failing: bool) -> None:
-    """The same to both."""
+    """Do the same to both."""
     path, other = rng.choice(NAMES), rng.choice(NAMES)
     there = path in model.names
     what = rng.choice(("write", "append", "resize", "sync", "age", "remove", "rename", "fail"))
@@ -191,8 +191,8 @@ def disk(folder: Path, **options: Any) -> Volume:
 
 @pytest.mark.parametrize("seed", range(120))
 def test_a_power_cut_leaves_what_the_model_says(tmp_path: Path, seed: int) -> None:
-    """What a failed sync lost stays lost until it is written again, and many changes that are not
-    told apart are undone as exactly."""
+    """Data of a failed sync stays lost until it is written again, and many changes that are kept as
+    one are undone as exactly."""
     rng = random.Random(seed)
     failing, merged = seed % 4 in (2, 3), seed % 4 in (1, 3)
     keep = 0.0 if failing or merged else (0.0, 1.0, rng.random())[seed % 3]

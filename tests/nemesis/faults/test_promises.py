@@ -1,4 +1,4 @@
-"""What faults of disks and power, and elections, may cost: the promise that a run is held to."""
+"""The promise of a run under faults of disks and power, and elections."""
 
 from __future__ import annotations
 

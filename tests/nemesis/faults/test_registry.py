@@ -37,7 +37,7 @@ class Flap(FaultKind, frozen=True, kw_only=True, tag="flap"):
     drawing = Drawing(targets=ONE_NODE, fails_leader=(3,))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; and it must do something."""
+        """Yield problems as every fault does; this one must also do something."""
         yield from super().problems(cluster, workload)
         if self.times < 1:
             yield "times must be positive"
@@ -52,13 +52,11 @@ class Flap(FaultKind, frozen=True, kw_only=True, tag="flap"):
         return Injected(nodes=site.nodes, detail=f"{self.times} times")
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Resume."""
         for node in injected.nodes:
             site.processes.resume_again(site.number, node)
         return Healed(nodes=injected.nodes)
 
     def plainer(self) -> Iterator[Flap]:
-        """Once."""
         if self.times > 1:
             yield msgspec.structs.replace(self, times=1)
 
@@ -126,12 +124,12 @@ def test_what_is_not_registered_is_not_read() -> None:
 
 
 class TestEveryFault:
-    """What holds for each class in the registry."""
+    """Rules for each class in the registry."""
 
     documented = (ROOT / "docs/faults.md").read_text("utf-8")
 
     def example(self, name: str, at_ms: int = 1) -> FaultKind:
-        """A fault of this kind with what it must have."""
+        """Return a fault of this kind with its required fields."""
         fields: dict[str, Any] = {
             "on": "n1",
             "to": "n2",

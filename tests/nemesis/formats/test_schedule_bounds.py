@@ -16,7 +16,7 @@ ANY_SEED = "seed"
 
 
 def whole_numbers(form: type[Any]) -> Iterator[str]:
-    """The fields of a form that are whole numbers."""
+    """Yield the fields of a form that are whole numbers."""
     info = msgspec.inspect.type_info(form)
     assert isinstance(info, msgspec.inspect.StructType)
     for field in info.fields:
@@ -27,7 +27,7 @@ def whole_numbers(form: type[Any]) -> Iterator[str]:
 
 
 def schedule(place: tuple[str, ...], number: int) -> bytes:
-    """A schedule that says nothing but this number there."""
+    """Return a schedule that says nothing but this number there."""
     value: Any = number
     for name in reversed(place):
         value = {name: value}

@@ -1,4 +1,4 @@
-"""Which faults are possible is asked of the links: drawn, checked and carried out accordingly."""
+"""Links decide which faults are possible: drawn, checked and carried out accordingly."""
 
 from __future__ import annotations
 

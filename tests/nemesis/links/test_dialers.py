@@ -1,4 +1,4 @@
-"""Who dialed: the kernel asked about one socket, and its table of all sockets, agree."""
+"""The dialer of a connection: the kernel's answer about one socket agrees with its table of all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dialers(request: pytest.FixtureRequest) -> Dialers:
 
 @pytest.fixture(params=[socket.AF_INET, socket.AF_INET6], ids=["tcp", "tcp6"])
 def dialed(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
-    """A connection of this process; Java dials IPv4 addresses from IPv6 sockets."""
+    """Yield a connection of this process; Java dials IPv4 addresses from IPv6 sockets."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(request.param) as mine:
         host = "::ffff:127.0.0.1" if request.param == socket.AF_INET6 else "127.0.0.1"
         mine.connect((host, listener.getsockname()[1]))

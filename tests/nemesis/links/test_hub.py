@@ -43,7 +43,7 @@ while True:
 
 @contextlib.contextmanager
 def reader_of(address: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that prints a line for each message it gets; it can be paused."""
+    """Yield a process that prints a line for each message it gets; it can be paused."""
     reader = subprocess.Popen(
         [sys.executable, "-c", READER, address], stdout=subprocess.PIPE, text=True
     )

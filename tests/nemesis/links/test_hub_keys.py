@@ -84,7 +84,7 @@ def net(tmp_path: Path) -> Iterator[Net]:
 
 
 def test_the_name_of_a_message_is_that_of_its_key(net: Net) -> None:
-    """What claims another's name is dropped and counted; what is true arrives, in order."""
+    """A message under another's name is dropped and counted; others arrive, in order."""
     n1, clients = net.speaker("n1"), net.speaker(CLIENTS)
     for speaker, own in ((n1, "n1"), (clients, "c2")):
         assert speaker.poll(PATIENCE_MS, zmq.POLLOUT)

@@ -75,7 +75,7 @@ def test_what_becomes_of_a_message(rules: list[LinkRule], expected: list[int]) -
     [({"given": True}, ["told"]), ({"given": False}, ["null", "absent"]), (True, [])],
 )
 def test_a_field_may_be_asked_to_be_there(wanted: object, fits: list[str]) -> None:
-    """What an answer says of where logs diverge is a pair of numbers: no plain value fits all."""
+    """The end of an epoch in an answer is a pair of numbers: no plain value fits all."""
     headers: dict[str, dict[str, object]] = {
         "told": {"diverging": (1, 4)},
         "null": {"diverging": None},

@@ -1,4 +1,4 @@
-"""Which messages leave before the commit of their turn."""
+"""Messages that leave before the commit of their turn."""
 
 from __future__ import annotations
 

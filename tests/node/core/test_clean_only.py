@@ -1,4 +1,4 @@
-"""What protocols before KIP-966 do not promise: that a restart with a shorter log is found out."""
+"""Protocols before KIP-966 do not promise to notice a restart with a shorter log."""
 
 from __future__ import annotations
 

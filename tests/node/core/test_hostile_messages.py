@@ -31,7 +31,7 @@ def framed(fields: dict[str, Any]) -> list[bytes]:
 
 
 def sample(kind: Any) -> Any:
-    """A value of a type that is in its bounds."""
+    """Return a value of a type that is in its bounds."""
     i = msgspec.inspect
     match kind:
         case i.IntType():
@@ -130,7 +130,8 @@ _put = SimDisk.put
 
 
 def forged(body: bytes, rng: random.Random) -> bytes:
-    """A body with one number of its prefix or of a batch header replaced; checksums are right."""
+    """Return a body with one number of its prefix or of a batch header replaced; checksums are
+    right."""
     whole = bytearray(body)
     if len(whole) < 16 or rng.random() < 0.1:
         return bytes(rng.randbytes(rng.randrange(40)))

@@ -54,7 +54,8 @@ QUORUMS = {
 
 
 def table(begins: str) -> list[list[str]]:
-    """A table of docs/protocols.md: its rows, of which the first begins with these words."""
+    """Return the rows of a table of docs/protocols.md, the first of which begins with these
+    words."""
     lines = (ROOT / "docs" / "protocols.md").read_text().splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith(f"| {begins} |"))
     rows = []
@@ -69,7 +70,7 @@ def ids(case: Case) -> str:
 
 
 def letter(case: Case, variant: Variant) -> str:
-    """How a history ends."""
+    """Return the letter of the end of a history."""
     own = next(iter(case.variants.values()))
     played = {"protocol": variant.protocol.name, "bugs": ",".join(variant.bugs)}
     stage, _ = play(case, **(own | played))
@@ -113,7 +114,8 @@ def test_kafka_with_an_older_rule_of_truncation_is_the_older_protocol(
 
 @cache
 def short_logs(sizes: str) -> list[tuple[str, str, int, int, int]]:
-    """The two logs, how many records or batches both begin with, where that ends, and the HW."""
+    """Return the two logs, how many records or batches both begin with, where that ends, and the
+    HW."""
     found = []
     for ours, theirs in legal_pairs():
         leads, follows = (written(log, SIZES[sizes]) for log in (ours, theirs))

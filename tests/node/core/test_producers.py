@@ -12,7 +12,7 @@ from node.formats.wire_bounds import MAX_PRODUCER_EPOCH, MAX_PRODUCERS, MAX_SEQU
 
 
 def written(*sizes: int, epoch: int = 0, sequence: int = 0) -> Producers:
-    """What a log of batches of these sizes, all of producer 7, says."""
+    """Return the producers that follow from a log of batches of these sizes, all of producer 7."""
     known, base = Producers(), 0
     for size in sizes:
         known.note(Produced(7, epoch, sequence), base, base + size)

@@ -16,8 +16,8 @@ Pairs = Iterator[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def one_writer(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two logs, as epochs, can come from a history with one writer an epoch: who has any
-    record of an epoch has all its writer had before it."""
+    """Return whether two logs, as epochs, can come from a history with one writer an epoch: a log
+    with a record of an epoch has every record that its writer had before it."""
     return all(a[: a.index(epoch)] == b[: b.index(epoch)] for epoch in set(a) & set(b))
 
 
@@ -31,8 +31,8 @@ def legal_pairs(length: int = 4, epochs: int = 4) -> Pairs:
 
 
 def common_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Records both begin with. With one writer an epoch, equal epochs from the start on are equal
-    records."""
+    """Return the number of records that both begin with. With one writer an epoch, equal epochs
+    from the start on are equal records."""
     same = 0
     while same < min(len(a), len(b)) and a[same] == b[same]:
         same += 1
@@ -40,7 +40,8 @@ def common_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 
 def written(epochs: tuple[int, ...], sizes: dict[int, list[int]]) -> str:
-    """A log of batches in our notation: its i-th batch of an epoch has that writer's i-th size."""
+    """Return a log of batches in our notation: its i-th batch of an epoch has that writer's i-th
+    size."""
     text, at = [], 0
     for i, epoch in enumerate(epochs):
         size = sizes[epoch][i - epochs.index(epoch)]

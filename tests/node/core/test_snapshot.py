@@ -34,7 +34,7 @@ plain_step = SimNode._step
 
 
 def run(name: str) -> SimResult:
-    """A storm of which only the first seconds are played."""
+    """Return a storm of which only the first seconds are played."""
     drawn = storm(5, **CLUSTERS[name])
     schedule = replace(
         drawn,
@@ -86,7 +86,7 @@ def test_nodes_that_count_as_equal_step_alike(name: str, monkeypatch: pytest.Mon
 
 
 def later(sim: SimNode, other: Broker, events: list[Event], first: bool) -> Any:
-    """What a turn of this node is, hours later, if the node is another one."""
+    """Return a turn of this node hours later, if it differs for another node."""
     assert isinstance(other.ctx.jitter, random.Random)
     node, deadline_us, drawn = sim.core, sim._deadline_us, other.ctx.jitter.getstate()
     sim.core = other
@@ -100,7 +100,7 @@ def later(sim: SimNode, other: Broker, events: list[Event], first: bool) -> Any:
 
 
 def result_of(turn: Effects, node: Broker) -> Any:
-    """What a turn sends and traces, and the value of the node after it."""
+    """Return the messages and trace events of a turn, and the value of the node after it."""
     messages = [(m.to, m.message, m.body) for m in turn.messages]
     return messages, [dict(event) for event in turn.trace], canonical(snapshot(node))
 

@@ -12,7 +12,7 @@ from tests.support.world import World
 
 
 def settled(**options: Any) -> World:
-    """A cluster in which some records are committed everywhere."""
+    """Return a cluster in which some records are committed everywhere."""
     world = World(3, **options)
     world.create_topic(rf=3)
     world.produce(world.leader("log-0") or "", "log-0", 1, b"a")

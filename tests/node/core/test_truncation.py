@@ -89,8 +89,8 @@ def test_the_cache_of_a_stored_log_is_the_cache_it_had() -> None:
 
 
 def test_a_diverging_answer_that_comes_twice_cuts_once() -> None:
-    """The second copy comes when the log has been mended and is as long as before: a
-    second cut would remove what the leader counts."""
+    """The second copy comes when the log has been repaired to the same length: a second cut would
+    remove what the leader counts."""
     pair = Pair("0-7e1 8e3 9e3", "0-7e1 8e2 9e2", 3)
     diverging = pair.ask(pair.take_fetch())
     assert diverging is not None

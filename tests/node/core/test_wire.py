@@ -80,7 +80,7 @@ def test_a_length_that_lies_allocates_nothing() -> None:
 
 @pytest.mark.parametrize("count", [0, 8, 2**29, 2**32 - 1])
 def test_a_count_that_lies_is_refused(count: int) -> None:
-    """Whoever expands the records of a batch reserves no more than the batch has bytes."""
+    """Room for the records of a batch is never larger than the batch."""
     with pytest.raises(WireError, match="does not fit"):
         batches.view(batches.build(count, b"7 bytes"))
 

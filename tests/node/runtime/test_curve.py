@@ -71,7 +71,7 @@ class Place:
         return bool(socket.poll(5, zmq.POLLOUT))
 
     def heard(self) -> list[bytes] | None:
-        """The next message, if the gate admits it under the name in its second frame."""
+        """Return the next message, if the gate admits it under the name in its second frame."""
         until(lambda: self.connected_inbox(), "a message")
         frames = self.inbox.recv_multipart(copy=False)
         return (

@@ -47,7 +47,7 @@ def fill(store: LmdbStorage, *, durable: bool) -> int:
 
 
 def check_after(path: Path, kept: int) -> None:
-    """The store opens, has all that was committed and no more, and works on."""
+    """Open the store, check that it has exactly what was committed, and work on."""
     store = LmdbStorage(path, "boot")
     assert [one.base_offset for one in store.batches(LOG)] == list(range(kept))
     assert all(store.read(LOG, base) == BIG for base in range(kept))

@@ -1,4 +1,4 @@
-"""What children inherit is there while they are started, and as it was afterwards."""
+"""Variables for children are there while they are started, and restored afterwards."""
 
 from __future__ import annotations
 

@@ -19,24 +19,23 @@ CHAIN = bytes(8)
 
 
 def open_(path: Path, boot: str = "boot-1") -> LmdbStorage:
-    """The store in `path`, under a boot of the host."""
+    """Return the store in `path`, under a boot of the host."""
     return LmdbStorage(path, boot)
 
 
 def append(store: LmdbStorage, *bases: int, durable: bool = False, log: str = LOG) -> None:
-    """One batch of one record at each base."""
     for base in bases:
         data = batch.stamp(batch.build(1, b"x" * 20), base, 1)
         store.append(log, base, CHAIN, data, durable=durable)
 
 
 def seen(store: LmdbStorage) -> list[int]:
-    """Base offsets of the log."""
+    """Return base offsets of the log."""
     return [one.base_offset for one in store.batches(LOG)]
 
 
 def three_turns(path: Path) -> list[int]:
-    """A dead node's store with three deferred turns; returns the journal's length after each."""
+    """Return the journal's length after each of three deferred turns, in a dead node's store."""
     store = open_(path)
     sizes = []
     for turn in range(3):

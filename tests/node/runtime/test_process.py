@@ -54,13 +54,12 @@ def modules(
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """A running node."""
     with Node(tmp_path, FakeCore) as made:
         yield made.start()
 
 
 def stored(node: Node, partition: str) -> int:
-    """How many batches a dead node kept."""
+    """Return how many batches a dead node kept."""
     store = LmdbStorage(node.config.data_dir, "boot-1")
     count = len(list(store.batches(partition)))
     store.close()
@@ -317,5 +316,5 @@ def test_a_node_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
 
 
 def _state(pid: int) -> str:
-    """The kernel's letter for what a process does."""
+    """Return the kernel's letter for what a process does."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -30,12 +30,11 @@ def write_log(store: LmdbStorage, name: str, *, durable: bool) -> list[bytes]:
 
 
 def dumped(path: Path) -> dict[str, tuple[LogDump, list[BatchDump]]]:
-    """Everything, in memory."""
     return {log.partition: (log, list(log.batches)) for log in dump_logs(path)}
 
 
 def node(path: Path) -> list[bytes]:
-    """A killed node: one durable log, one deferred, one deferred and flushed in part."""
+    """Return a killed node: one durable log, one deferred, one deferred and flushed in part."""
     store = LmdbStorage(path, "boot")
     chains = write_log(store, "log-1", durable=False)
     store.flush()
@@ -84,7 +83,6 @@ def change(path: Path, key: bytes, value: bytes) -> None:
 
 
 def raw(path: Path, key: bytes) -> bytes:
-    """One entry."""
     with lmdb.open(str(path), lock=False) as env, env.begin() as txn:
         value = txn.get(key)
         assert value is not None
@@ -93,7 +91,7 @@ def raw(path: Path, key: bytes) -> bytes:
 
 @pytest.fixture
 def flushed(tmp_path: Path) -> tuple[Path, bytes, list[bytes]]:
-    """A node with one flushed log, the key of its second batch, and its chains."""
+    """Return a node with one flushed log, the key of its second batch, and its chains."""
     store = LmdbStorage(tmp_path, "boot")
     chains = write_log(store, "log-0", durable=True)
     store.commit()

@@ -17,7 +17,6 @@ Socket = zmq.Socket[bytes]
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Socket, Socket]]:
-    """Two connected sockets."""
     with zmq.Context() as context:
         near, far = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
         port = near.bind_to_random_port("tcp://127.0.0.1")

@@ -14,12 +14,11 @@ LOG = "log-0"
 
 
 def make(base: int, count: int = 3, epoch: int = 1, payload: bytes = b"payload") -> bytes:
-    """A stamped batch."""
     return batch.stamp(batch.build(count, payload), base, epoch)
 
 
 def chain(number: int) -> bytes:
-    """A recognisable prefix hash."""
+    """Return a recognisable prefix hash."""
     return number.to_bytes(8, "big")
 
 
@@ -30,18 +29,17 @@ def fill(store: LmdbStorage, bases: range, *, durable: bool, name: str = LOG) ->
 
 
 def bases(store: LmdbStorage, name: str = LOG) -> list[int]:
-    """Where the batches of a log start."""
+    """Return the offsets at which the batches of a log start."""
     return [one.base_offset for one in store.batches(name)]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> LmdbStorage:
-    """An empty store."""
     return LmdbStorage(tmp_path / "data", "boot-1")
 
 
 def reopened(store: LmdbStorage) -> LmdbStorage:
-    """The store after a kill: nothing of its memory survives."""
+    """Return the store after a kill: nothing of its memory survives."""
     path = Path(store.path)
     store.close()
     return LmdbStorage(path, "boot-1")
@@ -58,7 +56,7 @@ def test_offsets_above_32_bits_keep_their_order(store: LmdbStorage) -> None:
 
 
 def test_a_log_whose_durability_changed_lives_without_its_journal(store: LmdbStorage) -> None:
-    """As after a restart with another flush setting: no hole may appear, whatever is lost."""
+    """After a restart with another flush setting no hole may appear, whatever is lost."""
     fill(store, range(0, 6, 3), durable=False)
     store.commit()
     fill(store, range(6, 12, 3), durable=True)

@@ -23,7 +23,8 @@ DEFERRED = ("\u00fcn\u00efcode", "lo")
 
 @dataclass
 class Model:
-    """What a store holds: logs as base offset -> (chain, data, count, epoch), and small values."""
+    """The contents of a store: logs as base offset -> (chain, data, count, epoch), and small
+    values."""
 
     logs: dict[str, dict[int, tuple[bytes, bytes, int, int]]] = field(default_factory=dict)
     values: dict[str, bytes] = field(default_factory=dict)
@@ -36,12 +37,10 @@ class Model:
         )
 
     def joined(self, other: Model) -> Model:
-        """Both."""
         return Model({**self.logs, **other.logs}, {**self.values, **other.values})
 
 
 def observed(store: LmdbStorage) -> Model:
-    """Everything a store answers."""
     found = Model()
     for name in store.partitions():
         log = found.logs[name] = {}
@@ -80,7 +79,6 @@ many = settings(
 def do_write(
     store: LmdbStorage, model: Model, step: tuple[str, str, int, int], *, durable: bool
 ) -> None:
-    """One write, to both."""
     what, name, at, extra = step
     if what == "append":
         count, epoch = 1 + extra % 3, 1 + extra % 5

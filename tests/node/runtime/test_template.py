@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Template]:
-    """The template of this test."""
+    """Yield the template of this test."""
     monkeypatch.setattr(template, "_template", None)
     template.prepare(("node.runtime.children",))
     made = template.fitting()
@@ -31,7 +31,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Template]:
 
 
 def begin(code: object, **options: Any) -> tuple[children.Child, Any]:
-    """A child that says what it has, and ends with `code` when it is told to."""
+    """Return a child that says what it has, and ends with `code` on command."""
     near, far = multiprocess.Pipe()
     child = children.start("child", say, os.getpid(), far, code, **options)
     far.close()
@@ -39,7 +39,7 @@ def begin(code: object, **options: Any) -> tuple[children.Child, Any]:
 
 
 def say(parent_pid: int, pipe: Any, code: object) -> None:
-    """What the child does."""
+    """Write the output of the child."""
     children.die_with_parent(parent_pid)
     pending = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     pipe.send((os.getppid(), os.getcwd(), os.environ.get("SAID"), pending))

@@ -100,7 +100,7 @@ def test_what_pages_and_summaries_say(runs: Folders, pages: Pages, snapshot: Sna
 
 
 class TestNumbers:
-    """What the snapshot masks: the figures of a page are those of the run's files."""
+    """The snapshot masks numbers, so they are compared here with the files of the run."""
 
     @pytest.mark.parametrize("kind", ["valid", "invalid", "diverged"])
     def test_operations_and_faults(self, runs: Folders, pages: Pages, kind: str) -> None:

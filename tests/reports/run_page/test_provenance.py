@@ -1,4 +1,5 @@
-"""What explains a failure: messages, counterfactuals, schedules, control, curves, raw lines."""
+"""Sections that explain a failure: messages, counterfactuals, schedules, baseline run, curves, raw
+lines."""
 
 from __future__ import annotations
 

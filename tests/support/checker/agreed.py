@@ -34,7 +34,8 @@ def budget(first_tier: int = FIRST_TIER_EXAMPLES) -> settings:
 
 
 def agreed(s: Story) -> Counter[str]:
-    """What the checker finds in a story; it must be what the definitions say, in every respect."""
+    """Return the findings of the checker in a story, and check that they agree with the definitions
+    in every respect."""
     with tempfile.TemporaryDirectory() as folder:
         found = s.check(Path(folder))
     assert compared(found, s) == ""

@@ -22,7 +22,7 @@ Corrupt = Callable[[World, random.Random], bool]
 
 
 class Corruption(NamedTuple):
-    """What is done to a world, the anomaly it is, and those that may come with it."""
+    """A change to a world, the anomaly that it causes, and those that may come with it."""
 
     name: str
     corrupt: Corrupt
@@ -66,7 +66,7 @@ CONFLICT = (
 
 
 def reads(world: World, *, final: bool | None = None) -> list[tuple[Did, int]]:
-    """The ok reads that returned records: operation, number of the read in it."""
+    """Return the ok reads that returned records: operation, number of the read in it."""
     return [
         (did, n)
         for did in world.did
@@ -82,7 +82,7 @@ def records(read: Read) -> list[tuple[int, int, int]]:
 
 
 def reread(did: Did, n: int, made: list[tuple[int, int, int]]) -> None:
-    """The same read, which returned these records instead."""
+    """Let a read return these records instead."""
     runs = tuple(RecordRun(offset, value, 1, epoch) for offset, value, epoch in made)
     did.reads[n] = replace(did.reads[n], records=runs)
 
@@ -100,7 +100,7 @@ def erase(world: World, partition: str, gone: set[int], *, final_only: bool = Fa
 
 
 def shorten(world: World, partition: str) -> set[int]:
-    """Takes the last batch from all logs; what was in it."""
+    """Take the last batch from all logs; return its values."""
     for node in NODES:
         value, count, _ = world.logs[partition][node].pop()
     return set(range(value, value + count))
@@ -110,7 +110,8 @@ def shorten(world: World, partition: str) -> set[int]:
 
 
 def passed(world: World, send: Send) -> bool:
-    """Whether one process got records at or before a send, or began there, and got later ones."""
+    """Return whether one process got records at or before a send, or began there, and got later
+    ones."""
     low: dict[int, int] = {}
     high: dict[int, int] = {}
     for did in world.did:
@@ -124,7 +125,7 @@ def passed(world: World, send: Send) -> bool:
 
 @corruption("tail-lost", "committed-truncated")
 def the_tail_is_gone(world: World, rng: random.Random) -> bool:
-    """The last write was acknowledged, and no replica has it."""
+    """Lose the last acknowledged write on every replica."""
     partition = rng.choice([P, Q])
     erase(world, partition, shorten(world, partition))
     return True
@@ -132,7 +133,7 @@ def the_tail_is_gone(world: World, rng: random.Random) -> bool:
 
 @corruption("vanished", "committed-truncated")
 def the_tail_goes_after_it_was_read(world: World, rng: random.Random) -> bool:
-    """A consumer had the last record; the final readers and the logs do not."""
+    """Remove the last record from final reads and logs after a consumer got it."""
     partition = rng.choice([P, Q])
     finals = [
         r
@@ -156,7 +157,7 @@ def the_tail_goes_after_it_was_read(world: World, rng: random.Random) -> bool:
 
 @corruption("lost", "offset-hole", "poll-skip", "int-poll-skip")
 def a_record_nobody_gets(world: World, rng: random.Random) -> bool:
-    """An acknowledged batch in the middle is in the logs, and no reader ever got it."""
+    """Hide an acknowledged batch in the middle of the logs from every reader."""
     last = {partition: logs["n1"][-1][0] for partition, logs in world.logs.items() if logs["n1"]}
     sent = [
         s
@@ -197,7 +198,7 @@ def the_last_record_is_never_delivered(world: World, rng: random.Random) -> bool
     "g1c-realtime",
 )
 def a_record_comes_again(world: World, rng: random.Random) -> bool:
-    """A final reader gets an earlier record once more, behind all others."""
+    """Let a final reader get an earlier record once more, behind all others."""
     partition = rng.choice([P, Q])
     finals = [f for f in reads(world, final=True) if f[0].reads[0].partition == partition]
     did, n = finals[-1]
@@ -235,19 +236,19 @@ def _instead(world: World, rng: random.Random, value: int) -> bool:
 
 @corruption("phantom", "inconsistent-offsets", "divergence")
 def a_record_from_nowhere(world: World, rng: random.Random) -> bool:
-    """A reader gets a value that nobody sent."""
+    """Let a reader get a value that was never sent."""
     return _instead(world, rng, 1_000_000)
 
 
 @corruption("unreadable-record")
 def a_payload_is_damaged(world: World, rng: random.Random) -> bool:
-    """A reader gets bytes that are no record."""
+    """Let a reader get bytes that are no record."""
     return _instead(world, rng, -1)
 
 
 @corruption("misrouted", "inconsistent-offsets", "divergence")
 def a_record_of_another_partition(world: World, rng: random.Random) -> bool:
-    """A reader of one partition gets a value that was sent to the other."""
+    """Let a reader of one partition get a value that was sent to the other."""
     found = [(d, n) for d, n in reads(world, final=False) if d.reads[n].partition == P]
     if not found:
         return False
@@ -263,7 +264,7 @@ def a_record_of_another_partition(world: World, rng: random.Random) -> bool:
 
 @corruption("aborted-read", "int-nonmonotonic-send")
 def a_refused_record_is_read(world: World, rng: random.Random) -> bool:
-    """The client was told that nothing was appended, and a reader got it."""
+    """Let a reader get a record that was refused."""
     sent = [d for d in world.did if d.f == "send" and d.outcome == "ok" and d.process < 90]
     if not sent:
         return False
@@ -281,7 +282,7 @@ def a_refused_record_is_read(world: World, rng: random.Random) -> bool:
     "g0-process",
 )
 def a_record_is_read_before_it_is_sent(world: World, rng: random.Random) -> bool:
-    """The send of a record that a consumer got began only when all was over."""
+    """Move the send of a record that a consumer got to the end."""
     early = {r[1] for d, n in reads(world, final=False) for r in records(d.reads[n])}
     sent = [d for d in world.did if d.f == "send" and d.sends[0].value in early]
     if not sent:
@@ -297,7 +298,7 @@ def a_record_is_read_before_it_is_sent(world: World, rng: random.Random) -> bool
 
 @corruption("nonmonotonic-poll")
 def a_consumer_goes_back(world: World, rng: random.Random) -> bool:
-    """The same process gets again what it had."""
+    """Let the same process get a record again."""
     did, n = reads(world, final=True)[-1]
     # It does not say that it was asked to begin there.
     read = msgspec.structs.replace(did.reads[n], start=-1)
@@ -308,7 +309,7 @@ def a_consumer_goes_back(world: World, rng: random.Random) -> bool:
 
 @corruption("poll-skip", "offset-hole")
 def a_consumer_skips(world: World, rng: random.Random) -> bool:
-    """A process that read to some offset goes on two further."""
+    """Let a process skip two offsets."""
     partition = rng.choice([P, Q])
     every = [
         r
@@ -346,7 +347,7 @@ def a_reader_leaves_one_out(world: World, rng: random.Random) -> bool:
 
 @corruption("read-beyond-hw", "hw-regression", "stale-read")
 def an_answer_reaches_beyond_its_watermark(world: World, rng: random.Random) -> bool:
-    """The answer states a HW that does not cover its last record."""
+    """State a HW in an answer that does not cover its last record."""
     did, n = rng.choice(reads(world))
     did.reads[n] = replace(did.reads[n], hw=records(did.reads[n])[-1][0])
     return True
@@ -354,7 +355,7 @@ def an_answer_reaches_beyond_its_watermark(world: World, rng: random.Random) -> 
 
 @corruption("stale-read", "hw-regression")
 def the_end_goes_back(world: World, rng: random.Random) -> bool:
-    """Long after the last write a reader is told an earlier end of the log."""
+    """State an earlier end of the log to a reader, long after the last write."""
     partition = rng.choice([P, Q])
     process = next(d.process for d in world.did if d.final and d.reads[0].partition == partition)
     end = world.phases["end"] - 10
@@ -430,7 +431,7 @@ def two_nodes_lead(world: World, rng: random.Random) -> bool:
 
 @corruption("incomplete-leader")
 def a_leader_begins_with_less(world: World, rng: random.Random) -> bool:
-    """A node becomes leader with a log that ends below what was committed."""
+    """Elect a node whose log ends below what was committed."""
     partition = rng.choice([P, Q])
     highest = max(e[3]["hw"] for e in world.events if e[1] == "hw" and e[2] == partition)
     _, fields = _last_role(world, partition)
@@ -441,7 +442,7 @@ def a_leader_begins_with_less(world: World, rng: random.Random) -> bool:
 
 @corruption("leader-outside-isr")
 def an_outsider_is_elected(world: World, rng: random.Random) -> bool:
-    """The controller elects a broker that it had just put out of the ISR."""
+    """Elect a broker that the controller had just put out of the ISR."""
     partition = rng.choice([P, Q])
     last = next(e for e in reversed(world.events) if e[1] == "partition" and e[2] == partition)[3]
     number, ms = last["partition_epoch"] + 1, world.phases["end"] - 9

@@ -66,7 +66,7 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
 
 
 def withheld(clients: Definitions, s: Story, name: str) -> bool:
-    """Whether the history says too little for an anomaly of this name."""
+    """Return whether the history says too little for an anomaly of this name."""
     knows = KINDS[name].knows
     return (
         (Knows.TIMES in knows and not clients.clocks_sound())
@@ -76,8 +76,8 @@ def withheld(clients: Definitions, s: Story, name: str) -> bool:
 
 
 def flaws(s: Story) -> frozenset[str]:
-    """Whether the clock of a process goes back, whether one does two things at a time, and whether
-    an operation ends with sends of another."""
+    """Return whether the clock of a process goes back, whether one does two things at a time, and
+    whether an operation ends with sends of another."""
     found = set()
     lines = s.lines()
     last: dict[int, Op] = {}
@@ -96,27 +96,27 @@ def flaws(s: Story) -> frozenset[str]:
 
 
 def final_reads_due(s: Story) -> bool:
-    """Whether final reads went on until they had everything or got no further."""
+    """Return whether final reads went on until they had everything or got no further."""
     phases = s.run["phases"]
     return 0 < phases.get("final_us", 0) < phases.get("end_us", 0)
 
 
 def starts_known(s: Story, partition: str) -> bool:
-    """Whether the logs, or the traces, of all replicas say where the log begins."""
+    """Return whether the logs, or the traces, of all replicas say where the log begins."""
     members = set(s.run["partitions"][partition])
     traced = "trace" in s.run["capabilities"] and members <= s.traces.keys()
     return bool(members) and (finished(s, partition) >= members or traced)
 
 
 def whole(s: Story) -> bool:
-    """Whether what is not in the history did not happen; of an empty one nobody believes that."""
+    """Return whether the history is complete: what it lacks did not happen. An empty one is not."""
     sound = bool(s.history) and s.run.get("history_whole", True) and not flaws(s)
     return sound and not cut(s)
 
 
 def cut(s: Story) -> bool:
-    """Whether a finished history ends before its final reads, or lacks the end of an operation
-    after which its process went on."""
+    """Return whether a finished history ends before its final reads, or lacks the end of an
+    operation after which its process went on."""
     phases = s.run["phases"]
     ended = s.run["state"] == "finished" or "end_us" in phases
     if not ended or s.run.get("source"):
@@ -134,7 +134,7 @@ def cut(s: Story) -> bool:
 
 
 def logs_of(s: Story, partition: str) -> Logs:
-    """What the dumped logs of a partition hold."""
+    """Return the contents of the dumped logs of a partition."""
     lines = [line for node in NODES for line in s.logs[node] if line.partition == partition]
     heads = {line.node: line.hw for line in lines if line.count == 0}
     places = [
@@ -158,8 +158,8 @@ def logs_of(s: Story, partition: str) -> Logs:
 
 
 def deleted_below(s: Story, partition: str) -> int:
-    """The highest offset that a log of a replica began at, at the end or by a trace; 0 where the
-    promise has no retention."""
+    """Return the highest offset that a log of a replica began at, at the end or by a trace; 0 where
+    the promise has no retention."""
     if not s.run["promise"].get("retention"):
         return 0
     began = [
@@ -178,7 +178,7 @@ def deleted_below(s: Story, partition: str) -> int:
 
 
 def established(s: Story) -> dict[str, list[tuple[int, int]]]:
-    """The HW events of each partition, if the run promises that they are all there."""
+    """Return the HW events of each partition, if the run promises that they are all there."""
     if not {"hw", "trace"} <= set(s.run["capabilities"]):
         return {}
     return {

@@ -65,7 +65,6 @@ class Definitions:
         self.partitions = sorted(touched | set(self.logs))
 
     def counts(self) -> Counter[str]:
-        """Every anomaly with its count."""
         found: Counter[str] = Counter()
         for partition in self.partitions:
             one = OnePartition(self, partition)
@@ -79,7 +78,7 @@ class Definitions:
         return +found
 
     def excused(self) -> Counter[str]:
-        """How many of these are allowed for reasons of their own, whatever the run promises."""
+        """Count those that are allowed for reasons of their own, whatever the run promises."""
         found: Counter[str] = Counter()
         for partition in self.partitions:
             one = OnePartition(self, partition)
@@ -91,21 +90,21 @@ class Definitions:
         return +Counter({name: found[name] for name in EXCUSED})
 
     def start_open(self, partition: str) -> bool:
-        """Whether records may have been deleted, and nothing says where the log began."""
+        """Return whether records may have been deleted, and nothing says where the log began."""
         if self.promise.compaction:
             return True
         return self.promise.retention and partition not in self.starts_known
 
     def clocks_sound(self) -> bool:
-        """Whether the clock of no process goes back."""
+        """Return whether the clock of no process goes back."""
         return "times" not in self.flaws
 
     def processes_sound(self) -> bool:
-        """Whether every process does one thing after another."""
+        """Return whether every process does one thing after another."""
         return "processes" not in self.flaws
 
     def in_turn(self) -> list[Done]:
-        """The operations in order of time."""
+        """Return the operations in order of time."""
         return sorted(self.ops, key=lambda op: op.t0) if self.by_time else self.ops
 
     def committed(self, op: Done) -> bool:
@@ -120,7 +119,8 @@ class Definitions:
         )
 
     def places(self, partition: str) -> set[Place]:
-        """What is placed: reads whatever their outcome, and committed sends at known offsets."""
+        """Return the placed values: of reads whatever their outcome, and of committed sends at
+        known offsets."""
         found = {place for op in self.ops for place in op.polled(partition)}
         for op in self.ops:
             if self.committed(op):
@@ -132,7 +132,7 @@ class Definitions:
     # -- cycles of transactions
 
     def components(self) -> Counter[str]:
-        """Components by name, each told once, under the first name that fits."""
+        """Count components by name, each once, under the first name that fits."""
         found: Counter[str] = Counter()
         if not any(len(op.sends) > 1 or (op.sends and op.reads) for op in self.ops):
             return found
@@ -197,7 +197,7 @@ class Definitions:
 
 
 def _strong_components(nodes: set[int], edges: set[Edge]) -> list[set[int]]:
-    """Sets of nodes that lead to each other, by closing the relation step by step."""
+    """Return sets of nodes that lead to each other, by closing the relation step by step."""
     leads = set(edges)
     while more := {(a, d) for a, b in leads for c, d in leads if b == c} - leads:
         leads |= more
@@ -234,7 +234,7 @@ class OnePartition(OrderDefinitions):
         return self.logs.complete and all(value != v for _, v in self.logs.records)
 
     def deleted(self, value: int) -> bool:
-        """Whether retention may have deleted the record, wherever it is known to be."""
+        """Return whether retention may have deleted the record, wherever it is known to be."""
         known = self.at.get(value, [])
         return bool(known) and known[-1] < self.logs.deleted_below
 
@@ -247,7 +247,7 @@ class OnePartition(OrderDefinitions):
         return found
 
     def fate(self, op: Done, value: int, offset: int) -> str:
-        """What became of a required record that nobody read; "" if that is not known."""
+        """Return the fate of a required record that was never read; "" if unknown."""
         highest = max((self.at[v][0] for v in self.read), default=-1)
         known = self.at[value]
         passed = bool(known) and known[-1] <= highest and self.passed(known[-1]) and self.all.whole
@@ -265,7 +265,7 @@ class OnePartition(OrderDefinitions):
         return "unseen" if unseen else ""
 
     def reads_over(self) -> bool:
-        """Whether what no final read returned would not have been returned later either."""
+        """Return whether what no final read returned would not have been returned later either."""
         if self.all.complete_reads:
             return True
         if self.all.final_reads_due:
@@ -309,7 +309,7 @@ class OnePartition(OrderDefinitions):
                 stood = offset + 1 if self.partition not in op.rebalanced else -1
 
     def passed(self, offset: int) -> bool:
-        """Whether an ok read returned another value there, or passed over it."""
+        """Return whether an ok read returned another value there, or passed over it."""
         if any(o == offset for op in self.ok for o, _ in op.polled(self.partition)):
             return True
         if self.all.start_open(self.partition) or not self.all.processes_sound():
@@ -319,7 +319,7 @@ class OnePartition(OrderDefinitions):
         return any(low <= offset < high for _, low, high in self.gaps())
 
     def committed_us(self, op: Done, *, here: bool = False) -> float:
-        """When an operation certainly had taken effect."""
+        """Return when an operation certainly had taken effect."""
         if op.outcome == "ok" and not here:
             return op.t1 or 0
         return min(
@@ -333,12 +333,12 @@ class OnePartition(OrderDefinitions):
         )
 
     def reached(self, *, by_final: bool) -> int:
-        """The end of what ok reads returned, or only final ones."""
+        """Return the end of the records that ok reads returned, or only final ones."""
         readers = [op for op in self.ok if op.final or not by_final]
         return max((o + 1 for op in readers for o, _ in op.polled(self.partition)), default=0)
 
     def asked_after(self, op: Done, value: int) -> bool:
-        """Whether a read was to return the value, had it been there."""
+        """Return whether a read was to return the value, had it been there."""
         if self.all.start_open(self.partition) or not self.all.clocks_sound():
             return False
         at = max(self.at[value], default=0)
@@ -429,7 +429,7 @@ class OnePartition(OrderDefinitions):
         return value not in logged and any(0 <= ended(read) <= first for read, _ in later)
 
     def contents(self) -> Counter[str]:
-        """What stands where it should not."""
+        """Count the values that stand where they should not."""
         found: Counter[str] = Counter()
         readable = {(o, v) for o, v in self.placed if v >= 0}
         for offset in self.offsets:
@@ -456,8 +456,8 @@ class OnePartition(OrderDefinitions):
         return found
 
     def doubled(self, value: int) -> bool:
-        """Whether a value is placed at two offsets, or twice in the committed part of one log, or
-        only elsewhere there than where it is placed."""
+        """Return whether a value is placed at two offsets, or twice in the committed part of one
+        log, or only elsewhere there than where it is placed."""
         at = {*self.at.get(value, ())}
         in_logs = [{o for o, v in log if v == value} for log in self.logs.committed_of]
         anywhere = set[int]().union(*in_logs)
@@ -510,7 +510,8 @@ class OnePartition(OrderDefinitions):
         return found
 
     def _limit(self, op: Done, read: Read) -> float:
-        """The HW that the answer states, or the highest that any trace tells of until then."""
+        """Return the HW that the answer states, or the highest that any trace tells of until
+        then."""
         limit = float(read.hw) if read.hw >= 0 else math.inf
         if self.partition in self.all.established and op.t1 is not None:
             told = self.all.established[self.partition]
@@ -528,7 +529,7 @@ class OnePartition(OrderDefinitions):
 
 
 def ended(read: Read) -> int:
-    """The end of the log that an answer states, or -1."""
+    """Return the end of the log that an answer states, or -1."""
     if read.hw >= 0 or not read.at_end:
         return read.hw
     return places(read)[-1][0] + 1 if read.records else read.start

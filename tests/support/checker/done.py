@@ -42,7 +42,7 @@ def values(send: Send) -> range:
 
 
 def places(read: Read) -> list[Place]:
-    """The records of one read, one by one; an unreadable one stays what it is."""
+    """Return the records of one read, one by one; an unreadable one stays what it is."""
     return [
         (run.offset + k, run.value + k if run.value >= 0 else run.value)
         for run in read.records
@@ -59,7 +59,7 @@ def pairs(ops: Iterable[Op]) -> Iterator[tuple[Op, Op | None]]:
 
 
 def fits(begun: Op, ended: Op) -> bool:
-    """Whether an operation ends with the sends that it invoked, or some of them."""
+    """Return whether an operation ends with the sends that it invoked, or some of them."""
     sent = {(s.partition, s.value) for s in begun.sends}
     return sent >= {(s.partition, s.value) for s in ended.sends}
 
@@ -102,8 +102,9 @@ def joined(history: Iterable[Op]) -> list[Done]:
 
 @dataclass(frozen=True)
 class Logs:
-    """What replicas' dumped logs hold: (offset, value) of every record, of those below the HW of
-    their replica, the values of each replica, and whether all replicas and records are there."""
+    """The contents of the replicas' dumped logs: (offset, value) of every record, of those below
+    the HW of their replica, the values of each replica, and whether all replicas and records are
+    there."""
 
     records: frozenset[Place] = frozenset()
     committed_of: tuple[frozenset[Place], ...] = ()
@@ -115,12 +116,12 @@ class Logs:
 
     @property
     def complete(self) -> bool:
-        """Whether what none of them has is gone."""
+        """Return whether a value that no log has is certainly gone."""
         return self.finished and self.listed
 
     @property
     def committed(self) -> frozenset[Place]:
-        """What some replica has below its HW."""
+        """Return the records that some replica has below its HW."""
         return frozenset[Place]().union(*self.committed_of)
 
 

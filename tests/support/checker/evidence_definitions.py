@@ -1,6 +1,6 @@
-"""Slow definitions of what evidence each property needs, word by word after docs/checks.md.
+"""Slow definitions of the evidence that each property needs, word by word after docs/checks.md.
 
-The facts are those of a `Story`. What is missing is told by need and by property.
+The facts are those of a `Story`. Missing evidence is reported by need and by property.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEEDED_BY = {
 
 
 def unknown_properties(s: Story) -> set[str]:
-    """The properties that lack what they need, in any partition."""
+    """Return the properties that lack what they need, in any partition."""
     return {
         name
         for partition in s.run["partitions"]
@@ -37,7 +37,7 @@ def unknown_properties(s: Story) -> set[str]:
 
 
 def missing(s: Story, partition: str) -> set[str]:
-    """The needs of a partition of which something was promised and is not there."""
+    """Return the needs of a partition of which something was promised and is not there."""
     found = set()
     if logs_missing(s, partition):
         found.add("logs")
@@ -62,7 +62,7 @@ def lines_of(s: Story, partition: str) -> list[LogRun]:
 
 
 def finished(s: Story, partition: str) -> set[str]:
-    """The nodes with a finished log of a partition."""
+    """Return the nodes with a finished log of a partition."""
     heads = {line.node for line in lines_of(s, partition) if line.count == 0}
     return heads - s.unfinished
 
@@ -74,14 +74,15 @@ def logs_missing(s: Story, partition: str) -> bool:
 
 
 def listed(s: Story, partition: str, batch: LogRun) -> bool:
-    """Whether a batch lists its records; an empty list will do where nobody knows of a record."""
+    """Return whether a batch lists its records; an empty list will do if no record of it is
+    known."""
     count = sum(run.count for run in batch.records)
     inside = range(batch.offset, batch.offset + batch.count)
     return count == batch.count or (count == 0 and not known_offsets(s, partition) & {*inside})
 
 
 def known_offsets(s: Story, partition: str) -> set[int]:
-    """Where an acknowledgement, a read or a log has a record."""
+    """Return the offsets at which an acknowledgement, a read or a log has a record."""
     ops = joined(s.history)
     found = {offset for op in ops for offset, _ in op.polled(partition)}
     polled = {v for op in ops if op.outcome == "ok" for p in s.partitions for _, v in op.polled(p)}
@@ -102,7 +103,8 @@ def traces_missing(s: Story, partition: str) -> bool:
 
 
 def watermarks_missing(s: Story, partition: str) -> bool:
-    """A replica that stated a HW and traced none; or records were read and no HW was traced."""
+    """Return whether a replica stated a HW and traced none, or records were read and no HW was
+    traced."""
     if "hw" not in s.run["capabilities"]:
         return False
     told = {

@@ -26,12 +26,12 @@ class Golden(NamedTuple):
 
     @property
     def bad(self) -> dict[str, int]:
-        """What the history that has the anomaly has, by name."""
+        """Count the anomalies of the history that has the anomaly, by name."""
         return self.found[True]
 
     @property
     def good(self) -> dict[str, int]:
-        """What the history just short of it has, by name."""
+        """Count the anomalies of the history just short of it, by name."""
         return self.found[False]
 
     def story(self, bad: bool) -> Story:

@@ -15,8 +15,8 @@ OFFSETS = 6
 
 @dataclass(frozen=True)
 class Step:
-    """One operation to be told: sends (partition, count, offset), reads (partition, start, HW,
-    runs of (offset, which send, which of its records, how many))."""
+    """One operation of a story: sends (partition, count, offset), reads (partition, start, HW, runs
+    of (offset, which send, which of its records, how many))."""
 
     f: str
     process: int
@@ -90,7 +90,7 @@ def wild(*, transactions: bool) -> st.SearchStrategy[list[Step]]:
 
 @dataclass(frozen=True)
 class Around:
-    """What else is known of a history: HW events (partition, ms, HW), if all of them are there, and
+    """The evidence around a history: HW events (partition, ms, HW), if all of them are there, and
     logs by node: batches (which send, count), their HW, whether the dump was finished."""
 
     staleness_ms: int
@@ -122,7 +122,7 @@ around = st.builds(
 
 
 def surrounded(steps: list[Step], known: Around) -> Story:
-    """The steps as a story, with all that is known around them."""
+    """Return the steps as a story, with all that is known around them."""
     s = tell(steps, history_whole=known.whole, complete_reads=known.complete_reads)
     s.run["promise"]["staleness_ms"] = known.staleness_ms
     if known.watermarks is not None:
@@ -149,7 +149,7 @@ def surrounded(steps: list[Step], known: Around) -> Story:
 
 
 def tell(steps: list[Step], **run: object) -> Story:
-    """The steps as a story. The n-th send of it has the values 10 n, 10 n + 1, ..."""
+    """Return the steps as a story. Its n-th send has the values 10 n, 10 n + 1, ..."""
     s = Story(*PARTITIONS, capabilities=[], **run)
     sent = 0
     free: dict[int, int] = {}

@@ -24,7 +24,7 @@ class LifeDefinitions:
         self.limit_us = story.run["recovery_limit_ms"] * 1000
 
     def phase(self, name: str) -> int:
-        """When a phase began, 0 if it was not reached."""
+        """Return when a phase began, 0 if it was not reached."""
         return int(self.story.run["phases"].get(f"{name}_us", 0))
 
     def counts(self) -> Counter[str]:
@@ -82,11 +82,11 @@ class LifeDefinitions:
         return 0 < final_us < end_us and acked and not answered
 
     def asked(self) -> bool:
-        """Whether a final read was invoked."""
+        """Return whether a final read was invoked."""
         return any(op.final and op.f in ("poll", "txn") for op in self.ops)
 
     def apart(self, partition: str) -> int:
-        """How many replicas end before the longest, once they owe one log."""
+        """Count the replicas that end before the longest, once all must be equal."""
         heal_us, in_sync_us = self.phase("heal"), self.phase("in_sync")
         members = self.story.run["partitions"][partition]
         ends = [
@@ -113,7 +113,7 @@ class LifeDefinitions:
         return bool(self.workload.get("operations")) and not drawn
 
     def silent(self) -> bool:
-        """Whether nothing was invoked for more than a third of the storm."""
+        """Return whether nothing was invoked for more than a third of the storm."""
         storm_us, heal_us = self.phase("storm"), self.phase("heal")
         if not 0 < storm_us < heal_us:
             return False
@@ -144,7 +144,7 @@ class LifeDefinitions:
 
 
 class Leadership:
-    """Who led when, as traces tell: a partition, and the cluster."""
+    """The leaders over time, by traces: of a partition, and of the cluster."""
 
     def __init__(self, story: Story, partition: str = P) -> None:
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -184,7 +184,7 @@ class Leadership:
 
     @staticmethod
     def doubled(events: list[dict[str, Any]], of: str) -> int:
-        """Epochs or terms that two nodes claim; an unknown one (-1) is nobody's."""
+        """Count the epochs or terms that two nodes claim, without unknown ones (-1)."""
         nodes = defaultdict(set)
         for event in events:
             nodes[event[of]].add(event["node"])

@@ -41,7 +41,7 @@ class Struck:
 
 @dataclass(frozen=True)
 class Life:
-    """All that a run lives through."""
+    """Everything that happens in a run."""
 
     phases: dict[str, int]
     state: str
@@ -123,7 +123,6 @@ lives = st.builds(
 
 
 def tell(life: Life) -> Story:
-    """The run as a story."""
     s = Story(P, Q, state=life.state, recovery_limit_ms=LIMIT_MS)
     s.run["promise"]["acks"] = life.acks
     for name, ms in life.phases.items():

@@ -34,7 +34,7 @@ class Replica:
         }
 
     def ends(self, hashed: bool = False) -> set[int]:
-        """Where batches end; if `hashed`, only those with a prefix hash."""
+        """Return the ends of batches; if `hashed`, only those with a prefix hash."""
         return {b.offset + b.count for b in self.batches if b.hash or not hashed}
 
 
@@ -77,8 +77,8 @@ class LogDefinitions:
         return bool(heal_us > 0 and phases.get("end_us", 0) >= due_us)
 
     def early_deletions(self) -> int:
-        """Deletions after which fewer committed records were left than retention keeps; and logs
-        that begin so in the end."""
+        """Count deletions after which fewer committed records were left than retention keeps, and
+        logs that begin so in the end."""
         keep = self.keep
         if not keep:
             return 0
@@ -132,7 +132,7 @@ class LogDefinitions:
 
     @staticmethod
     def invariants(replica: Replica) -> Counter[str]:
-        """What one log owes to itself."""
+        """Count the broken invariants of one log."""
         found: Counter[str] = Counter()
         head, batches = replica.head, replica.batches
         due = head.offset
@@ -188,7 +188,8 @@ class LogDefinitions:
         return found | self.inside(ends, self.finished, committed=True)
 
     def contents(self, *, committed: bool) -> set[int]:
-        """Where final logs differ in value or epoch, unless all batches have prefix hashes."""
+        """Return the offsets at which final logs differ in value or epoch, unless all batches have
+        prefix hashes."""
         if all(b.hash for r in self.replicas.values() for b in r.batches):
             return set()
         at = defaultdict(set)

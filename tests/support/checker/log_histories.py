@@ -84,9 +84,9 @@ def tell(
     moved: bool,
     keep: int | None = None,
 ) -> Story:
-    """The run as a story; `due` if its replicas must have converged, None if it never healed;
-    `moved` if the last node is no replica any more; `keep`: so many records are kept when a head
-    is deleted."""
+    """Return the run as a story; `due` if its replicas must have converged, None if it never
+    healed; `moved` if the last node is no replica any more; `keep`: so many records are kept when a
+    head is deleted."""
     s = Story()
     if keep is not None:
         s.run["promise"] |= {"retention": True, "retention_records": keep}

@@ -29,7 +29,7 @@ class Taken(NamedTuple):
 
 
 def tampered(s: Story) -> Iterator[tuple[Taken, Story]]:
-    """A copy of the story for each unit of evidence in it, without that unit."""
+    """Yield a copy of the story for each unit of evidence in it, without that unit."""
     for taken in units(s):
         made = copy.deepcopy(s)
         taken.take(made)
@@ -37,7 +37,6 @@ def tampered(s: Story) -> Iterator[tuple[Taken, Story]]:
 
 
 def units(s: Story) -> Iterator[Taken]:
-    """Every unit of evidence of a story."""
     for node, lines in s.logs.items():
         if not lines:
             continue
@@ -108,8 +107,8 @@ def _history(keep: Callable[[Op], bool]) -> Callable[[Story], object]:
 
 
 def may_be_valid(s: Story, partition: str) -> bool:
-    """Whether what is left shows every acknowledged record of a partition to be there at the end,
-    and every log that was promised is there, with hashes or records."""
+    """Return whether what is left shows every acknowledged record of a partition to be there at the
+    end, and every log that was promised is there, with hashes or records."""
     heads = {
         line.node
         for n, lines in s.logs.items()

@@ -49,7 +49,7 @@ class Actor:
 
 @dataclass
 class World:
-    """All that happened, in a form that can still be tampered with."""
+    """A history in a form that can still be corrupted."""
 
     did: list[Did] = field(default_factory=list)
     logs: dict[str, dict[str, list[Batch]]] = field(default_factory=dict)
@@ -59,7 +59,6 @@ class World:
     staleness_ms: int = -1
 
     def tell(self) -> Story:
-        """The history as a story."""
         s = Story(P, Q, capabilities=["trace", "logs", "epochs", "hw"])
         s.run["promise"]["staleness_ms"] = self.staleness_ms
         for did in sorted(self.did, key=lambda d: (d.begin, d.process)):
@@ -109,7 +108,7 @@ class Model:
         return sum(count for _, count, _ in self.batches[partition])
 
     def _lead(self, leader: str) -> None:
-        """A leader is elected, with everything that was committed."""
+        """Elect a leader, with everything that was committed."""
         at = {"leader_epoch": self.epoch, "ms": self.now_ms}
         for partition in (P, Q):
             end = self._end(partition)
@@ -159,7 +158,7 @@ class Model:
             actor.places.clear()
 
     def _work(self, did: Did, actor: Actor) -> None:
-        """A send, a poll or a transaction takes effect now, or later, or never."""
+        """Let a send, a poll or a transaction take effect now, later, or never."""
         if actor.kind != "producer":
             did.f = "poll" if actor.kind == "consumer" else "txn"
             for partition in self.rng.sample([P, Q], self.rng.randint(1, 2)):
@@ -177,7 +176,7 @@ class Model:
             self.late.append(did)
 
     def _append(self, did: Did) -> None:
-        """The sends of an operation become records, committed at once."""
+        """Turn the sends of an operation into records, committed at once."""
         for n, send in enumerate(did.sends):
             base = self._end(send.partition)
             if did.outcome == "ok":
@@ -194,7 +193,7 @@ class Model:
             ]
 
     def _poll(self, did: Did, actor: Actor, partition: str) -> None:
-        """Reads on from where the client is; only an ok poll moves it."""
+        """Read on from where the client is; only an ok poll moves it."""
         end = self._end(partition)
         place = actor.places.get(partition)
         start = self.rng.randint(0, end) if place is None else place
@@ -218,7 +217,7 @@ class Model:
         )
 
     def _move(self, did: Did, actor: Actor) -> None:
-        """A consumer is given partitions; in what is not named it may go on anywhere."""
+        """Give partitions to a consumer; in the others it may go on anywhere."""
         did.f = self.rng.choice(["assign", "subscribe", "crash"])
         did.named = tuple(self.rng.sample([P, Q], self.rng.randint(0, 2)))
         if did.f == "crash" or did.outcome != "fail":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OrderDefinitions:
-    """What is where in one partition, and the anomalies of order there."""
+    """The placed values of one partition, and the anomalies of order there."""
 
     def __init__(self, all_of: Definitions, partition: str) -> None:
         self.all, self.partition = all_of, partition
@@ -43,7 +43,8 @@ class OrderDefinitions:
                         yield op, send, value, send.offset + k if send.offset >= 0 else -1
 
     def polls_excused(self) -> Counter[str]:
-        """Those of subscribed consumers, and skips of what only a weak acknowledgement tells of."""
+        """Count polls of subscribed consumers, and skips of offsets that only a weak
+        acknowledgement names."""
         found = self.polls(subscribed_only=True)
         for name in ("int-poll-skip", "poll-skip"):
             sure = self.polls(without_weak=True)[name]
@@ -101,7 +102,7 @@ class OrderDefinitions:
     def index_before(
         self, known: Sequence[int], before: int, stood: int | None, offset: int
     ) -> int:
-        """The dense index of the last record before where a read stood: behind the record
+        """Return the dense index of the last record before where a read stood: behind the record
         `before`, or where it was asked to begin, or where retention left the log beginning."""
         stood = before + 1 if stood is None else stood
         stood = max(stood, min(self.logs.deleted_below, offset))

@@ -27,18 +27,18 @@ Batch = tuple[int, ...]
 
 
 def hash_of(batches: Sequence[Batch]) -> str:
-    """The prefix hash of a log: any function of its batches will do."""
+    """Return the prefix hash of a log: any function of its batches will do."""
     text = json.dumps([(b[0], b[1], b[2] if len(b) > 2 else 0) for b in batches])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if batches else ""
 
 
 def end_of(batches: Sequence[Batch]) -> int:
-    """The log end offset of batches laid end to end from offset 0."""
+    """Return the log end offset of batches laid end to end from offset 0."""
     return sum(batch[1] for batch in batches)
 
 
 class Story:
-    """One run, told line by line."""
+    """One run, written line by line."""
 
     def __init__(self, *partitions: str, **run: Any) -> None:
         self.partitions = partitions or (P,)
@@ -136,7 +136,7 @@ class Story:
         step: int = -1,
         **when: float | None,
     ) -> int:
-        """A batch sent; `at` is the offset the acknowledgement names."""
+        """Send a batch; `at` is the offset that the acknowledgement names."""
         sent = Send(partition=partition, value=value, count=count, acks=acks)
         known = Send(partition=partition, value=value, count=count, acks=acks, offset=at)
         return self.op(
@@ -152,7 +152,7 @@ class Story:
     def each(
         self, first: int, count: int, *, at: int, every: int | None = None, **how: Any
     ) -> None:
-        """Sends of one record each, of rising values at rising offsets, `every` so many ms."""
+        """Send records of rising values at rising offsets, one each `every` so many ms."""
         for n in range(count):
             when = {} if every is None else {"begin": n * every, "end": n * every + 1}
             self.send(first + n, at=at + n, **how, **when)
@@ -171,7 +171,7 @@ class Story:
         at_end: bool = False,
         **when: float | None,
     ) -> int:
-        """A poll that returned runs of records: (offset, value[, count[, epoch]])."""
+        """Poll runs of records: (offset, value[, count[, epoch]])."""
         runs = tuple(RecordRun(*record) for record in records)
         read = Read(partition=partition, start=start, records=runs, hw=hw, node=node, at_end=at_end)
         return self.op(
@@ -192,7 +192,8 @@ class Story:
         outcome: OpType = "ok",
         **how: Any,
     ) -> int:
-        """A transaction: sends (value, offset[, partition]); reads: runs, or (partition, *run)."""
+        """Run a transaction: sends (value, offset[, partition]); reads: runs, or (partition,
+        *run)."""
         sent, known, polled = [], [], []
         for value, at, *where in sends:
             sent.append(Send(partition=where[0] if where else P, value=value))
@@ -207,7 +208,7 @@ class Story:
         )
 
     def final(self, *records: tuple[int, ...], **how: Any) -> int:
-        """A final read from offset 0 by a fresh client."""
+        """Read from offset 0 as a fresh client, finally."""
         self.run["phases"].setdefault("final_us", self.now_ms * 1000)
         return self.poll(*records, start=0, process=99, final=True, **how)
 
@@ -222,8 +223,8 @@ class Story:
         epochs: Sequence[tuple[int, int]] | None = None,
         **head: Any,
     ) -> None:
-        """A replica's whole log after the run; by default all of it is committed. A run that has
-        one has those of all replicas, or lacks some."""
+        """Write a replica's whole log after the run; by default all of it is committed. If a run
+        has one, the logs of other replicas are missing unless written too."""
         if "logs" not in self.run["capabilities"]:
             self.run["capabilities"].append("logs")
         leo = end_of(batches)
@@ -257,7 +258,7 @@ class Story:
             self.log(node, *batches, **how)
 
     def event(self, node: str, event: str, partition: str | None = P, **fields: Any) -> None:
-        """A trace event now, or at `ms` after the storm began."""
+        """Trace an event now, or at `ms` after the storm began."""
         ms = fields.pop("ms", None)
         t_us = (self.now_ms if ms is None else STORM_MS + ms) * 1000
         made = {"t_us": int(t_us), "node": node, "incarnation": 1, "event": event}
@@ -268,7 +269,7 @@ class Story:
     def hw(
         self, node: str, *batches: Batch, hw: int | None = None, epoch: int = 0, **how: Any
     ) -> None:
-        """A replica's high watermark moved to the end of these batches."""
+        """Move a replica's high watermark to the end of these batches."""
         end = end_of(batches)
         self.event(
             node,
@@ -285,19 +286,19 @@ class Story:
     # -- what happened around them ---------------------------------------------------------------
 
     def phase(self, name: str, ms: float | None = None) -> None:
-        """A phase begins now, or `ms` after the storm began."""
+        """Begin a phase now, or `ms` after the storm began."""
         now = self.now_ms if ms is None else STORM_MS + ms
         self.run["phases"][f"{name}_us"] = int(now * 1000)
 
     def fault(self, index: int, what: str, action: str, ms: float, **more: Any) -> None:
-        """A line of faults.jsonl."""
         t_us = int((STORM_MS + ms) * 1000)
         self.faults.append({"fault": index, "what": what, "action": action, "t_us": t_us, **more})
 
     def busy(
         self, sends: int = 12, *, first: int = 1_000_000, partition: str = P, process: int = 50
     ) -> list[Batch]:
-        """Sends that are acknowledged and read, so that a run is exercised; gives their batches."""
+        """Send records that are acknowledged and read, so that a run is exercised; return their
+        batches."""
         start = self.ops
         for i in range(sends):
             self.send(first + i, at=i, process=process, partition=partition)
@@ -307,27 +308,24 @@ class Story:
     # -- what the run says of itself ------------------------------------------------------------
 
     def promise(self, **fields: Any) -> None:
-        """The promise says this besides."""
         self.run["promise"] = self.run["promise"] | fields
 
     def promise_only(self, **fields: Any) -> None:
-        """The promise says this and nothing else."""
+        """Replace the promise by these fields."""
         self.run["promise"] = fields
 
     def about(self, **fields: Any) -> None:
-        """Fields of run.json."""
         self.run.update({k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
 
     def in_this_order(self) -> None:
-        """Lines stand in the order in which they were told."""
+        """Keep the lines in the order in which they were written."""
         self.as_told = True
 
     def replicas(self, *nodes: str, partition: str = P) -> None:
-        """The replicas of a partition."""
         self.run["partitions"][partition] = list(nodes)
 
     def forget(self, *nodes: str) -> None:
-        """The dumps of these nodes are empty."""
+        """Empty the dumps of these nodes."""
         for node in nodes:
             self.logs[node].clear()
 
@@ -345,23 +343,22 @@ class Story:
             lines[number] = msgspec.structs.replace(lines[number], **fields)
 
     def edit_all(self, *numbers: int, **fields: Any) -> None:
-        """The same lines of all dumps have other fields."""
+        """Change fields of the same lines of all dumps."""
         for node in NODES:
             self.edit(node, *numbers, **fields)
 
     def lose(self, *ops: int, end: bool = False) -> None:
-        """The history lacks operations, or only their completions."""
+        """Remove operations from the history, or only their completions."""
         self.history = [
             line for line in self.history if line.op not in ops or (end and line.type == "invoke")
         ]
 
     def exit(self, node: str, *, code: int, expected: bool, ms: float = 200, **more: Any) -> None:
-        """A line of exits.jsonl."""
         t_us = int((STORM_MS + ms) * 1000)
         self.exits.append({"node": node, "t_us": t_us, "code": code, "expected": expected, **more})
 
     def scheduled(self, *faults: str, drawn: bool = False) -> None:
-        """The schedule has these kinds of faults."""
+        """Put these kinds of faults into the schedule."""
         self.schedule |= {"drawn": drawn, "faults": [{"what": what} for what in faults]}
 
     def script(self, *operations: tuple[str, str]) -> None:
@@ -372,7 +369,6 @@ class Story:
     # -- the verdict -----------------------------------------------------------------------------
 
     def write(self, folder: Path) -> Path:
-        """Write the run folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "run.json").write_text(json.dumps(self.run))
         (folder / "schedule.json").write_text(json.dumps(self.schedule))
@@ -393,7 +389,7 @@ class Story:
         return folder
 
     def lines(self) -> list[Op]:
-        """The history in the order of time; of one time, in the order told."""
+        """Return the history in the order of time; of one time, in the order written."""
         return self.history if self.as_told else sorted(self.history, key=lambda op: op.t_us)
 
     def check(self, folder: Path) -> RunResult:
@@ -402,7 +398,6 @@ class Story:
 
 
 def facts_of(folder: Path) -> list[Rows]:
-    """All facts of a run."""
     return [block for source in sources(0, folder) for block in ingest(source, None).facts]
 
 
@@ -416,6 +411,5 @@ def against(result: RunResult) -> dict[str, int]:
 
 
 def one(result: RunResult, name: str) -> Anomaly:
-    """The one anomaly of this name."""
     (found,) = [a for a in result.anomalies if a.name == name]
     return found

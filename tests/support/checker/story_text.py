@@ -99,7 +99,7 @@ def value(text: str) -> Any:
 
 
 def take(story: Scene, steps: Sequence[str]) -> Scene:
-    """Take the steps of a stage, which are methods of a story or of another thing that is told."""
+    """Take the steps of a stage, which are methods of a story or of another stage."""
     for step in steps:
         verb, *words = step.split()
         if verb == "on":
@@ -163,7 +163,6 @@ def _shown(witness: Any) -> str:
 
 
 def stories(*files: str) -> list[Told]:
-    """Return the stories of these files, or of all."""
     names = files or sorted(path.stem for path in FOLDER.glob("*.txt"))
     return [told for name in names for told in read(name)]
 
@@ -230,7 +229,6 @@ def _replaced(text: str, name: str, field: str, was: Expected, now: Expected) ->
 
 
 def wrapped(field: str, lines: list[str]) -> str:
-    """Return sentences as lines of a file."""
     return "".join(
         textwrap.fill(f"{field} {line}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
         + "\n"

@@ -67,7 +67,6 @@ def _ops(change: Callable[[Op], Op | None]) -> Weaken:
 
 
 def _drop_one(wanted: Callable[[Op], bool], *, completion: bool = False) -> Weaken:
-    """Drop one operation, or only its completion."""
 
     def apply(s: Story, rng: random.Random) -> bool:
         numbers = sorted({op.op for op in s.history if wanted(op)})
@@ -175,7 +174,7 @@ class Case(NamedTuple):
 
 
 def drawn(seed: int) -> Case | None:
-    """The case of a seed; None if there is nothing to take or to corrupt."""
+    """Return the case of a seed; None if there is nothing to take or to corrupt."""
     rng = random.Random(seed)
     world = Model(rng, rng.randint(5, 40), transactions=rng.random() < 0.4).world
     corruption = rng.choice(sorted(CORRUPTIONS)) if rng.random() < 0.6 else ""
@@ -195,8 +194,8 @@ def drawn(seed: int) -> Case | None:
 
 
 def jepsen_lines(s: Story) -> list[dict[str, Any]]:
-    """The history as Jepsen would have written it: no starts, no watermarks; final readers seek to
-    the beginning."""
+    """Return the history as Jepsen would have written it: no starts, no watermarks; final readers
+    seek to the beginning."""
     made: list[dict[str, Any]] = []
     sought: set[int] = set()
     for op in s.history:
@@ -226,7 +225,7 @@ def jepsen_lines(s: Story) -> list[dict[str, Any]]:
 
 
 def edn(value: Any) -> str:
-    """A value as Clojure prints it: words as keywords."""
+    """Return a value as Clojure prints it: words as keywords."""
     match value:
         case dict():
             return "{" + ", ".join(f"{edn(k)} {edn(v)}" for k, v in value.items()) + "}"
@@ -238,7 +237,7 @@ def edn(value: Any) -> str:
 
 
 def judged(case: Case, folder: Path) -> tuple[RunResult, Story]:
-    """What the checker says of a case, and the story that it was translated to."""
+    """Return the checker's result of a case, and the story that it was translated to."""
     s = case.story
     if case.form == "own":
         return s.check(folder), s
@@ -256,7 +255,7 @@ def judged(case: Case, folder: Path) -> tuple[RunResult, Story]:
 
 
 def wrong(case: Case) -> str:
-    """What is wrong with the verdict on a case; "" if nothing is."""
+    """Return the error in the verdict on a case; "" if there is none."""
     with tempfile.TemporaryDirectory() as name:
         result, s = judged(case, Path(name))
     honest = not case.corruption and case.weakening.honest

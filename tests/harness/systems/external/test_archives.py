@@ -24,7 +24,7 @@ cp {tarball} "$last/found.tgz"
 
 @pytest.fixture(autouse=True)
 def _prefix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An environment of its own, with an npm that has one package."""
+    """Return an environment of its own, with an npm that has one package."""
     monkeypatch.setattr("sys.prefix", str(tmp_path / "environment"))
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -35,7 +35,6 @@ def _prefix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def package(tmp_path: Path, *names: str, sha256: str = "") -> Archive:
-    """A package with files of these names."""
     file = tmp_path / "package.tgz"
     with tarfile.open(file, "w:gz") as tar:
         for name in names:

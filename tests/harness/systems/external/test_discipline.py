@@ -1,4 +1,4 @@
-"""What clients of an external system put on record, whatever its adapter does."""
+"""Histories that clients of an external system write, for any adapter."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def record(
     partitions: int = 1,
     **more: Any,
 ) -> list[Op]:
-    """The history of clients that send until there were so many, and of the final reads."""
+    """Return the history of clients that send until there were so many, and of the final reads."""
     file = tmp_path / "history.jsonl"
     adapter.is_on_record = lambda value: f'"value":{value}'.encode() in file.read_bytes()
     workload = Workload(
@@ -93,7 +93,7 @@ def recorded(
     work: Callable[[Sessions], Coroutine[Any, Any, None]],
     partitions: int = 1,
 ) -> list[Op]:
-    """The history of clients under a workload."""
+    """Return the history of clients under a workload."""
     history = HistoryFile(file)
     factory = ClientFactory(cluster=Cluster(partitions=partitions, voters=0), workload=workload)
 

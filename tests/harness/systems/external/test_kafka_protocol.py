@@ -19,7 +19,7 @@ COMPRESSED = FORMAT_0[:34] + "01" + FORMAT_0[36:]
 
 
 def written(folder: Path, text: str, end: int = 9) -> Path:
-    """The `log.dirs` of a broker that has one partition."""
+    """Return the `log.dirs` of a broker that has one partition."""
     log = folder / "log-0-0"
     log.mkdir()
     (log / "00000000000000000000.log").write_bytes(bytes.fromhex(text))

@@ -304,7 +304,7 @@ NODE = Node(name="n1", folder=Path(), listens={}, dialed={})
 
 
 class Dumps(Adapter):
-    """Gives what it is told to."""
+    """A double that returns what it is given."""
 
     def __init__(self, found: Any) -> None:
         super().__init__({})
@@ -376,7 +376,7 @@ def test_two_nodes_that_claim_one_term_do_not_take_turns() -> None:
 
 
 def test_the_only_node_that_claims_to_lead_leads() -> None:
-    """Whoever claimed before, beside it, or in between: all courses of five answers."""
+    """Play all courses of five answers, with any claim before, beside it, or in between."""
     for course in itertools.product(("", "n1", "n2", "n1 n2"), repeat=5):
         memory, view = _Memory(), ClusterView()
         for nodes in course:

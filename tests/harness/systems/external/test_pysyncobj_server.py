@@ -27,7 +27,7 @@ ADAPTER = PySyncObj({"files": "memory", "compact": "5000"})
 
 @contextmanager
 def server(folder: Path) -> Iterator[tuple[Node, subprocess.Popen[bytes]]]:
-    """A cluster of one node, whose server answers."""
+    """Yield a cluster of one node, whose server answers."""
     lease = PortLease(2)
     client, peer = lease.ports
     arguments = ["127.0.0.1", str(client), "{}", f"127.0.0.1:{peer}"]

@@ -32,7 +32,7 @@ def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 class Ran:
-    """What a run left, and what it printed."""
+    """The result and the output of a run."""
 
     def __init__(self, code: int, told: str, error: str) -> None:
         self.code = code
@@ -52,7 +52,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> Ran:
 
 
 def schedule_of(what: str, **more: object) -> str:
-    """A file with one fault on n1, once it has some records."""
+    """Write a schedule with one fault on n1, once it has some records."""
     after = {"event": "role", "match": {"leader_epoch": {"at_least": 2}}}
     fault = {"what": what, "on": "n1", "after": after, "for_ms": 100, **more}
     whole = {
