@@ -403,10 +403,10 @@ BUDGETS = {
     "documents": 4_114,
     "node": 11_394,
     "nemesis": 9_340,
-    "checker": 16_340,
+    "checker": 16_338,
     "reports": 5_937,
     "harness": 35_139,
-    "tests": 40_266,
+    "tests": 40_262,
 }
 
 

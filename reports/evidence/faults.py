@@ -36,7 +36,7 @@ class Executed:
 
     `status`: "done" was injected, "skipped" found no target, "missed" never came, "waiting" was
     not reached before the run ended. `counts` are those of its effects. `touched` is False when a
-    link fault affected no message, None when nobody counted. `took_effect` is as in
+    link fault affected no message, None if not counted. `took_effect` is as in
     `nemesis.formats.fault_log`. `asked` is the schedule's fault, None if that is unreadable.
     """
 
@@ -72,14 +72,14 @@ class Executed:
 
     @property
     def victims(self) -> str:
-        """Whom it hit: the nodes, or the links with arrows (`n1 ⇄ n2`)."""
+        """The nodes that it hit, or the links with arrows (`n1 ⇄ n2`)."""
         if self.on_process or not self.links:
             return wording.listing(self.nodes) or wording.target(self.on)
         return wording.listing(_arrows(self.links))
 
     @property
     def short_victims(self) -> str:
-        """Whom it hit, as it fits a bar: an isolated node alone, without its links."""
+        """The same, short enough for a bar: an isolated node alone, without its links."""
         return wording.listing(self.nodes) if _is(self.what, "bar_names_nodes") else self.victims
 
     def title(self, zero_us: int) -> str:
@@ -87,7 +87,7 @@ class Executed:
         return f"{self.what} {self.victims}: {self.times(zero_us)}"
 
     def times(self, zero_us: int) -> str:
-        """When it really acted, in seconds since storm start."""
+        """Return when it took effect, in seconds since storm start."""
         start = f"{(self.start_us - zero_us) / 1e6:.3f} s"
         if not self.lasts:
             return start
@@ -96,7 +96,7 @@ class Executed:
         return f"{start} to {end} ({wording.span(self.end_us - self.start_us)}{left})"
 
     def effect(self) -> str:
-        """Describe its effect in words."""
+        """Describe its effect."""
         if self.status == "skipped":
             return f"Skipped: {self.detail or 'it found no target'}."
         if self.status == "missed":

@@ -45,7 +45,7 @@ class GridLine:
 
 @dataclass(frozen=True)
 class Lineage:
-    """One replica's log in figures: where it starts and ends, its HW, and its epochs in words."""
+    """The figures of one replica's log: its start and end, its HW, and a text of its epochs."""
 
     head: Head
     epochs: str
