@@ -32,7 +32,7 @@ from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
 from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients, System
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import FloodmarkError
 
 CLIENTS: Final = (1, 8, 64)
 WARM_UP_S: Final = 1.0
@@ -88,8 +88,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_bench(settings: BenchRequest, progress: Progress) -> Figures:
     """Measure everything. Raises FloodmarkError when a cluster does not start."""
-    if settings.budget_s <= 0 or settings.judged_s < 0:
-        raise UsageError("--budget must be positive and --judged not negative")
     loads: list[Load] = []
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         store = Path(folder)
@@ -174,22 +172,22 @@ def measure_system(
     finally:
         cluster.close()
     lines = (folder.path / "history.jsonl").read_bytes().splitlines()
-    found = _load(map(decode, lines), before, after)
-    if found is None:
+    acked = _latencies(map(decode, lines))
+    took_us = sorted(took for at, took in acked if before.t_us <= at < after.t_us)
+    if not took_us:
         raise FloodmarkError("nothing was acknowledged during the measurement")
+    seconds = (after.t_us - before.t_us) / 1e6
     return Load(
         flush=flush,
         clients=clients,
         hub=links != NO_LINKS,
-        batches_s=round(found.batches_s, 1),
-        records_s=round(found.batches_s * settings.batch),
-        p50_ms=round(found.p50_ms, 3),
-        p99_ms=round(found.p99_ms, 3),
-        start_ms=round((found.first_us - began_us) / 1000, 1),
-        cpu_ms=round(found.cpu_ms, 4),
-        clients_core=round(
-            (after.clients_s - before.clients_s) / (after.t_us - before.t_us) * 1e6, 2
-        ),
+        batches_s=round(len(took_us) / seconds, 1),
+        records_s=round(len(took_us) / seconds * settings.batch),
+        p50_ms=round(took_us[len(took_us) // 2] / 1000, 3),
+        p99_ms=round(took_us[len(took_us) * 99 // 100] / 1000, 3),
+        start_ms=round((acked[0][0] - began_us) / 1000, 1),
+        cpu_ms=round((after.used_s - before.used_s) / len(took_us) * 1000, 4),
+        clients_core=round((after.clients_s - before.clients_s) / seconds, 2),
     )
 
 
@@ -307,34 +305,13 @@ def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], st
         time.sleep(_LOOK_S)
 
 
-class _Measured(NamedTuple):
-    """The figures of a stretch of a history."""
-
-    first_us: int
-    batches_s: float
-    p50_ms: float
-    p99_ms: float
-    cpu_ms: float
-
-
-def _load(ops: Iterable[Op], before: Moment, after: Moment) -> _Measured | None:
-    """Return the acknowledgements between two moments; None if there were none."""
+def _latencies(ops: Iterable[Op]) -> list[tuple[int, int]]:
+    """Return when each send was acknowledged, and how long that took."""
     invoked: dict[int, int] = {}
     acked: list[tuple[int, int]] = []
     for op in ops:
-        if op.f != "send":
-            continue
-        if op.type == "invoke":
+        if op.f == "send" and op.type == "invoke":
             invoked[op.op] = op.t_us
-        elif op.type == "ok":
+        elif op.f == "send" and op.type == "ok":
             acked.append((op.t_us, op.t_us - invoked[op.op]))
-    latencies = sorted(took for at, took in acked if before.t_us <= at < after.t_us)
-    if not latencies:
-        return None
-    return _Measured(
-        first_us=acked[0][0],
-        batches_s=len(latencies) / (after.t_us - before.t_us) * 1e6,
-        p50_ms=latencies[len(latencies) // 2] / 1000,
-        p99_ms=latencies[len(latencies) * 99 // 100] / 1000,
-        cpu_ms=(after.used_s - before.used_s) / len(latencies) * 1000,
-    )
+    return acked

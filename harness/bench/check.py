@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 import msgspec
@@ -28,7 +27,7 @@ from harness.bench.usage import MemoryMonitor, ProcessorTime
 from harness.runs.judge import ManyProcesses, SparkOptions, SparkSoon
 from harness.runs.progress import Progress
 from harness.runs.run_paths import run_folder
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import FloodmarkError
 
 _LARGE: Final = 1_000_000
 
@@ -46,10 +45,8 @@ class FromLines(msgspec.Struct, frozen=True, kw_only=True):
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of judging one history; `peak_bytes` and `cpu_s`, processor seconds, of all
-    processes together. `floor_s`: processor seconds to read the same tables and sort their columns.
-    `asked`: the number of operations that was asked for."""
+    processes together. `floor_s`: processor seconds to read the same tables and sort columns."""
 
-    asked: int
     ops: int
     records_read: int
     keys: int
@@ -71,43 +68,33 @@ def run_check_bench(settings: CheckBench, progress: Progress) -> list[Checked]:
     """Make, judge and compare histories; without Spark by processes of this machine. Raises
     FloodmarkError if Spark is asked for and cannot be had."""
     spark = SparkOptions(settings.master) if settings.spark else None
-    if min(settings.ops, default=0) < 1_000 or settings.repeat < 1:
-        raise UsageError("a history needs 1000 operations or more, and --repeat 1 or more")
-    found: list[Checked] = []
     large = max(settings.ops) >= _LARGE
     session = SparkSoon(options=spark._replace(large=large)) if spark else ManyProcesses()
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-", dir=settings.folder) as name:
-        for ops in settings.ops:
-            found += _of_one_size(session, Path(name), settings, ops, progress)
-    return found
+        sizes = [_size(settings, ops, hot) for ops in settings.ops for hot in settings.hot]
+        return [_of_one_size(session, Path(name), settings, size, progress) for size in sizes]
 
 
 def _of_one_size(
     session: SparkSoon | ManyProcesses,
     place: Path,
     settings: CheckBench,
-    ops: int,
+    size: Size,
     progress: Progress,
-) -> list[Checked]:
-    """Make and judge the histories of one size."""
-    made: list[tuple[Path, Size, Made, float]] = []
-    for hot in settings.hot:
-        size, folder = _size(settings, ops, hot), place / f"{ops}-operations-{hot:g}"
-        progress.phase(f"making {ops:,} operations")
-        began = time.monotonic()
-        history = make_history(size, folder)
-        made.append((folder, size, history, time.monotonic() - began))
-    found = []
-    for turn in range(settings.repeat):
-        for folder, size, history, make_s in made:
-            progress.phase(f"judging {ops:,} operations")
-            found.append(_judged(session, folder, size, history, make_s))
-            if settings.lines and turn == settings.repeat - 1:
-                progress.phase(f"reading {ops:,} operations from lines")
-                read = tuple(_from_lines(session, folder, found[-1]))
-                found[-1] = msgspec.structs.replace(found[-1], from_lines=read)
-    for folder, *_ in made:
-        shutil.rmtree(folder)
+) -> Checked:
+    """Make and judge one history."""
+    folder = place / f"{size.ops}-operations-{size.hot:g}"
+    progress.phase(f"making {size.ops:,} operations")
+    began = time.monotonic()
+    history = make_history(size, folder)
+    make_s = time.monotonic() - began
+    progress.phase(f"judging {size.ops:,} operations")
+    found = _judged(session, folder, size, history, make_s)
+    if settings.lines:
+        progress.phase(f"reading {size.ops:,} operations from lines")
+        read = tuple(_from_lines(session, folder, found))
+        found = msgspec.structs.replace(found, from_lines=read)
+    shutil.rmtree(folder)
     return found
 
 
@@ -172,7 +159,6 @@ def _judged(
         raise FloodmarkError(f"the history could not be judged: {result.sentence}")
     missed, invented = compare(made.injected, result)
     return Checked(
-        asked=size.ops,
         ops=made.ops,
         records_read=made.records_read,
         keys=size.keys,
@@ -251,18 +237,4 @@ def check_table(found: Sequence[Checked]) -> str:
         ]
         lines += [f"missed: {missed}" for missed in each.missed]
         lines += [f"invented: {invented}" for invented in each.invented]
-    return "\n".join([*lines, *_beside_spread(found)])
-
-
-def _beside_spread(found: Sequence[Checked]) -> Iterator[str]:
-    """Compare the histories with a hot partition with the spread ones of their size."""
-    for asked, hot in dict.fromkeys((each.asked, each.hot) for each in found if each.hot):
-        own = [each for each in found if (each.asked, each.hot) == (asked, hot)]
-        spread = [each for each in found if (each.asked, each.hot) == (asked, 0)]
-        if spread:
-            rate = median(e.ops_s for e in own) / median(e.ops_s for e in spread)
-            cpu = median(e.cpu_s for e in own) / median(e.cpu_s for e in spread)
-            yield (
-                f"{asked:,} operations, {hot:.0%} of the sends to one partition: {rate:.0%} of the "
-                f"speed of the spread history, {cpu:.2f} times its processor seconds (medians)"
-            )
+    return "\n".join(lines)

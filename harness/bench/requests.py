@@ -48,8 +48,7 @@ class BenchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Histories to generate and to judge, each `repeat` times. Histories of one size that differ in
-    `hot` are judged in turn, so that they can be compared."""
+    """Histories to generate and to judge."""
 
     ops: Annotated[
         tuple[int, ...],
@@ -68,7 +67,6 @@ class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
     ] = (0.0,)
     seed: Annotated[Seed, Meta(description="Seed of the generated history.")] = 1
     valid: Annotated[bool, Meta(description="Inject no anomalies.")] = False
-    repeat: Annotated[int, Meta(ge=1, le=1000, description="How often to judge each history.")] = 1
     lines: Annotated[
         bool,
         Meta(description="Also measure histories of lines: ours, and Jepsen's as JSON and EDN."),
@@ -132,12 +130,6 @@ class SoakRequest(msgspec.Struct, frozen=True, kw_only=True):
     store: Annotated[Store, Meta(description="Folder for the runs; valid ones are removed.")] = (
         Path("store")
     )
-    clients: int = 8
-    payload_bytes: int = 1000
-    most_ratio: float = 1.15
-    slack_mb: float = 16.0
-    slack_in_storm_mb: float = 2.0
-    slack_descriptors: int = 8
     samples: Annotated[
         Path | None,
         Meta(

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
@@ -46,6 +47,13 @@ WARM_UP_SHARE: Final = 0.15
 LEAST_STORMS: Final = 6
 MOST_UNSTARTED: Final = 5
 """So many clusters in a row that do not start end a soak."""
+MOST_RATIO: Final = 1.15
+"""What has grown no more is flat, and so is what has grown by less than its slack."""
+SLACK_BYTES: Final = 16 << 20
+SLACK_COUNT: Final = 8
+SLACK_IN_A_STORM: Final = 2 << 20
+CLIENTS: Final = 8
+PAYLOAD_BYTES: Final = 1000
 DELETED_MARK: Final = DELETED.encode()
 
 
@@ -57,48 +65,19 @@ class _Deletion(msgspec.Struct, frozen=True):
     from_start: int = 0
 
 
-class Peak(msgspec.Struct, frozen=True):
-    """The most that a kind of process held: bytes of memory, open descriptors."""
-
-    rss: int = 0
-    descriptors: int = 0
-
-    def with_more(self, rss: int, descriptors: int) -> Peak:
-        """Return the higher of each."""
-        return Peak(max(self.rss, rss), max(self.descriptors, descriptors))
-
-
-class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians over one storm of all brokers together, for the second and for the last third of its
-    time: bytes of memory and of data on the disk."""
-
-    rss_middle: float = 0
-    rss_late: float = 0
-    disk_middle: float = 0
-    disk_late: float = 0
-
-
 class StormSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One storm: its verdict, when it was over, the peak of each kind of process, what brokers held
-    inside of it, how often a log head was deleted and how many records with it (of all replicas),
-    the bytes of its run folder, and after it what this process holds and what is left in the store.
-    """
+    """One storm: its verdict, when it was over, how often a log head was deleted and how many
+    records with it (of all replicas), and by name what was measured: bytes, or (`descriptors`,
+    `threads`, `processes`) a count. `inside` has what all brokers held in the second and in the
+    last third of the storm (medians)."""
 
     number: int
     verdict: str
-    sentence: str
     ended_s: float
-    operations: int
-    peaks: dict[str, Peak]
-    inside: Inside = Inside()
+    measures: dict[str, float]
+    inside: dict[str, tuple[float, float]] = {}
     deletions: int = 0
     deleted_records: int = 0
-    run_bytes: int
-    rss: int
-    descriptors: int
-    threads: int
-    processes: int
-    store_bytes: int
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,11 +88,6 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     first: float
     last: float
     is_flat: bool
-
-    @property
-    def ratio(self) -> float:
-        """The last third to the first."""
-        return self.last / self.first if self.first else 1.0
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,29 +118,29 @@ def run_soak(settings: SoakRequest, progress: Progress, interrupts: Interrupts) 
     """
     if settings.budget_s < settings.storm_s:
         raise UsageError("--budget must be as long as one storm at least")
-    keep = None if settings.samples is None else AppendOnlyFile(settings.samples)
     began_s = time.monotonic()
     found: list[StormSample] = []
     unstarted, in_a_row = 0, 0
-    while not interrupts.asked and time.monotonic() - began_s < settings.budget_s:
-        number = len(found) + unstarted
-        try:
-            sample = one_storm(settings, number, progress, interrupts, began_s)
-        except UsageError:
-            raise
-        except FloodmarkError as error:
-            unstarted, in_a_row = unstarted + 1, in_a_row + 1
-            if in_a_row == MOST_UNSTARTED:
+    with contextlib.ExitStack() as stack:
+        keep = AppendOnlyFile(settings.samples) if settings.samples is not None else None
+        stack.callback(keep.close if keep is not None else int)
+        while not interrupts.asked and time.monotonic() - began_s < settings.budget_s:
+            number = len(found) + unstarted
+            try:
+                sample = one_storm(settings, number, progress, interrupts, began_s)
+            except UsageError:
                 raise
-            progress.note(f"storm {number}: its cluster did not start: {error}")
-            continue
-        in_a_row = 0
-        found.append(sample)
-        if keep is not None:
-            keep.write(msgspec.json.encode(sample) + b"\n")
-        progress.note(_line(sample))
-    if keep is not None:
-        keep.close()
+            except FloodmarkError as error:
+                unstarted, in_a_row = unstarted + 1, in_a_row + 1
+                if in_a_row == MOST_UNSTARTED:
+                    raise
+                progress.note(f"storm {number}: its cluster did not start: {error}")
+                continue
+            in_a_row = 0
+            found.append(sample)
+            if keep is not None:
+                keep.write(msgspec.json.encode(sample) + b"\n")
+            progress.note(_line(sample))
     return replace(summed_up(settings, found), unstarted=unstarted)
 
 
@@ -178,13 +152,13 @@ def one_storm(
         seed=settings.seed + number,
         brokers=settings.brokers,
         partitions=settings.partitions,
-        clients=settings.clients,
+        clients=CLIENTS,
         rate=settings.rate,
         time_limit=settings.storm_s,
         retention_records=settings.retention_records,
     )
     schedule = to_schedule(request)
-    payloads = replace(schedule.workload, payload_bytes=settings.payload_bytes)
+    payloads = replace(schedule.workload, payload_bytes=PAYLOAD_BYTES)
     run = Run(
         replace(schedule, workload=payloads),
         RunSettings(name="soak", seed=settings.seed + number, store=settings.store),
@@ -197,27 +171,27 @@ def one_storm(
         result = run_and_judge(run, progress, interrupts)
     interrupts.at_once = False
     deletions, deleted_records = deletions_in(folder / "trace")
-    run_bytes, operations = bytes_of(folder), operations_in(folder)
+    run_bytes = bytes_of(folder)
     others = [each for each in folder.parent.iterdir() if each.is_dir() and not each.is_symlink()]
     if result.verdict is Verdict.VALID or len(others) > MOST_KEPT:
         shutil.rmtree(folder, ignore_errors=True)
     me = psutil.Process()
+    after = {
+        "harness: memory after a storm": me.memory_info().rss,
+        "harness: descriptors after a storm": me.num_fds(),
+        "harness: threads after a storm": me.num_threads(),
+        "processes left after a storm": len(me.children(recursive=True)),
+        "store after a storm": bytes_of(settings.store),
+        "run folder of a storm": run_bytes,
+    }
     return StormSample(
         number=number,
         verdict=result.verdict,
-        sentence=result.sentence,
         ended_s=round(time.monotonic() - began_s, 1),
-        operations=operations,
-        peaks=monitor.peaks,
+        measures={**after, **monitor.peaks},
         inside=monitor.inside(run.info.phases),
         deletions=deletions,
         deleted_records=deleted_records,
-        run_bytes=run_bytes,
-        rss=me.memory_info().rss,
-        descriptors=me.num_fds(),
-        threads=me.num_threads(),
-        processes=len(me.children(recursive=True)),
-        store_bytes=bytes_of(settings.store),
     )
 
 
@@ -225,7 +199,7 @@ class BrokerUse(NamedTuple):
     """The bytes of memory and on the disk that all brokers together used at a time."""
 
     t_us: int
-    rss: int
+    memory: int
     disk: int
 
 
@@ -235,11 +209,11 @@ class PeakMonitor(PeriodicThread):
 
     def __init__(self, data: Path) -> None:
         super().__init__(self._note, EVERY_S, "soak")
-        self.peaks: dict[str, Peak] = {}
+        self.peaks: dict[str, float] = {}
         self.moments: list[BrokerUse] = []
         self._data = data
 
-    def inside(self, phases: Phases) -> Inside:
+    def inside(self, phases: Phases) -> dict[str, tuple[float, float]]:
         """Return what brokers held in the middle and late in the storm; nothing of a storm of fewer
         than three moments."""
         begin, end = phases.storm_us, phases.heal_us
@@ -247,28 +221,21 @@ class PeakMonitor(PeriodicThread):
         middle = [m for m in self.moments if begin + third <= m.t_us < end - third]
         late = [m for m in self.moments if end - third <= m.t_us < end]
         if not middle or not late:
-            return Inside()
-        return Inside(
-            rss_middle=statistics.median(m.rss for m in middle),
-            rss_late=statistics.median(m.rss for m in late),
-            disk_middle=statistics.median(m.disk for m in middle),
-            disk_late=statistics.median(m.disk for m in late),
-        )
+            return {}
+        return {
+            "memory": (median(m.memory for m in middle), median(m.memory for m in late)),
+            "disk": (median(m.disk for m in middle), median(m.disk for m in late)),
+        }
 
     def _note(self) -> None:
         brokers = 0
         for kind, rss, descriptors in held():
-            self.peaks[kind] = self.peaks.get(kind, Peak()).with_more(rss, descriptors)
+            for what, now in (("memory", rss), ("descriptors", descriptors)):
+                name = f"{kind}: most {what}"
+                self.peaks[name] = max(now, self.peaks.get(name, 0))
             brokers += rss if kind == "broker" else 0
         disk = sum(taken_by(folder) for folder in self._data.glob("n*"))
         self.moments.append(BrokerUse(time.monotonic_ns() // 1000, brokers, disk))
-
-
-def operations_in(run: Path) -> int:
-    """Return the operations in the history of a run; none where it ended before there was one."""
-    with contextlib.suppress(FileNotFoundError), (run / "history.jsonl").open("rb") as history:
-        return sum(1 for _ in history) // 2
-    return 0
 
 
 def deletions_in(traces: Path) -> tuple[int, int]:
@@ -286,71 +253,37 @@ def deletions_in(traces: Path) -> tuple[int, int]:
 
 def summed_up(settings: SoakRequest, samples: Sequence[StormSample]) -> Soaked:
     """Return the verdicts, and how each measure has grown."""
-    verdicts: dict[str, int] = {}
-    for sample in samples:
-        verdicts[sample.verdict] = verdicts.get(sample.verdict, 0) + 1
     return Soaked(
         settings=settings,
         storms=len(samples),
-        verdicts=verdicts,
+        verdicts=Counter(sample.verdict for sample in samples),
         minutes=round(samples[-1].ended_s / 60, 1) if samples else 0.0,
-        growth=tuple(growth(settings, samples)),
+        growth=tuple(growth(samples)),
         deletions=tuple(sample.deletions for sample in samples),
         deleted_records=sum(sample.deleted_records for sample in samples),
     )
 
 
-def growth(settings: SoakRequest, samples: Sequence[StormSample]) -> Iterator[Growth]:
+def growth(samples: Sequence[StormSample]) -> Iterator[Growth]:
     """Yield the growth of each measure; nothing of fewer than LEAST_STORMS storms after the
     warm-up."""
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     if len(warm) < LEAST_STORMS:
         return
-    slack_bytes = settings.slack_mb * (1 << 20)
-    measures: list[tuple[str, Callable[[StormSample], float], float]] = [
-        ("harness: memory after a storm", lambda s: s.rss, slack_bytes),
-        ("harness: descriptors after a storm", lambda s: s.descriptors, settings.slack_descriptors),
-        ("harness: threads after a storm", lambda s: s.threads, settings.slack_descriptors),
-        ("processes left after a storm", lambda s: s.processes, 1),
-        ("store after a storm", lambda s: s.store_bytes, slack_bytes),
-        ("run folder of a storm", lambda s: s.run_bytes, slack_bytes),
-    ]
-    for kind in sorted({kind for sample in warm for kind in sample.peaks}):
-        measures += [
-            (f"{kind}: most memory", _peak_of(kind, "rss"), slack_bytes),
-            (
-                f"{kind}: most descriptors",
-                _peak_of(kind, "descriptors"),
-                settings.slack_descriptors,
-            ),
-        ]
+    for what in sorted({name for sample in warm for name in sample.inside}):
+        pairs = [sample.inside.get(what, (0.0, 0.0)) for sample in warm]
+        middle, late = (median(values) for values in zip(*pairs, strict=True))
+        yield _growth(f"all brokers: {what} in a storm", middle, late, SLACK_IN_A_STORM)
     third = len(warm) // 3
-    yield from _growth_inside(settings, warm)
-    for what, value, slack in measures:
-        first = statistics.median(value(sample) for sample in warm[:third])
-        last = statistics.median(value(sample) for sample in warm[-third:])
-        is_flat = last <= first * settings.most_ratio or last - first <= slack
-        yield Growth(what=what, first=first, last=last, is_flat=is_flat)
+    for what in dict.fromkeys(name for sample in warm for name in sample.measures):
+        values = [sample.measures.get(what, 0.0) for sample in warm]
+        slack = SLACK_BYTES if _is_bytes(what) else 1 if "processes" in what else SLACK_COUNT
+        yield _growth(what, median(values[:third]), median(values[-third:]), slack)
 
 
-def _growth_inside(settings: SoakRequest, warm: Sequence[StormSample]) -> Iterator[Growth]:
-    """Yield the growth of what brokers hold inside of a storm: its second third to its last."""
-    slack = settings.slack_in_storm_mb * (1 << 20)
-    for what in ("memory", "disk"):
-        name = "rss" if what == "memory" else what
-        middle = statistics.median(getattr(s.inside, f"{name}_middle") for s in warm)
-        late = statistics.median(getattr(s.inside, f"{name}_late") for s in warm)
-        is_flat = late <= middle * settings.most_ratio or late - middle <= slack
-        yield Growth(
-            what=f"all brokers: {what} in a storm", first=middle, last=late, is_flat=is_flat
-        )
-
-
-def _peak_of(kind: str, field: str) -> Callable[[StormSample], float]:
-    def value(sample: StormSample) -> float:
-        return float(getattr(sample.peaks.get(kind, Peak()), field))
-
-    return value
+def _growth(what: str, first: float, last: float, slack: float) -> Growth:
+    is_flat = last <= first * MOST_RATIO or last - first <= slack
+    return Growth(what=what, first=first, last=last, is_flat=is_flat)
 
 
 def table(soaked: Soaked) -> str:
@@ -364,38 +297,40 @@ def table(soaked: Soaked) -> str:
     if soaked.unstarted:
         lines[0] += f"; {soaked.unstarted} more did not start"
     if any(soaked.deletions):
-        fewest, middle = min(soaked.deletions), statistics.median(soaked.deletions)
-        lines.insert(
-            1,
-            f"log heads deleted in a storm: {fewest:,} at least, {middle:,.0f} in the middle; "
-            f"{soaked.deleted_records:,} records in all ('in a storm': second third, last third)",
+        lines.append(
+            f"log heads deleted in a storm: {min(soaked.deletions):,} at least, "
+            f"{median(soaked.deletions):,.0f} in the middle; {soaked.deleted_records:,} records "
+            "in all ('in a storm': second third, last third)"
         )
-    lines += as_table(
-        ("median of a third of the storms", "first", "last", "ratio", ""),
+    rows = [
         (
-            (
-                each.what,
-                _amount(each, each.first),
-                _amount(each, each.last),
-                f"{each.ratio:.2f}",
-                "" if each.is_flat else "grows",
-            )
-            for each in soaked.growth
-        ),
-    )
-    if not soaked.growth:
+            each.what,
+            *(_amount(each.what, value) for value in (each.first, each.last)),
+            f"{each.last / each.first if each.first else 1.0:.2f}",
+            "" if each.is_flat else "grows",
+        )
+        for each in soaked.growth
+    ]
+    lines += as_table(("median of a third of the storms", "first", "last", "ratio", ""), rows)
+    if not rows:
         lines.append(f"too few storms to say what grows: {LEAST_STORMS} after the warm-up are due")
     return "\n".join(lines)
 
 
-def _amount(each: Growth, value: float) -> str:
-    is_bytes = "memory" in each.what or each.what.startswith(("store", "run folder", "all brokers"))
-    return f"{value / (1 << 20):.1f} MB" if is_bytes else f"{value:.0f}"
+def _is_bytes(what: str) -> bool:
+    """Return whether a measure is bytes, and no count."""
+    return not any(name in what for name in ("descriptors", "threads", "processes"))
+
+
+def _amount(what: str, value: float) -> str:
+    return f"{value / (1 << 20):.1f} MB" if _is_bytes(what) else f"{value:.0f}"
 
 
 def _line(sample: StormSample) -> str:
+    about = sample.measures
     return (
-        f"storm {sample.number}: {sample.verdict}, {sample.rss >> 20} MB, "
-        f"{sample.descriptors} descriptors, run of {sample.run_bytes >> 20} MB, "
-        f"{sample.deletions} log heads deleted"
+        f"storm {sample.number}: {sample.verdict}, "
+        f"{int(about['harness: memory after a storm']) >> 20} MB, "
+        f"{about['harness: descriptors after a storm']} descriptors, run of "
+        f"{int(about['run folder of a storm']) >> 20} MB, {sample.deletions} log heads deleted"
     )

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_origin
 
-from harness.formats.host_errors import reason
 from node.formats.errors import UsageError
 from node.formats.files import why_not_writable
+from node.formats.host_errors import NO_PERMISSION, reason
 
 _LONGEST_SHOWN: Final = 120
 _UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
@@ -150,7 +150,7 @@ class Readable(_PathKind):
         if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
             raise UsageError(f"{_shown(path)}: neither a file nor a folder")
         if not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(mode) else 0)):
-            raise UsageError(f"{_shown(path)}: cannot be read: Permission denied")
+            raise UsageError(f"{_shown(path)}: cannot be read: {NO_PERMISSION}")
 
 
 class ExistingFolder(Readable):

@@ -135,6 +135,15 @@ class Session:
             effects.deadline_us = min(effects.deadline_us, self._metadata.next_ask_us())
         return effects
 
+    def end(self, now_us: int) -> SessionEffects:
+        """Complete what is under way as if its time were over: nothing will be heard of it."""
+        self._effects, self._now_us = SessionEffects(), now_us
+        self.stop()
+        for thread in self._threads:
+            if thread.call is not None:
+                self._expired(thread, thread.call)
+        return self._effects
+
     # -- for subclasses
 
     def _invoke(self, thread: Thread) -> Call | None:

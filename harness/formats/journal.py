@@ -15,10 +15,10 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from harness.formats.finding import Finding
-from harness.formats.host_errors import reason
 from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.errors import StorageError, UsageError
 from node.formats.files import AppendOnlyFile, cannot_write
+from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
 
 FORMAT: Final = 1

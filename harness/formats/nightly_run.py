@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.host_errors import reason
 from node.formats.bounds import LargeCount, Number, Seconds
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
 FORMAT_VERSION: Final = 1

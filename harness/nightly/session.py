@@ -34,6 +34,7 @@ from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob, compared, given_of
 from harness.nightly.plan import Settings
 from harness.nightly.summary import CANARY, spent
+from harness.runs.host_disk import kind_of
 from harness.runs.options import to_schedule
 from harness.runs.requests import RunRequest
 from harness.runs.run import machine
@@ -47,7 +48,7 @@ from harness.search.real.storms import StormGenerator
 from harness.search.simulated_world import SimulatedSubject
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
-from node.formats.files import cannot_write
+from node.formats.host_errors import refused
 
 DISK_FULL: Final = "disk-full"
 FAILED: Final = "failed"
@@ -100,17 +101,19 @@ class NightlySession:
             work_through(self, self._environment.pool, self._environment.stopping)
             if self._environment.stopping():
                 self.state = STOPPED
-        except StorageError as error:
-            self.state, self.sentence = DISK_FULL, str(error)
-        except FloodmarkError as error:
-            self.state, self.sentence = FAILED, str(error)
-        except OSError as error:
-            self.state, self.sentence = DISK_FULL, cannot_write(self._settings.store, error)
+        except (FloodmarkError, OSError) as error:
+            self._fail(error)
         try:
             self._add(Ended(state=self.state), 0.0)
         except StorageError as error:
-            self.state, self.sentence = DISK_FULL, self.sentence or str(error)
+            self._fail(error)
         return self.state
+
+    def _fail(self, error: FloodmarkError | OSError) -> None:
+        """Note why the session cannot go on; what came first stays the reason."""
+        sentence = refused(error) if isinstance(error, OSError) else str(error)
+        self.state = DISK_FULL if kind_of(sentence) == DISK_FULL else FAILED
+        self.sentence = self.sentence or sentence
 
     # -- the policy
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from harness.formats.host_errors import reason
 from harness.formats.problem import Problem, ProblemKind
+from node.formats.host_errors import reason
 
 LEAST_FREE_BYTES: Final = 16 << 10
 """With less than this a disk is full: no file gets another extent."""

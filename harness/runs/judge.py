@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from checker.formats.errors import CheckerError, SparkMissing
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import DRAWN, EXPLANATION, FOLDER, REAL, SCHEDULE
-from harness.formats.host_errors import reason, refused
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.program import command_line, program
 from harness.runs.suspension import KeptGoing
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.host_errors import reason, refused
 from node.formats.run_folder_entries import foreign_entry, hole_in
 
 if TYPE_CHECKING:

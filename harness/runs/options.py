@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from harness.formats.finding import SCHEDULE
-from harness.formats.host_errors import reason
 from harness.formats.run_info import SystemVersion
 from harness.runs.requests import RunRequest
 from harness.systems import registry
@@ -25,6 +24,7 @@ from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from nemesis.links.abilities import HUB
 from node.formats.errors import UsageError
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
 DEFAULT_FAULTS: Final = "all"

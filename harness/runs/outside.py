@@ -9,6 +9,7 @@ from checker.formats.verdict import Verdict
 from checker.outside.judge import INVARIANTS
 from checker.outside.run_folder import judge_folder
 from node.formats.errors import UsageError
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable
 
 
@@ -23,7 +24,7 @@ def _judge(folder: Path, output: Callable[[str], None]) -> Verdict:
     try:
         found = judge_folder(folder)
     except (OSError, Unreadable, KeyError) as error:
-        raise UsageError(f"{folder}: not a whole run: {error}") from None
+        raise UsageError(f"{folder}: not a whole run: {reason(error)}") from None
     if found.why_not:
         output(f"{folder}: not judged: {found.why_not}")
         return Verdict.UNKNOWN

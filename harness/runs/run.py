@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from harness.clients.factory import ClientFactory
-from harness.formats.host_errors import refused
 from harness.formats.problem import Problem, ProblemKind, rank
 from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
@@ -34,6 +33,7 @@ from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import refused
 
 _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 

@@ -12,6 +12,7 @@ from checker.ingest.external_history import external_history_in, run_folder_of
 from harness.formats.finding import SIMULATED, is_finding
 from harness.formats.run_info import Promise
 from node.formats.errors import UsageError
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
 STORE: Final = "store"
@@ -28,7 +29,7 @@ def promise_in(file: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = msgspec.to_builtins(read_file(file, _Stated))
     except (OSError, Unreadable) as error:
-        raise UsageError(f"{file}: not a promise: {error}") from None
+        raise UsageError(f"{file}: not a promise: {reason(error)}") from None
     return found
 
 

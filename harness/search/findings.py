@@ -23,7 +23,6 @@ from harness.formats.finding import (
     STORE_FOLDER,
     Finding,
 )
-from harness.formats.host_errors import reason
 from harness.replay.pages import page_of_finding
 from harness.runs.program import command_line
 from harness.runs.run_folder import remove
@@ -31,6 +30,7 @@ from nemesis.faults import kind_of
 from nemesis.formats.schedule import Fault, Schedule
 from node.formats.errors import StorageError
 from node.formats.files import cannot_write, write_whole
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
 FORM: Final = """# {bucket}

@@ -32,6 +32,7 @@ from harness.search.simulated_world import SimulatedSubject
 from harness.systems.interface import System
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
 SEEDS_TRIED: Final = 20
@@ -85,7 +86,7 @@ def _failed_run(folder: Path) -> RunResult:
         result = read_file(folder / "results.json", RunResult)
     except (OSError, Unreadable) as error:
         raise UsageError(
-            f"{folder}: not a judged run: {error} (`floodmark check` judges a run folder)"
+            f"{folder}: not a judged run: {reason(error)} (`floodmark check` judges a run folder)"
         ) from None
     if result.verdict is not Verdict.INVALID:
         raise UsageError(f"{folder} is {result.verdict}: only a failed run can be shrunk")

@@ -15,9 +15,9 @@ import psutil
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from harness.formats.host_errors import reason
 from harness.serve.app import store_app
 from node.formats.errors import UsageError
+from node.formats.host_errors import reason
 
 BUSY_CONNECTIONS: Final = 64
 """From this many open connections on, requests are answered with 503."""

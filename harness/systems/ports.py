@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
-from harness.formats.host_errors import reason
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import reason
 
 LOWEST: Final = 10_000
 HIGHEST: Final = 32_000

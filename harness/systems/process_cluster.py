@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -43,16 +44,18 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         self.names = (*self.voters, *self.brokers)
         self.view = ClusterView()
         self.factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
-        self._lease = PortLease(ports)
-        self._exits = folder.append_only("exits.jsonl")
-        self._output = folder.folder("output")
-        self._tracers = Tracers(self._output)
-        self._clocks = clocks_for(schedule, self._output, self.names)
-        self._disks: UserDisks | None = None
-        if disk == USER_SPACE:
-            folders = {node: self._data(node) for node in self.names}
-            self._disks = UserDisks(folders, self._output, schedule)
-        self.processes = self._make_processes()
+        self._held = ExitStack()
+        with self._given_back_on_error():
+            self._lease = self._held.enter_context(PortLease(ports))
+            self._exits = self._held.enter_context(closing(folder.append_only("exits.jsonl")))
+            self._output = folder.folder("output")
+            self._tracers = Tracers(self._output)
+            self._clocks = clocks_for(schedule, self._output, self.names)
+            self._disks: UserDisks | None = None
+            if disk == USER_SPACE:
+                folders = {node: self._data(node) for node in self.names}
+                self._disks = UserDisks(folders, self._output, schedule)
+            self.processes = self._make_processes()
         self._suspensions = SuspensionWatch(self.processes, self._parts)
         self._clients: RemoteClients | None = None
         self._closed = False
@@ -93,14 +96,14 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         if self._closed:
             return
         self._closed = True
-        self._suspensions.end()
-        self._tracers.close()
-        self.processes.close()
-        if self._disks is not None:
-            self._disks.close()
-        self._close_links()
-        self._exits.close()
-        self._lease.release()
+        # From the last to the first, each even if one before it fails.
+        with self._held as rest:
+            rest.callback(self._close_links)
+            if self._disks is not None:
+                rest.callback(self._disks.close)
+            rest.callback(self.processes.close)
+            rest.callback(self._tracers.close)
+            rest.callback(self._suspensions.end)
 
     # -- for a subclass to say
 
@@ -125,6 +128,15 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         raise NotImplementedError
 
     # -- for a subclass to use
+
+    @contextmanager
+    def _given_back_on_error(self) -> Iterator[None]:
+        """Give ports and files back when the making of the cluster fails."""
+        try:
+            yield
+        except BaseException:
+            self._held.close()
+            raise
 
     def _observe(self, event: TraceEvent) -> None:
         """Take in an event while the cluster starts."""

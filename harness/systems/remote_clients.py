@@ -102,7 +102,7 @@ class RemoteClients(RunClients):
     def read_everything(self) -> None:
         self._command(ClientCommand(what="final-reads"))
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def close(self, timeout_s: float = 5.0) -> None:
         self._command(ClientCommand(what="quit", t_us=now_us()))
         self._process.join(timeout_s)
         if self._process.exitcode is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import reason
 
 DEVICE: Final = "/dev/fuse"
 _CLONE_NEWNS: Final = 0x00020000
@@ -37,7 +38,7 @@ def enter_own_namespaces() -> None:
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     except OSError as error:
-        raise CannotMount(f"a user namespace cannot be set up: {error}") from None
+        raise CannotMount(f"a user namespace cannot be set up: {reason(error)}") from None
     _call("mount", "mount namespaces", None, b"/", None, _MS_REC | _MS_PRIVATE, None)
 
 
@@ -47,7 +48,7 @@ def mount(folder: Path) -> int:
     try:
         device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise CannotMount(f"{DEVICE} cannot be used: {error.strerror}") from None
+        raise CannotMount(f"{DEVICE} cannot be used: {reason(error)}") from None
     options = f"fd={device},rootmode={_FOLDER_MODE},user_id={os.geteuid()},group_id={os.getegid()}"
     flags = _MS_NOSUID | _MS_NODEV
     name, kind = b"floodmark", b"fuse"
@@ -59,4 +60,4 @@ def _call(function: str, what: str, *arguments: bytes | int | None) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     if getattr(libc, function)(*words) != 0:
-        raise CannotMount(f"{what} cannot be used: {os.strerror(ctypes.get_errno())}")
+        raise CannotMount(f"{what} cannot be used: {reason(OSError(ctypes.get_errno(), ''))}")

@@ -24,6 +24,7 @@ from nemesis.disk import wire
 from nemesis.disk.faults import DiskAnswer, DiskOrder, Misbehaviours
 from nemesis.disk.volume import Inode, Volume
 from nemesis.disk.wire import Opcode
+from node.formats.host_errors import reason
 
 _WRITE_BACK_S: Final = 1.0
 _GONE: Final = (errno.ENODEV, errno.EBADF)
@@ -146,7 +147,7 @@ class DiskServer:
         try:
             return self._obey(order)
         except OSError as error:
-            return DiskAnswer(error=f"{order.what}: {error.strerror}")
+            return DiskAnswer(error=f"{order.what}: {reason(error)}")
         finally:
             if stays:
                 self._lock.release()

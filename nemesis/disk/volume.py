@@ -460,7 +460,8 @@ class Volume:
         if inode.opens or inode.number == 1:
             return
         changes, removed = inode.changes, inode.parent is None
-        if removed and changes is not None and inode.file >= 0 and not _has_name(inode.file):
+        is_gone = removed and inode.file >= 0 and not os.fstat(inode.file).st_nlink
+        if changes is not None and is_gone:
             changes.forget()
         if (changes is not None and changes.dirty) or (removed and inode.lookups):
             return
@@ -470,10 +471,6 @@ class Volume:
             inode.file = -1
         if not inode.lookups and self._by_key.get(inode.key) is inode:
             del self._by_key[inode.key]
-
-
-def _has_name(file: int) -> bool:
-    return os.fstat(file).st_nlink > 0
 
 
 def _below(parent: Inode, name: str) -> str:

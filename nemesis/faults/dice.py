@@ -59,10 +59,6 @@ class Dice:
         hit = self._cluster.voters >= FEWEST_VOTERS_HIT
         return self.weighted([t for t in targets if hit or t[0] not in ON_VOTERS])
 
-    def with_partition(self, target: str) -> str:
-        """Return the target with a drawn partition in place of ":p"."""
-        return f"{target[:-1]}{self.partition()}" if target.endswith(":p") else target
-
     def partition(self) -> str:
         """Return one of the data partitions."""
         return self.rng.choice(self._cluster.partition_names())

@@ -150,7 +150,8 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         on = dice.target(cls._drawing().targets)
         # When most of the cluster is gone nothing is acknowledged: keep that short.
         for_ms = dice.span(brief=on in WIDE)
-        return cls.draw_on(dice, dice.with_partition(on), at_ms, for_ms)
+        on = f"{on[:-1]}{dice.partition()}" if on.endswith(":p") else on
+        return cls.draw_on(dice, on, at_ms, for_ms)
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:

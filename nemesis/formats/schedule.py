@@ -33,6 +33,7 @@ from nemesis.formats.cluster_spec import (
 from nemesis.formats.fault import Fault, decode_all
 from node.formats import json_input
 from node.formats.errors import UsageError
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable
 
 __all__ = [
@@ -127,7 +128,7 @@ def load(path: Path) -> Schedule:
     try:
         text = json_input.read_bytes(file)
     except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"{file}: cannot be read: {reason(error)}") from None
     except Unreadable as error:
         raise UsageError(f"{file}: {error}") from None
     return parse(text, source=str(file))

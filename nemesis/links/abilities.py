@@ -33,7 +33,7 @@ class LinkAbilities:
         if not self.messages and rule.chooses_messages:
             raise UsageError(
                 f"{self.name} carries bytes of connections and sees no single messages: kinds, "
-                "match, percent, limit and reorder are impossible"
+                "match, percent and limit are impossible"
             )
 
 

@@ -44,6 +44,7 @@ from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts
 from node.formats import wire
 from node.formats.errors import FloodmarkError, WireError
+from node.formats.host_errors import reason
 from node.runtime.children import settle_in
 from node.runtime.curve import CONTROL, MESSAGES, CurveKeys, Gate, poll_with
 
@@ -139,7 +140,7 @@ class Hub:
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
-            raise FloodmarkError(f"{path} cannot be written: {error.strerror}") from None
+            raise FloodmarkError(f"{path} cannot be written: {reason(error)}") from None
         kept = MessageSampler()
 
         def affected(sender: str, receiver: str, load: Frames, fate: Fate) -> None:
@@ -274,7 +275,7 @@ class Hub:
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
-            raise FloodmarkError(f"cannot listen on {address}: {error}") from None
+            raise FloodmarkError(f"cannot listen on {address}: {reason(error)}") from None
         return socket
 
     def _connected(self, address: str) -> Socket:
@@ -289,7 +290,7 @@ class Hub:
             socket.connect(address)
         except (zmq.ZMQError, ValueError, TypeError) as error:
             socket.close()
-            raise FloodmarkError(f"cannot connect to {address}: {error}") from None
+            raise FloodmarkError(f"cannot connect to {address}: {reason(error)}") from None
         return socket
 
 

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Final
 
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.host_errors import reason
 
 INSIDE: Final = "FLOODMARK_NAMESPACE"
 """Set in the environment of a run that has entered its namespaces."""
@@ -82,7 +83,7 @@ def run(command: Sequence[str], text: str = "") -> str:
             list(command), input=text, capture_output=True, text=True, timeout=COMMAND_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FloodmarkError(f"{' '.join(command)}: {error}") from None
+        raise FloodmarkError(f"{' '.join(command)}: {reason(error)}") from None
     if done.returncode != 0:
         raise FloodmarkError(f"{' '.join(command)}: {done.stderr.strip()}")
     return done.stdout

@@ -12,10 +12,9 @@ How the rules of one link combine, whatever the order in which they were added:
 3. Else all `delay` rules that act add up, and each `duplicate` that acts makes one more copy.
 
 Order within a link is kept: a message never overtakes an earlier one that is still under way, so
-a delayed message holds back all behind it, and goes on doing so after its rule is gone. Three
-things step out of the order on purpose: messages and copies of a rule with `reorder` and late
-copies, which neither wait nor are waited for, and messages that are held. What a node sends to
-itself is never touched.
+a delayed message holds back all behind it, and goes on doing so after its rule is gone. Late
+copies, which neither wait nor are waited for, and held messages step out of the order on purpose.
+What a node sends to itself is never touched.
 """
 
 from __future__ import annotations

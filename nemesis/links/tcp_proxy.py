@@ -36,6 +36,7 @@ from nemesis.links.tcp_control import (
 )
 from nemesis.links.tcp_rules import UNKNOWN, TcpRules
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import reason
 from node.runtime.children import settle_in
 
 BACKLOG: Final = 512
@@ -81,7 +82,7 @@ class TcpProxy:
             except OSError as error:
                 where = "{}:{}".format(*door.listen)
                 raise FloodmarkError(
-                    f"cannot listen on {where} for {door.node}: {error.strerror}"
+                    f"cannot listen on {where} for {door.node}: {reason(error)}"
                 ) from None
             self._servers.append(server)
         loop.set_exception_handler(self._failed)

@@ -13,83 +13,94 @@ those are over when that moment is long ago. As `snapshot` does, this module loo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from functools import partial
+from typing import Any
 
 from node.core.broker import Broker
 from node.core.protocol import Commit, Detection
-from node.core.replica import LONG_AGO, NEVER, PendingAck, PendingFetch, Replica
+from node.core.quorum import Quorum
+from node.core.replica import LONG_AGO, NEVER, Replica
+
+Wait = tuple[str, Callable[[], None]]
+"""The name of a wait, and what ends it."""
 
 
 def timers(broker: Broker) -> tuple[str, ...]:
     """Return the names of all waits of a node that can end by time alone, in a fixed order."""
-    return (*_of_node(broker), *_of_replicas(broker), *_of_controller(broker))
+    return tuple(name for name, _ in _waits(broker))
 
 
 def expire(broker: Broker, name: str) -> None:
     """End that wait: the next Tick, at this time or later, does what follows. Raises KeyError for a
     wait that is not under way."""
-    if name not in timers(broker):
-        raise KeyError(name)
-    kind, _, rest = name.partition("/")
-    about, _, of = rest.partition("/")
-    _EXPIRE[kind](broker, about, of)
+    dict(_waits(broker))[name]()
 
 
-def _of_node(broker: Broker) -> Iterator[str]:
-    if broker.membership is not None and not broker.membership.may_stop:
-        yield "heartbeat"
+def _waits(broker: Broker) -> Iterator[Wait]:
+    membership, now_us = broker.membership, broker.ctx.now_us
+    if membership is not None and not membership.may_stop:
+        yield "heartbeat", partial(setattr, membership, "next_us", now_us)
     if broker._checkpoint_us < NEVER:
-        yield "checkpoint"
+        yield "checkpoint", partial(setattr, broker, "_checkpoint_us", now_us)
     if broker._flush_us < NEVER:
-        yield "flush"
-
-
-def _of_replicas(broker: Broker) -> Iterator[str]:
+        yield "flush", partial(setattr, broker, "_flush_us", now_us)
     for r in (broker.quorum.r, *broker.replicas.values()):
         if r.role == "leader":
             yield from _of_leader(broker, r)
         elif r.role == "follower" and r.fetching.deadline_us < NEVER:
-            yield f"fetch/{r.partition}"
+            yield f"fetch/{r.partition}", _over(broker, r, r.fetching, "deadline_us")
             if r.protocol.detection is Detection.LEADER_REPORTS:
-                yield f"silence/{r.partition}"
+                yield f"silence/{r.partition}", partial(_silence, broker, r)
     for name, quorum in broker.quorums.items():
-        if quorum.r.role == "leader":
-            if quorum._announce_us < NEVER:
-                yield f"announce/{name}"
-            if quorum._watch_us < NEVER:
-                yield f"majority/{name}"
-            continue
-        if quorum._election_us < NEVER:
-            yield f"election/{name}"
-        if quorum._leader_heard_us > LONG_AGO:
-            yield f"patience/{name}"
+        yield from _of_quorum(broker, name, quorum)
+    yield from _of_controller(broker)
 
 
-def _of_leader(broker: Broker, r: Replica) -> Iterator[str]:
-    name = r.partition
-    yield from (f"wait/{name}/{follower}" for follower in r.follower_waits)
-    yield from (f"read/{name}/{client}.{corr}" for client, corr in r.consumer_waits)
-    yield from (f"ack/{name}/{ack.client}.{ack.corr}" for ack in r.acks)
+def _of_leader(broker: Broker, r: Replica) -> Iterator[Wait]:
+    name, over = r.partition, partial(_over, broker, r)
+    for follower, fetch in r.follower_waits.items():
+        yield f"wait/{name}/{follower}", over(fetch, "deadline_us")
+    for (client, corr), read in r.consumer_waits.items():
+        yield f"read/{name}/{client}.{corr}", over(read, "deadline_us")
+    for ack in r.acks:
+        yield f"ack/{name}/{ack.client}.{ack.corr}", over(ack, "deadline_us")
     if r.pending_alter is not None:
-        yield f"alter/{name}"
+        yield f"alter/{name}", over(r.pending_alter, "retry_at_us")
     if r.protocol.commit is Commit.ISR:
-        yield from (f"lag/{name}/{member}" for member in r.isr if member != broker.ctx.node)
+        for member in r.isr:
+            if member != broker.ctx.node:
+                yield f"lag/{name}/{member}", partial(_lag, broker, r, member)
 
 
-def _of_controller(broker: Broker) -> Iterator[str]:
+def _of_quorum(broker: Broker, name: str, quorum: Quorum) -> Iterator[Wait]:
+    over = partial(_over, broker, quorum.r, quorum)
+    if quorum.r.role == "leader":
+        if quorum._announce_us < NEVER:
+            yield f"announce/{name}", over("_announce_us")
+        if quorum._watch_us < NEVER:
+            yield f"majority/{name}", partial(_majority, broker, quorum)
+        return
+    if quorum._election_us < NEVER:
+        yield f"election/{name}", over("_election_us")
+    if quorum._leader_heard_us > LONG_AGO:
+        # The patience with the leader for whose sake pre-votes are refused.
+        yield f"patience/{name}", partial(setattr, quorum, "_leader_heard_us", LONG_AGO)
+
+
+def _of_controller(broker: Broker) -> Iterator[Wait]:
     active = broker.controller
     if active is None:
         return
-    yield from (f"session/{b.broker}" for b in active.image.brokers.values() if not b.fenced)
-    yield from (f"recovery/{partition}" for partition in active._recovery._open)
-    yield from (f"reports/{partition}" for partition in active._witnesses._of)
+    for each in active.image.brokers.values():
+        if not each.fenced:
+            yield f"session/{each.broker}", partial(_session, broker, each.broker)
+    for partition, question in active._recovery._open.items():
+        yield f"recovery/{partition}", partial(_of_active, broker, question, "ask_at_us")
+    for partition, witness in active._witnesses._of.items():
+        yield f"reports/{partition}", partial(_of_active, broker, witness, "expires_us")
 
 
 # -- what makes each of them due ------------------------------------------------------------------
-
-
-def _replica(broker: Broker, name: str) -> Replica:
-    return broker.quorum.r if name == broker.quorum.r.partition else broker.replicas[name]
 
 
 def _wake(broker: Broker, r: Replica) -> None:
@@ -99,54 +110,25 @@ def _wake(broker: Broker, r: Replica) -> None:
         broker.arm(r.partition)
 
 
-def _heartbeat(broker: Broker, about: str, of: str) -> None:
-    assert broker.membership is not None
-    broker.membership.next_us = broker.ctx.now_us
+def _over(broker: Broker, r: Replica, part: Any, deadline: str) -> Callable[[], None]:
+    """Return what makes a deadline of a part of a replica the present time."""
+
+    def end() -> None:
+        setattr(part, deadline, broker.ctx.now_us)
+        _wake(broker, r)
+
+    return end
 
 
-def _checkpoint(broker: Broker, about: str, of: str) -> None:
-    broker._checkpoint_us = broker.ctx.now_us
+def _of_active(broker: Broker, part: Any, deadline: str) -> None:
+    setattr(part, deadline, broker.ctx.now_us)
+    broker._controller_us = broker.ctx.now_us
 
 
-def _flush(broker: Broker, about: str, of: str) -> None:
-    broker._flush_us = broker.ctx.now_us
-
-
-def _end(broker: Broker, r: Replica, wait: PendingAck | PendingFetch) -> None:
-    wait.deadline_us = broker.ctx.now_us
-    _wake(broker, r)
-
-
-def _wait(broker: Broker, about: str, of: str) -> None:
-    r = _replica(broker, about)
-    _end(broker, r, r.follower_waits[of])
-
-
-def _read(broker: Broker, about: str, of: str) -> None:
-    r = _replica(broker, about)
-    client, _, corr = of.rpartition(".")
-    _end(broker, r, r.consumer_waits[client, int(corr)])
-
-
-def _ack(broker: Broker, about: str, of: str) -> None:
-    r = _replica(broker, about)
-    for ack in r.acks:
-        if f"{ack.client}.{ack.corr}" == of:
-            _end(broker, r, ack)
-
-
-def _alter(broker: Broker, about: str, of: str) -> None:
-    r = _replica(broker, about)
-    assert r.pending_alter is not None
-    r.pending_alter.retry_at_us = broker.ctx.now_us
-    _wake(broker, r)
-
-
-def _lag(broker: Broker, about: str, of: str) -> None:
+def _lag(broker: Broker, r: Replica, follower: str) -> None:
     """End the lag time of a follower that has not been at the log end."""
-    r = _replica(broker, about)
     r.next_lag_check_us = broker.ctx.now_us
-    peer = r.peers.get(of)
+    peer = r.peers.get(follower)
     if peer is None:
         r.led_since_us = LONG_AGO
     else:
@@ -154,27 +136,14 @@ def _lag(broker: Broker, about: str, of: str) -> None:
     _wake(broker, r)
 
 
-def _fetch(broker: Broker, about: str, of: str) -> None:
-    """Give a fetch up, or end the pause before the next one."""
-    r = _replica(broker, about)
-    r.fetching.deadline_us = broker.ctx.now_us
-    _wake(broker, r)
-
-
-def _silence(broker: Broker, about: str, of: str) -> None:
+def _silence(broker: Broker, r: Replica) -> None:
     """End the leader timeout without a valid answer, and give the fetch up."""
-    _replica(broker, about).fetching.heard_us = LONG_AGO
-    _fetch(broker, about, of)
+    r.fetching.heard_us = LONG_AGO
+    _over(broker, r, r.fetching, "deadline_us")()
 
 
-def _announce(broker: Broker, about: str, of: str) -> None:
-    broker.quorums[about]._announce_us = broker.ctx.now_us
-    _wake(broker, broker.quorums[about].r)
-
-
-def _majority(broker: Broker, about: str, of: str) -> None:
-    """No voter has fetched from this leader for long."""
-    quorum = broker.quorums[about]
+def _majority(broker: Broker, quorum: Quorum) -> None:
+    """End the time in which no voter has fetched from this leader."""
     quorum._watch_us = broker.ctx.now_us
     quorum.r.led_since_us = LONG_AGO
     for peer in quorum.r.peers.values():
@@ -182,51 +151,8 @@ def _majority(broker: Broker, about: str, of: str) -> None:
     _wake(broker, quorum.r)
 
 
-def _election(broker: Broker, about: str, of: str) -> None:
-    broker.quorums[about]._election_us = broker.ctx.now_us
-    _wake(broker, broker.quorums[about].r)
-
-
-def _patience(broker: Broker, about: str, of: str) -> None:
-    """End the patience with the leader for whose sake pre-votes are refused."""
-    broker.quorums[about]._leader_heard_us = LONG_AGO
-
-
-def _session(broker: Broker, about: str, of: str) -> None:
+def _session(broker: Broker, silent: str) -> None:
     """End the session of a broker that has been silent for the session time."""
     assert broker.controller is not None
-    broker.controller._heard_us[about] = LONG_AGO
+    broker.controller._heard_us[silent] = LONG_AGO
     broker._controller_us = broker.ctx.now_us
-
-
-def _recovery(broker: Broker, about: str, of: str) -> None:
-    assert broker.controller is not None
-    broker.controller._recovery._open[about].ask_at_us = broker.ctx.now_us
-    broker._controller_us = broker.ctx.now_us
-
-
-def _reports(broker: Broker, about: str, of: str) -> None:
-    assert broker.controller is not None
-    broker.controller._witnesses._of[about].expires_us = broker.ctx.now_us
-    broker._controller_us = broker.ctx.now_us
-
-
-_EXPIRE: Final[dict[str, Callable[[Broker, str, str], None]]] = {
-    "heartbeat": _heartbeat,
-    "checkpoint": _checkpoint,
-    "flush": _flush,
-    "wait": _wait,
-    "read": _read,
-    "ack": _ack,
-    "alter": _alter,
-    "lag": _lag,
-    "fetch": _fetch,
-    "silence": _silence,
-    "announce": _announce,
-    "majority": _majority,
-    "election": _election,
-    "patience": _patience,
-    "session": _session,
-    "recovery": _recovery,
-    "reports": _reports,
-}

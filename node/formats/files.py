@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from pathlib import Path
 
 from node.formats.errors import StorageError
+from node.formats.host_errors import NO_PERMISSION, reason
 
 
 class AppendOnlyFile:
@@ -70,9 +70,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def cannot_write(path: Path, error: OSError) -> str:
     """Return one sentence for a file operation that failed."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{path}: the disk is full"
-    return f"{path}: cannot be written: {error.strerror or error}"
+    return f"{path}: cannot be written: {reason(error)}"
 
 
 def why_not_writable(folder: Path) -> str:
@@ -82,7 +80,7 @@ def why_not_writable(folder: Path) -> str:
     """
     for place in (folder, *folder.absolute().parents):
         if place.is_dir():
-            return "" if os.access(place, os.W_OK | os.X_OK) else "Permission denied"
+            return "" if os.access(place, os.W_OK | os.X_OK) else NO_PERMISSION
         if place.exists():
             return f"{place} is a file"
     return ""

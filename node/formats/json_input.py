@@ -8,7 +8,6 @@ bounds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final, Generic, TypeVar
 
@@ -109,16 +108,6 @@ def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
 def read_file(path: Path, form: type[Form]) -> Form:
     """Return the value of a file. Raises OSError, Unreadable."""
     return decode(read_bytes(path, MOST_FILE_BYTES), form)
-
-
-def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an open file, newlines included. Raises OSError.
-
-    Of a line that is too long only the first MOST_LINE_BYTES are given, with a newline: its decoder
-    refuses it.
-    """
-    while line := file.readline(MOST_LINE_BYTES + 1):
-        yield line if len(line) <= MOST_LINE_BYTES else ended(line, file)
 
 
 def ended(part: bytes, file: IO[bytes]) -> bytes:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from node.formats.host_errors import reason
+
 _FILES: Final = frozenset(
     {
         *("run.json", "seal.json", "schedule.json", "history.jsonl", "faults.jsonl"),
@@ -87,7 +89,7 @@ def _why_foreign(entry: os.DirEntry[str], *, is_folder: bool) -> str:
     try:
         mode = entry.stat(follow_symlinks=False).st_mode
     except OSError as error:
-        return f"cannot be looked at: {error.strerror}"
+        return f"cannot be looked at: {reason(error)}"
     if stat.S_ISLNK(mode):
         return "is a link"
     if is_folder:

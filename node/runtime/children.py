@@ -27,6 +27,7 @@ import multiprocess
 from multiprocess import resource_tracker
 from multiprocess.connection import Connection
 
+from node.formats.host_errors import reason
 from node.runtime import template
 
 EXIT_NO_OUTPUT: Final = 74
@@ -113,7 +114,7 @@ def settle_in(parent_pid: int, output: str | Path) -> None:
     try:
         redirect_output(output)
     except OSError as error:
-        sys.stderr.write(f"{output} cannot be written: {error.strerror}\n")
+        sys.stderr.write(f"{output} cannot be written: {reason(error)}\n")
         os._exit(EXIT_NO_OUTPUT)
 
 

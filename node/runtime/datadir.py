@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from node.formats.errors import StorageError
+from node.formats.host_errors import cannot
 from node.runtime import journal
 
 LOCK_NAME: Final = "lock"
@@ -31,7 +32,7 @@ class DataDir:
         except FileNotFoundError:
             raise StorageError(f"there is no store in {self.path}") from None
         except OSError as error:
-            raise StorageError(f"cannot use {self.path} for a store: {error}") from None
+            raise cannot(f"use {self.path} for a store", error) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -48,7 +49,7 @@ class DataDir:
         try:
             os.close(self._fd)
         except OSError as error:
-            raise StorageError(f"cannot unlock the store in {self.path}: {error}") from None
+            raise cannot(f"unlock the store in {self.path}", error) from None
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,8 @@ from typing import Final
 
 import lmdb
 
-from node.formats.errors import FloodmarkError, StorageError
+from node.formats.errors import FloodmarkError
+from node.formats.host_errors import cannot
 from node.runtime import journal
 from node.runtime.damage import BitPlace, flip, flipped, pick, pick_last, torn
 from node.runtime.datadir import LOCK_NAME, DataDir
@@ -106,7 +107,7 @@ def _store(path: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, int]]]:
             ):
                 yield txn, ids
         except lmdb.Error as error:
-            raise StorageError(f"cannot damage the store in {path}: {error}") from None
+            raise cannot(f"damage the store in {path}", error) from None
 
 
 def _synced(txn: lmdb.Transaction, ids: dict[str, int]) -> list[tuple[str, int]]:

@@ -9,7 +9,6 @@ that is down is in `node.runtime.disk_damage`.
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from node.formats.errors import StorageError
+from node.formats.host_errors import cannot
 
 DiskFailure = Literal["error", "slow", "full", "full-map"]
 """Each sync fails, or takes `delay_ms` longer; nothing more fits into the file system, or into the
@@ -87,7 +87,7 @@ class FailingDisk:
 
     def _fail(self, fault: DiskFault, what: str, path: Path, number: int) -> None:
         self._count(fault)
-        raise StorageError(f"cannot {what} the store in {path}: {os.strerror(number)}")
+        raise cannot(f"{what} the store in {path}", OSError(number, ""))
 
     def _count(self, fault: DiskFault) -> None:
         self.writes[fault.number] = self.writes.get(fault.number, 0) + 1

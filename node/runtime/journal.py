@@ -14,6 +14,7 @@ journal of an older generation, whose content LMDB has already, is ignored.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import zlib
@@ -25,6 +26,7 @@ from typing import Final
 import msgspec
 
 from node.formats.errors import StorageError
+from node.formats.host_errors import cannot
 from node.formats.wire import NOT_A_HEADER
 from node.runtime.overlay import Op
 
@@ -66,7 +68,7 @@ def read(path: Path) -> JournalContents:
     except FileNotFoundError:
         content = b""
     except OSError as error:
-        raise StorageError(f"cannot read the journal {path}: {error}") from None
+        raise cannot(f"read the journal {path}", error) from None
     if len(content) < HEADER_BYTES:
         return JournalContents(-1, _ANOTHER_BOOT, [], 0, bool(content))
     magic, generation, boot, crc = _HEADER.unpack_from(content)
@@ -101,7 +103,7 @@ class Journal:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StorageError(f"cannot open the journal {path}: {error}") from None
+            raise cannot(f"open the journal {path}", error) from None
 
     def resume(self, generation: int, size: int) -> None:
         """Append after the first `size` bytes, which are the whole file and of this boot."""
@@ -116,7 +118,7 @@ class Journal:
         try:
             os.ftruncate(self._fd, valid_bytes)
         except OSError as error:
-            raise StorageError(f"cannot cut the journal {self.path}: {error}") from None
+            raise cannot(f"cut the journal {self.path}", error) from None
         self.size = valid_bytes
         if valid_bytes:
             self._pwrite([self._header()], 0)
@@ -138,23 +140,22 @@ class Journal:
         try:
             os.close(self._fd)
         except OSError as error:
-            raise StorageError(f"cannot close the journal {self.path}: {error}") from None
+            raise cannot(f"close the journal {self.path}", error) from None
 
     def _header(self) -> bytes:
         return _header(self._generation, self._boot)
 
     def _pwrite(self, pieces: Sequence[bytes], at: int) -> int:
         expected = sum(map(len, pieces))
-        reason = "no space left"
+        refusal = OSError(errno.ENOSPC, "")
         try:
-            written = os.pwritev(self._fd, pieces, at)
+            if os.pwritev(self._fd, pieces, at) == expected:
+                return expected
         except OSError as error:
-            written, reason = -1, str(error)
-        if written == expected:
-            return expected
+            refusal = error
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, self.size)
-        raise StorageError(f"cannot write the journal {self.path}: {reason}")
+        raise cannot(f"write the journal {self.path}", refusal)
 
 
 def cut(data_dir: str | Path, keep: float) -> tuple[int, int]:

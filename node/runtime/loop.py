@@ -30,6 +30,7 @@ from node.core.messages import AnyMessage, Error
 from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, StorageError, WireError
+from node.formats.host_errors import cannot
 from node.formats.trace import REFUSED, UNAUTHENTICATED, TraceEvent, damaged_event, event
 from node.formats.wire import sender
 from node.runtime.breakpoints import Armed, Breakpoints, break_event
@@ -76,7 +77,7 @@ class TraceFile:
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StorageError(f"cannot open the trace file {path}: {error}") from None
+            raise cannot(f"open the trace file {path}", error) from None
 
     def write(self, now_us: int, events: list[TraceEvent]) -> None:
         """Add events of one moment. Raises StorageError if they cannot all be written."""
@@ -84,7 +85,7 @@ class TraceFile:
         try:
             written = os.write(self._fd, lines)
         except OSError as error:
-            raise StorageError(f"cannot write the trace file {self._path}: {error}") from None
+            raise cannot(f"write the trace file {self._path}", error) from None
         if written < len(lines):
             # The node's next process goes on in this file: half a line must not be before it.
             with contextlib.suppress(OSError):

@@ -18,6 +18,7 @@ import zmq
 from node.core import wire
 from node.core.api import Outgoing
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import reason
 from node.formats.wire import MAX_FRAME_BYTES, sender
 from node.runtime.curve import CurveKeys, Gate, speak
 from node.runtime.readiness import Readiness
@@ -71,7 +72,7 @@ class Inbox:
             self._socket.bind(address)
         except zmq.ZMQError as error:
             self._socket.close()
-            raise CannotBind(f"cannot listen on {address}: {error}") from None
+            raise CannotBind(f"cannot listen on {address}: {reason(error)}") from None
         self._wake_fd = wake_fd
         self._watched_fd = -1
         self._ready = Readiness()
@@ -210,5 +211,5 @@ def _connect(
         socket.connect(address)
     except zmq.ZMQError as error:
         socket.close()
-        raise CannotBind(f"cannot connect to {address}: {error}") from None
+        raise CannotBind(f"cannot connect to {address}: {reason(error)}") from None
     return socket

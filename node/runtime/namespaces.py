@@ -14,7 +14,7 @@ def enter(pid: int) -> None:
     for space in spaces:
         if libc.setns(space, 0) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, f"cannot enter the namespaces of {pid}: {os.strerror(number)}")
+            raise OSError(number, f"cannot enter the namespaces of {pid}")
         os.close(space)
     # A folder of the same name, but what is mounted over it.
     os.chdir(here)

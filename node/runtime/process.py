@@ -28,6 +28,7 @@ from node.core.api import NodeConfig
 from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
+from node.formats.host_errors import reason
 from node.formats.trace import damaged_event
 from node.runtime import namespaces
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints, report_end
@@ -134,7 +135,9 @@ def _enter_disk(pid: int) -> None:
     try:
         namespaces.enter(pid)
     except OSError as error:
-        raise StorageError(f"the disk that process {pid} serves cannot be used: {error}") from None
+        raise StorageError(
+            f"the disk that process {pid} serves cannot be used: {reason(error)}"
+        ) from None
 
 
 def _run(

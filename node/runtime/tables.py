@@ -24,6 +24,7 @@ from typing import Final, NoReturn
 import lmdb
 
 from node.formats.errors import DamagedStore, StorageError
+from node.formats.host_errors import cannot
 from node.runtime.overlay import LogOverlay, Overlay
 
 FORMAT: Final = 2
@@ -76,7 +77,7 @@ class Tables:
                 lock=False,
             )
         except (lmdb.Error, OSError) as error:
-            raise StorageError(f"cannot open the store in {path}: {error}; {_OPEN_HINT}") from None
+            raise cannot(f"open the store in {path}", error, _OPEN_HINT) from None
         try:
             self._check_length()
             self._map_bytes = max(self._map_bytes, int(self._env.info()["map_size"]))
@@ -84,7 +85,7 @@ class Tables:
             self._check_format()
         except lmdb.Error as error:
             self._env.close()
-            raise StorageError(f"cannot read the store in {path}: {error}; {_OPEN_HINT}") from None
+            raise cannot(f"read the store in {path}", error, _OPEN_HINT) from None
         except StorageError:
             self._env.close()
             raise
@@ -225,7 +226,7 @@ class Tables:
             self._reader = None
 
     def _refuse(self, what: str, error: Exception) -> NoReturn:
-        raise StorageError(f"cannot {what} the store in {self.path}: {error}") from None
+        raise cannot(f"{what} the store in {self.path}", error) from None
 
     def _check_length(self) -> None:
         # Reading a page beyond the file's end is no error but a SIGBUS, so look before.
@@ -276,7 +277,7 @@ def _create(path: Path) -> None:
         finally:
             os.close(directory)
     except (lmdb.Error, OSError) as error:
-        raise StorageError(f"cannot make a store in {path}: {error}") from None
+        raise cannot(f"make a store in {path}", error) from None
 
 
 def _write_log(txn: lmdb.Transaction, name: str, log: LogOverlay, ids: dict[str, int]) -> None:

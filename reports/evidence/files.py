@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from checker.ingest.lines import read_lines
-from harness.formats.host_errors import reason
 from node.formats.errors import UsageError
+from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable, read_file
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from harness.formats.host_errors import reason
+from node.formats.host_errors import reason
 from reports import theme, wording
 from reports.evidence.model import Plot, RunFolder
 from reports.evidence.operations import OUTCOMES

@@ -184,6 +184,10 @@ class ClientStage:
         """Tell the client to begin nothing more."""
         self.session.stop()
 
+    def end(self) -> None:
+        """End the run."""
+        self._lines += [op_text(op) for op in self.session.end(self.now_us).ops]
+
     def is_idle(self) -> str:
         """Return whether nothing is under way."""
         return "idle" if self.session.idle else "at work"

@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.host_errors import reason
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.host_errors import reason
 
 FETCH_TIMEOUT_S: Final = 300.0
 MOST_BYTES: Final = 1 << 30

@@ -8,12 +8,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from harness.formats.host_errors import reason
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.formats.seal import PROBES
@@ -36,6 +36,8 @@ from nemesis.formats.schedule import Schedule
 from nemesis.links import kernel_links
 from nemesis.links.kernel_links import KernelLinks
 from node.formats.errors import FloodmarkError
+from node.formats.files import AppendOnlyFile
+from node.formats.host_errors import reason
 from node.formats.trace import TraceEvent
 
 CREATE_TIMEOUT_S: Final = 10.0
@@ -62,18 +64,22 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._form = form
         nodes = schedule.cluster.brokers + schedule.cluster.voters
         super().__init__(schedule, folder, ports=nodes * ports_per_node(adapter, form), disk=disk)
-        ports = iter(self._lease.ports)
-        self.nodes = {node: self._node(node, ports) for node in self.names}
-        self._brokers = tuple(self.nodes[name] for name in self.brokers)
         self._partitions = schedule.cluster.partition_names()
-        self._unsynced = UnsyncedFiles(adapter.unsynced_files)
         self._links: Links | None = None
         self._kernel: KernelLinks | None = None
-        self._probe = Probe(
-            *(adapter, self._brokers, self._partitions, self._running), self._output / "probe.txt"
-        )
-        self._answers = folder.append_only(PROBES) if adapter.probes() else None
+        self._answers: AppendOnlyFile | None = None
         self._dumped: list[NodeDump] | None = None
+        with self._given_back_on_error():
+            ports = iter(self._lease.ports)
+            self.nodes = {node: self._node(node, ports) for node in self.names}
+            self._brokers = tuple(self.nodes[name] for name in self.brokers)
+            self._unsynced = UnsyncedFiles(adapter.unsynced_files)
+            self._probe = Probe(
+                *(adapter, self._brokers, self._partitions, self._running),
+                self._output / "probe.txt",
+            )
+            if adapter.probes():
+                self._answers = self._held.enter_context(closing(folder.append_only(PROBES)))
 
     # -- what it is
 
@@ -173,8 +179,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._probe.close()
         closing = calls.in_thread(self._adapter.resources.close)
         super().close()
-        if self._answers is not None:
-            self._answers.close()
         with contextlib.suppress(Exception):
             closing.result(calls.CLOSE_TIMEOUT_S)
 

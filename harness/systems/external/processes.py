@@ -21,13 +21,13 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.host_errors import reason
 from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
 from harness.systems.external import guardian, launcher
 from harness.systems.node_processes import Done, NodeProcesses, ended_by, last_lines
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
+from node.formats.host_errors import reason
 from node.runtime import namespaces
 
 STOP_TIMEOUT_S: Final = 20.0

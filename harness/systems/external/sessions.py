@@ -35,6 +35,7 @@ PAUSE_AFTER_FAILURE_S: Final = 0.05
 CLOSE_TIMEOUT_S: Final = 2.0
 QUIET_S: Final = 2.0
 """How long a log that tells neither its end nor the offsets of its records must give nothing."""
+ENDED: Final = "the run ended"
 FEWEST_READS: Final = 10
 """So many reads that fail, and none that succeeds, say something about the adapter."""
 
@@ -75,6 +76,9 @@ class ThreadOfCalls:
             offset = await self._connection.send(record)
         except Refused as refusal:
             how, error = "fail", self._errors.note("send", refusal)
+        except asyncio.CancelledError:
+            self._log.sent(now_us(), self.process, op, "info", ENDED, offset)
+            raise
         except Exception as problem:
             how, error = "info", self._errors.note("send", problem)
         self._log.sent(now_us(), self.process, op, how, error, offset)
@@ -95,6 +99,9 @@ class ThreadOfCalls:
         op = self._log.invoke(now_us(), self.process, "poll", reads=(read,), final=final, step=step)
         try:
             got = await self._connection.read(partition, start, POLL_TIMEOUT_S)
+        except asyncio.CancelledError:
+            self._log.not_polled(now_us(), op, ENDED)
+            raise
         except Exception as problem:
             self._log.not_polled(now_us(), op, self._errors.note("read", problem))
             return None
@@ -208,6 +215,8 @@ class Sessions:
         """End everything that is under way."""
         for task in self._tasks:
             task.cancel()
+        # Each puts the end of its operation on record.
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         connections = [each for all_of in self._connections.values() for each in all_of]
         closing = [asyncio.ensure_future(each.close()) for each in connections]
         if closing:

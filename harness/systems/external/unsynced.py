@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from harness.formats.host_errors import reason
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import reason
 
 ASSUMPTION: Final = (
     "assumed: what was appended to {globs} since the storm began or the node started is unsynced"

@@ -116,6 +116,7 @@ class _Driver:
             moment_us = now_us()
             if moment_us - self._reported_us >= STATUS_EVERY_US:
                 self._report(moment_us)
+        self._carry_out([(c, s.end(now_us())) for c, s in self._group.sessions.items()])
 
     def close(self) -> None:
         """Close files and sockets."""

@@ -71,11 +71,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         super().__init__(schedule, folder, ports=nodes + 4, disk=disk)
         self._startup = StartupMonitor()
         self._addresses: dict[str, str] = {}
-        self._give_addresses(with_hub)
-        roles = self.factory.roles
-        self.keyring = Keyring(self.names, roles, with_hub=with_hub) if with_curve else None
         self._hub_problems: list[Problem] = []
-        self._tail = TraceTail(folder.path / "trace", self.names)
         self._hub: children.Child | None = None
         self._mail: ZmqMailbox | None = None
         self.admin: Admin | None = None
@@ -83,7 +79,12 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         self._upgraded: dict[str, str] = {}
         self._heard_hub_s = time.monotonic()
         self._rejected: Counter[str] = Counter()
-        processes.prepare()
+        with self._given_back_on_error():
+            self._give_addresses(with_hub)
+            roles = self.factory.roles
+            self.keyring = Keyring(self.names, roles, with_hub=with_hub) if with_curve else None
+            self._tail = TraceTail(folder.path / "trace", self.names)
+            processes.prepare()
 
     # -- what it is
 

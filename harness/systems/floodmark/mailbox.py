@@ -14,6 +14,7 @@ import zmq
 from node.core import wire
 from node.core.messages import AnyMessage
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import reason
 from node.formats.wire import sender
 from node.runtime.curve import CurveKeys, Gate
 
@@ -54,7 +55,7 @@ class ZmqMailbox:
             self.inbox.bind(bind)
         except zmq.ZMQError as error:
             self.context.destroy(linger=0)
-            raise FloodmarkError(f"clients cannot listen on {bind}: {error}") from None
+            raise FloodmarkError(f"clients cannot listen on {bind}: {reason(error)}") from None
         by_address = {address: self._connect(address) for address in set(peers.values())}
         self._outlets = {peer: by_address[address] for peer, address in peers.items()}
         self._default = self._outlets.get(EVERYONE_ELSE)

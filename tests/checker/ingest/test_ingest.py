@@ -13,8 +13,8 @@ import pytest
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
-from harness.cli import main
 from tests.support.checker.story import P, Story, against
+from tests.support.command import exit_code
 
 
 def sound() -> Story:
@@ -133,9 +133,7 @@ def test_a_damaged_history(
 
 def ended(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> str:
     """Run the command in this process, and return what it prints; it must end with this code."""
-    with pytest.raises(SystemExit) as caught:
-        main.main(words)
-    assert caught.value.code == code
+    assert exit_code(words) == code
     return "".join(capsys.readouterr())
 
 

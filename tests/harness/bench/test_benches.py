@@ -6,51 +6,11 @@ import json
 
 import pytest
 
-from harness.bench.check import Checked, check_table
 from harness.bench.peers import MeasuredSystem, PeersFound, Rates, peers_table, run_peers_bench
 from harness.bench.requests import PeersBench
-from harness.cli import main
 from harness.runs.progress import Progress
 from node.formats.errors import UsageError
-
-
-def checked(asked: int, hot: float, rate: float, cpu_s: float) -> Checked:
-    return Checked(
-        asked=asked,
-        ops=asked - int(10 * hot),
-        records_read=5 * asked,
-        keys=20,
-        hot=hot,
-        make_s=1.0,
-        seconds=asked / rate,
-        ops_s=rate,
-        cpu_s=cpu_s,
-        floor_s=1.0,
-        peak_bytes=1 << 30,
-        verdict="invalid",
-        injected=16,
-        missed=(),
-        invented=(),
-    )
-
-
-def test_a_hot_history_is_compared_with_the_spread_one_of_its_size() -> None:
-    found = [
-        checked(1_000, 0, 200, 4),
-        checked(1_000, 0.9, 100, 5),
-        checked(1_000, 0, 100, 4),
-        checked(1_000, 0.9, 140, 5),
-        checked(1_000, 0, 160, 4),
-        checked(1_000, 0.9, 120, 5),
-        checked(9_000, 0.5, 1, 1),
-    ]
-    *rows, last = check_table(found).splitlines()
-    assert len(rows) == 1 + len(found)
-    assert last == (
-        "1,000 operations, 90% of the sends to one partition: 75% of the speed of the spread "
-        "history, 1.25 times its processor seconds (medians)"
-    )
-
+from tests.support.command import exit_code
 
 ABSENT = MeasuredSystem(label="nobody's", system="nobodys")
 
@@ -95,9 +55,7 @@ def test_the_table_has_medians_ranges_and_the_rate_beside_nats() -> None:
 
 @pytest.mark.integration
 def test_the_bench_states_rates_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["bench", "sim", "--budget", "0.1s", "--quiet", "--json"])
-    assert ended.value.code == 0
+    assert exit_code(["bench", "sim", "--budget", "0.1s", "--quiet", "--json"]) == 0
     storm, search = json.loads(capsys.readouterr().out)
     assert (storm["shape"], search["shape"]) == ("storm", "search")
     for each in (storm, search):

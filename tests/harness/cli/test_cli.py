@@ -24,6 +24,7 @@ from harness.runs.requests import RunRequest
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import UsageError
+from tests.support.command import exit_code, imported_by
 from tests.support.waiting import PATIENCE_S
 
 Run = Callable[..., tuple[int, str, str]]
@@ -37,11 +38,9 @@ def floodmark(
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main.main(words)
+        code = exit_code(words)
         said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, said.out, said.err
+        return code, said.out, said.err
 
     return run
 
@@ -82,7 +81,7 @@ def test_a_full_disk_before_the_run_is_an_error_of_the_harness(
     (tmp_path / "store" / "kafka").write_text("not a folder")
     code, _, err = floodmark("run")
     assert code == 70
-    assert err.startswith("floodmark: store/kafka: cannot be written: File exists; ")
+    assert err.startswith("floodmark: store/kafka: cannot be written: that exists already; ")
 
 
 def test_report_builds_every_page_of_a_store_that_it_can(floodmark: Run, tmp_path: Path) -> None:
@@ -148,29 +147,13 @@ def test_without_a_command_the_help_is_printed(floodmark: Run, command: str) -> 
     assert len(out.splitlines()) > 15
 
 
-def imported_by(*words: str) -> tuple[list[str], set[str]]:
-    """Return the output of a command in a new process, and the modules that it imported there."""
-    script = (
-        "import sys\nfrom harness.cli.main import main\n"
-        f"try:\n    main({list(words)})\nfinally:\n    print(*sorted(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    *lines, imported = done.stdout.splitlines()
-    return lines, set(imported.split())
-
-
+COMMAND = "from harness.cli.main import main"
 SLOW = {"numpy", "pyarrow", "pandas", "pyspark", "zmq", "msgspec", "matplotlib", "rich"}
 
 
 @pytest.mark.integration
 def test_help_lists_every_command_and_imports_none() -> None:
-    lines, imported = imported_by("--help")
+    lines, imported = imported_by("main(['--help'])", COMMAND)
     room = {f"harness.cli.{name}" for name in ("common", "exit_codes", "main")}
     assert {name for name in imported if name.startswith("harness.cli.")} == room
     slow = {*SLOW, "hashlib", "logging", "pydantic", "sysconfig", "uvicorn", "starlette", "anyio"}
@@ -180,7 +163,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
     assert sorted(listed) == sorted(files - {"__init__", "__main__", *main.HELPERS})
     assert listed[:2] == ["demo", "run"], "in the order of use"
     assert not [line for line in lines[1:] if line.endswith("...")], "no summary is cut"
-    _, imported = imported_by("run", "--help")
+    _, imported = imported_by("main(['run', '--help'])", COMMAND)
     more = {f"harness.cli.{name}" for name in ("options", "run", "values")}
     assert {name for name in imported if name.startswith("harness.cli.")} == room | more
     assert imported & SLOW == {"msgspec"}

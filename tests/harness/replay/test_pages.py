@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import reports
-from harness.cli import main
 from harness.formats.baseline import Baseline
 from harness.replay import pages
 from harness.replay.baseline import make_baseline
@@ -19,6 +18,7 @@ from harness.sim.run import simulate
 from harness.systems.floodmark.system import nearest_correct
 from nemesis import ready_made
 from node.core import protocol as protocols
+from tests.support.command import exit_code
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,7 @@ class TestAfterTheVerdict:
     def test_a_failure_has_stills_and_baseline_run_at_once(
         self, judged: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with pytest.raises(SystemExit) as ended:
-            main.main(["check", "--no-spark", str(judged)])
-        assert ended.value.code == 1
+        assert exit_code(["check", "--no-spark", str(judged)]) == 1
         assert capsys.readouterr().out.endswith(f"  page        {judged / 'report.html'}\n")
         text = (judged / "report.html").read_text("utf-8")
         assert "what differs between the two is to blame" in text

@@ -8,20 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli.main import main
 from harness.replay.replay import requested_schedule
 from harness.runs import storm
 from harness.runs.requests import ReplayRequest
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Expectation, Schedule, Timings, load
+from tests.support.command import exit_code
 from tests.support.harness_fakes import FakeSystem
 from tests.support.sim_schedules import plan
 
 
 def replay(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["replay", *words])
-    return int(ended.value.code or 0)
+    return exit_code(["replay", *words])
 
 
 def saved(tmp_path: Path, schedule: Schedule, **expected: str) -> str:

@@ -16,6 +16,7 @@ from harness.runs import host_disk, judge
 from harness.runs.host_disk import HostDisk, kind_of
 from harness.systems.floodmark import nodes
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import cannot, reason
 from tests.support.harness_fakes import ended_nodes
 
 
@@ -26,8 +27,13 @@ from tests.support.harness_fakes import ended_nodes
         ("cannot write the trace file x: no space left", "disk-full"),
         ("store/run.json: the disk is full", "disk-full"),
         (f"x: cannot be written: {os.strerror(errno.EDQUOT)}", "disk-full"),
+        (reason(OSError(errno.ENOSPC, "")), "disk-full"),
+        (reason(OSError(errno.EDQUOT, "")), "disk-full"),
         (f"cannot write the store in x: {os.strerror(errno.EROFS)}", "disk-failed"),
         (f"cannot sync the store in x: {os.strerror(errno.EIO)}", "disk-failed"),
+        (str(cannot("write x", OSError(errno.EROFS, ""))), "disk-failed"),
+        (str(cannot("write x", OSError(f"x: {os.strerror(errno.EIO)}"))), "disk-failed"),
+        (reason(OSError(errno.ENOMEM, "")), "no-memory"),
         ("unexpected MemoryError: ", "no-memory"),
         (f"fork: {os.strerror(errno.ENOMEM)}", "no-memory"),
         ("the log of log-0 contradicts itself", None),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from harness.runs.judge import IN_PROCESS_BYTES, SparkOptions, SparkSoon
 from harness.runs.options import to_schedule
 from harness.runs.requests import RunRequest
 from tests.support.checker.story import Story
-from tests.support.waiting import PATIENCE_S
+from tests.support.command import imported_by
 
 
 class Unwilling(SparkSoon):
@@ -90,18 +88,10 @@ def test_many_small_runs_are_too_much_for_one_process(
 
 @pytest.mark.integration
 def test_checks_and_pages_are_not_loaded_before_the_storm() -> None:
-    script = (
-        "import sys\nimport harness.runs.judge, harness.runs.run, harness.runs.options\n"
-        "from harness.systems import registry\nregistry.find('floodmark')\n"
-        "print(*sys.modules)"
+    _, imported = imported_by(
+        "registry.find('floodmark')",
+        "import harness.runs.judge, harness.runs.run, harness.runs.options",
+        "from harness.systems import registry",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    imported = set(done.stdout.split())
     slow = {"numpy", "pyarrow", "pandas", "pyspark", "matplotlib", "jinja2", "reports"}
     assert not imported & {*slow, "harness.sim.run", "checker.engine.local"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import main
 from nemesis.faults import PowerCut
 from nemesis.formats.schedule import After, Cluster, Schedule, Timings, Workload
+from tests.support.command import exit_code
 from tests.support.patience import brief, patient
 
 QUIET = "--no-spark --no-report --quiet --json"
@@ -38,8 +38,7 @@ def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def judged(words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Return what the command prints about one run."""
-    with pytest.raises(SystemExit):
-        main(["run", *words.split(), *QUIET.split()])
+    exit_code(["run", *words.split(), *QUIET.split()])
     result: dict[str, Any] = json.loads(capsys.readouterr().out)["result"]
     return result
 

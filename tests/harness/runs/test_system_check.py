@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
 from harness.runs import system_check
 from harness.systems.external import cluster
 from tests.support import trial_adapters
+from tests.support.command import exit_code
 from tests.support.patience import brief, patient
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
@@ -30,10 +30,8 @@ def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
     """Its exit code and lines."""
-    with pytest.raises(SystemExit) as ended:
-        main(["systems", "check", "--quiet", *words])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, capsys.readouterr().out.splitlines()
+    code = exit_code(["systems", "check", "--quiet", *words])
+    return code, capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.integration

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli import main
 from harness.runs.progress import Progress, ProgressState
 from harness.runs.terminal import plain, plain_output, stream_for_display
+from tests.support.command import exit_code
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\r\x9b1mc\u202ed\udcffe"
 SHOWN = "a\\u001b[2J\\u001b]0;owned\\u0007b\\u000d\\u009b1mc\\u202ed\\udcffe"
@@ -77,10 +77,9 @@ def test_progress_draws_but_its_words_are_plain(stream: type[io.StringIO]) -> No
 def test_no_argument_reaches_the_terminal_as_an_order(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main([word.format(HOSTILE) for word in words])
+    code = exit_code([word.format(HOSTILE) for word in words])
     said = capsys.readouterr()
-    assert ended.value.code == 64, said
+    assert code == 64, said
     assert "\x1b" not in said.err + said.out
     assert "\x9b" not in said.err + said.out
     assert "unexpected" not in said.err
@@ -89,7 +88,5 @@ def test_no_argument_reaches_the_terminal_as_an_order(
 def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     schedule = tmp_path / "s.json"
     schedule.write_text('{"floodmark_schedule": "' + "x" * 100_000 + '"}')
-    with pytest.raises(SystemExit) as ended:
-        main.main(["run", "--schedule", str(schedule)])
-    assert ended.value.code == 64
+    assert exit_code(["run", "--schedule", str(schedule)]) == 64
     assert len(capsys.readouterr().err) < 2100

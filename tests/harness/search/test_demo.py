@@ -7,16 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli import main
 from harness.formats.finding import SCHEDULE
 from nemesis.formats import schedule as schedules
+from tests.support.command import exit_code
 
 
 def floodmark(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main.main(words)
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return exit_code(words)
 
 
 @pytest.mark.integration

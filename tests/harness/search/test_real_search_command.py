@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
 from harness.search import findings
+from tests.support.command import exit_code
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.integration
@@ -20,10 +20,9 @@ def test_a_real_search_finds_that_the_naive_log_loses_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = f"search --system {NAIVE}:NaiveLog --seed 1 --schedules 20 --until-failure"
-    with pytest.raises(SystemExit) as ended:
-        main(f"{words} --no-shrink --json --quiet --store {tmp_path}".split())
+    code = exit_code(f"{words} --no-shrink --json --quiet --store {tmp_path}".split())
     told = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 1, told
+    assert code == 1, told
     (folder,) = map(Path, told["folders"])
     finding = findings.load(folder)
     assert len(finding.drawn.faults) == len(finding.faults) > 0

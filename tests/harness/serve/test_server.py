@@ -25,7 +25,6 @@ import msgspec
 import pytest
 
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
-from harness.cli import main
 from harness.runs.run_paths import run_folders
 from harness.serve.app import content_policy
 from harness.serve.archive import packed
@@ -33,6 +32,7 @@ from harness.serve.server import MOST_CONNECTIONS, StoreServer, _hosts
 from reports import build
 from reports.nightly_page.store_page import Store, Wanted, render_list
 from tests.support import report_fixtures as made
+from tests.support.command import exit_code
 from tests.support.nightly_fakes import LOST, bucket, nightly_run, write_nightly_run
 from tests.support.waiting import PATIENCE_S
 
@@ -218,9 +218,7 @@ def test_a_port_in_use_is_one_sentence(store: Path, capsys: pytest.CaptureFixtur
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SystemExit) as ended:
-            main.main(["serve", "--store", str(store), "--port", str(port)])
-    assert ended.value.code == 64
+        assert exit_code(["serve", "--store", str(store), "--port", str(port)]) == 64
     said = capsys.readouterr()
     assert said.err.strip() == (
         f"floodmark: cannot listen on 127.0.0.1 port {port}: "

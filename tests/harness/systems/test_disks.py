@@ -9,11 +9,11 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.cli.main import main
 from harness.systems.disks import UserDisks
 from nemesis.disk import control
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
+from tests.support.command import exit_code
 from tests.support.disk_rig import suspend
 from tests.support.patience import brief, patient, played
 from tests.support.running_harness import lines
@@ -37,8 +37,7 @@ def judged(
     file = Path(f"{disk}.json")
     file.write_text(json.dumps(schedule))
     output = "--no-spark --no-report --quiet --json"
-    with pytest.raises(SystemExit):
-        main(f"run --schedule {file} --disk {disk} --store {disk} {output}".split())
+    exit_code(f"run --schedule {file} --disk {disk} --store {disk} {output}".split())
     told = json.loads(capsys.readouterr().out)
     info = json.loads((Path(told["path"]) / "run.json").read_text())
     assert info["system"]["disk"] == disk

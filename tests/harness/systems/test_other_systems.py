@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
 from harness.formats.history import LogRun, encode
 from harness.replay.baseline import make_baseline
 from harness.runs import program
@@ -18,6 +17,7 @@ from harness.systems import registry
 from node.formats.errors import UsageError
 from reports import summary
 from tests.support import trial_systems
+from tests.support.command import exit_code
 from tests.support.harness_fakes import virtual_time
 
 FORGETFUL = f"{trial_systems.__name__}:ForgetfulLog"
@@ -25,10 +25,7 @@ FORGETFUL = f"{trial_systems.__name__}:ForgetfulLog"
 
 def floodmark(line: str) -> int:
     """Return the exit code of a command line."""
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(line))
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return exit_code(shlex.split(line))
 
 
 @pytest.fixture(scope="module")

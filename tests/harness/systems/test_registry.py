@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
 from harness.systems import registry
 from harness.systems.adapter import Node
 from harness.systems.external.system import ExternalSystem
@@ -17,6 +16,7 @@ from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule
 from node.formats.errors import UsageError
 from tests.support import trial_systems
+from tests.support.command import exit_code
 from tests.support.harness_fakes import virtual_time
 from tests.support.waiting import PATIENCE_S
 
@@ -29,10 +29,9 @@ def test_a_system_of_its_own_is_stormed_to_a_verdict(
     monkeypatch.chdir(tmp_path)
     name = f"{trial_systems.__name__}:InMemoryLog"
     words = f"--system {name} --partitions 1 --time-limit 0.3 --seed 1 --no-spark --quiet --json"
-    with pytest.raises(SystemExit) as ended:
-        main(["run", *words.split()])
+    code = exit_code(["run", *words.split()])
     told = json.loads(capsys.readouterr().out)
-    assert (told["result"]["verdict"], ended.value.code) == ("valid", 0), told["result"]
+    assert (told["result"]["verdict"], code) == ("valid", 0), told["result"]
     folder = Path(told["path"])
     info = json.loads((folder / "run.json").read_text())
     about = {"name": name, "version": "7.1", "simulated": False, "settings": {}}

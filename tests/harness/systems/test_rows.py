@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import main
 from harness.systems import registry
+from tests.support.command import exit_code
 from tests.support.paths import ROOT
 
 ROWS = json.loads((Path(__file__).parent / "rows.json").read_text())
@@ -56,8 +56,7 @@ def test_a_row_holds(
     verdicts, lost = [], []
     for seed in range(row["of"]):
         quiet = f"--store {tmp_path} --seed {seed} --no-spark --no-report --quiet --json"
-        with pytest.raises(SystemExit):
-            main(["run", *words.split(), *quiet.split()])
+        exit_code(["run", *words.split(), *quiet.split()])
         result = json.loads(capsys.readouterr().out)["result"]
         verdicts.append(result["verdict"])
         lost.append(sum(a.get("count", 1) for a in result["anomalies"] if a["property"] == LOSS))

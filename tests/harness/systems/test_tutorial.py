@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
+from tests.support.command import exit_code
 from tests.support.paths import ROOT
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -21,9 +21,8 @@ def test_the_command_of_the_tutorial_finds_a_lost_record(
     text = TUTORIAL.read_text("utf-8").replace("\\\n", " ")
     (words,) = re.findall(r"floodmark (run .*--schedule.*kill-leader.json)$", text, re.MULTILINE)
     monkeypatch.chdir(ROOT)
-    with pytest.raises(SystemExit) as ended:
-        main([*words.split(), *f"--store {tmp_path} --no-spark --no-report --json".split()])
+    code = exit_code([*words.split(), *f"--store {tmp_path} --no-spark --no-report --json".split()])
     told = json.loads(capsys.readouterr().out)
     kinds = {anomaly["name"] for anomaly in told["result"]["anomalies"]}
-    assert (ended.value.code, told["result"]["verdict"]) == (1, "invalid"), told["result"]
+    assert (code, told["result"]["verdict"]) == (1, "invalid"), told["result"]
     assert kinds & {"lost", "vanished"}, kinds

@@ -223,3 +223,23 @@ def test_an_operation_of_the_schedule_is_one_send(tmp_path: Path) -> None:
     invoke, ok = recorded(tmp_path / "history.jsonl", adapter, workload, work)
     assert (invoke.step, ok.step, ok.type, ok.sends[0].offset) == (0, 0, "ok", 0)
     assert len(adapter.log[0]) == 99
+
+
+def test_at_the_end_of_a_run_each_operation_has_an_end(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Silent(InMemory):
+        async def read(self, *_: Any) -> Any:
+            asked.append("read")
+            await asyncio.Event().wait()
+
+    adapter = Silent({0: lambda: asyncio.Event().wait()})
+
+    async def work(sessions: Sessions) -> None:
+        sessions.begin_workload()
+        await reached(lambda: bool(adapter.sends and asked))
+
+    workload = Workload(clients=1, consumers=1, batch=1, timeout_ms=60_000)
+    ops = recorded(tmp_path / "history.jsonl", adapter, workload, work)
+    ends = {op.f: op.type for op in ops if op.type != "invoke" and op.f != "assign"}
+    assert ends == {"send": "info", "poll": "fail"}

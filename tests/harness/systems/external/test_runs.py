@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import main
 from harness.runs.run_folder import RunDir
 from harness.systems import registry
 from harness.systems.external import cluster, logs
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support import trial_adapters
+from tests.support.command import exit_code
 from tests.support.disk_rig import why_impossible
 from tests.support.patience import brief, patient, played
 from tests.support.running_harness import lines
@@ -44,11 +44,9 @@ class Ran:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> Ran:
-    with pytest.raises(SystemExit) as ended:
-        main(["run", *words, *QUIET.split()])
+    code = exit_code(["run", *words, *QUIET.split()])
     said = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return Ran(ended.value.code, said.out, said.err)
+    return Ran(code, said.out, said.err)
 
 
 def schedule_of(what: str, **more: object) -> str:

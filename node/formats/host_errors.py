@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import os
 from typing import Final
 
+from node.formats.errors import StorageError
+
+NO_PERMISSION: Final = "this user has no permission"
+_FORBIDDEN: Final = f"{NO_PERMISSION}; grant it, or choose another place"
 _REASONS: Final = {
     errno.ENOSPC: "the disk is full; free some space, or choose another place",
     errno.EDQUOT: "the disk is full (the quota of this user); free some space",
     errno.EROFS: "the file system is read-only; choose another place",
-    errno.EACCES: "this user has no permission; grant it, or choose another place",
-    errno.EPERM: "this user has no permission; grant it, or choose another place",
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
     errno.EIO: "the disk fails (an input/output error)",
     errno.ENOENT: "there is no such file or folder",
     errno.ENOTDIR: "a part of its path is no folder",
@@ -21,15 +26,22 @@ _REASONS: Final = {
     errno.EMFILE: "this process has too many open files; raise the limit (ulimit -n)",
     errno.ENOMEM: "the host has no more memory",
 }
+_SAID: Final = {os.strerror(number): words for number, words in _REASONS.items()}
 
 
 def reason(error: BaseException) -> str:
-    """Return why the host refused something, in plain words and without a number."""
-    if not isinstance(error, OSError) or error.errno is None:
-        return str(error)
-    return _REASONS.get(error.errno) or error.strerror or str(error)
+    """Return why the host refused something, in plain words and without a number. Libraries say it
+    by the number of an error, or by its text at the end of a sentence."""
+    number, said = getattr(error, "errno", None), str(error)
+    text = os.strerror(number) if isinstance(number, int) else said.rpartition(": ")[2]
+    return _SAID.get(text) or (text if number else said)
 
 
 def refused(error: OSError) -> str:
     """Return the same with the file that it is about, if that is known."""
     return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
+
+
+def cannot(do: str, error: BaseException, hint: str = "") -> StorageError:
+    """Return the error about what the disk refused; `do` is what was tried, with its place."""
+    return StorageError(f"cannot {do}: {reason(error)}{hint and f'; {hint}'}")
