@@ -93,9 +93,9 @@ def unreadable_record(group: Group, known: Evidence) -> list[Anomaly]:
             "unreadable-record",
             f"{plural(len(offsets), 'record')} of {group.partition} cannot be understood: the "
             f"payload at offset {first.offset}, {place}, is not what any client wrote.",
+            witnesses,
             count=len(offsets),
             offset=int(offsets[0]),
-            witnesses=witnesses,
         )
     ]
 
@@ -138,9 +138,9 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
                 f"{plural(len(own), 'value')} of failed sends in {group.partition}: value "
                 f"{seen.value}, sent by {op_name(sent)} and refused "
                 f"{group.seconds(sent.t_us)} into the storm, {place} at offset {seen.offset}.",
+                witnesses,
                 count=len(own),
                 offset=int(records.offset[rows[0]]),
-                witnesses=witnesses,
                 allowed=allowed,
             )
         )

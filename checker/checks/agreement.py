@@ -102,9 +102,9 @@ def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
         group,
         name,
         conflicts[0].message,
+        [w for c in conflicts for w in c.witnesses],
         count=len(offsets),
         offset=min(c.offset for c in conflicts),
-        witnesses=[w for c in conflicts for w in c.witnesses],
     )
 
 
@@ -346,9 +346,9 @@ def committed_truncated(group: Group) -> list[Anomaly]:
             f"{plural(highest - longest, 'committed record')} of {group.partition} gone: "
             f"{witness.node} had its high watermark at {highest} {group.seconds(witness.t_us)} "
             f"into the storm, and no replica's log reaches beyond {longest} at the end.",
+            [witness],
             count=highest - longest,
             offset=longest,
-            witnesses=[witness],
         )
     ]
 
@@ -378,13 +378,4 @@ def incomplete_leader(group: Group) -> list[Anomaly]:
         )
     if not messages:
         return []
-    return [
-        anomaly(
-            group,
-            "incomplete-leader",
-            messages[0],
-            count=len(messages),
-            offset=witnesses[0].offset,
-            witnesses=witnesses,
-        )
-    ]
+    return [anomaly(group, "incomplete-leader", messages[0], witnesses, count=len(messages))]

@@ -227,9 +227,9 @@ def _report(
         Place(run, touched[0] if len(touched) == 1 else ""),
         name,
         message,
+        witnesses,
         count=len(cycles),
         offset=int(first.offset[data[0]]),
-        witnesses=witnesses,
         allowed=allowed,
         t_us=witnesses[0].t_us,
     )

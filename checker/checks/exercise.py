@@ -50,16 +50,13 @@ def few_acks(group: Group, acknowledged: int) -> list[Anomaly]:
     fewer than 10 polls before the final reads returned records."""
     if acknowledged >= MIN_ACKS:
         return []
-    what = (
-        f"{plural(acknowledged, 'send')} acknowledged"
-        if group.meta.promise.acks
-        else f"{plural(acknowledged, 'poll')} with records"
-    )
+    what, how = ("send", "acknowledged") if group.meta.promise.acks else ("poll", "with records")
     return [
         anomaly(
             group,
             "few-acks",
-            f"Only {what} in the whole run, and less than {MIN_ACKS} prove nothing.",
+            f"Only {plural(acknowledged, what)} {how} in the whole run, and less than {MIN_ACKS} "
+            "prove nothing.",
         )
     ]
 
@@ -81,7 +78,9 @@ def clients_stopped(group: Group, ops: SampledOps) -> list[Anomaly]:
             "clients-stopped",
             f"No client invoked anything for {gaps[at] / 1e6:.3f} s from "
             f"{group.seconds(edges[at])} on, more than a third of the storm.",
-            witnesses=[Witness(what="last invocation before the silence", t_us=int(edges[at]))],
+            [Witness(what="last invocation before the silence", t_us=int(edges[at]))],
+            count=1,
+            offset=-1,
         )
     ]
 
@@ -110,7 +109,7 @@ def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
         else f"{plural(len(missed), 'fault')} of the schedule did not take effect{where}: {first}."
     )
     witnesses = [Witness(what=f"fault {i} ({scheduled[i]}) {why}") for i, why in missed]
-    return [anomaly(group, name, message, count=len(missed), witnesses=witnesses)]
+    return [anomaly(group, name, message, witnesses, offset=-1)]
 
 
 def effective_faults(lines: FaultLines) -> list[int]:
@@ -140,8 +139,8 @@ def operation_missed(group: Group, ops: SampledOps) -> list[Anomaly]:
             group,
             "operation-missed",
             f"{plural(len(missed), 'operation')} of the schedule did not take place: {missed[0]}.",
-            count=len(missed),
-            witnesses=[Witness(what=why) for why in missed],
+            [Witness(what=why) for why in missed],
+            offset=-1,
         )
     ]
 

@@ -113,23 +113,25 @@ def anomaly(
     place: Place | Group,
     name: str,
     message: str,
+    witnesses: Sequence[Witness] = (),
     *,
-    count: int = 1,
-    offset: int = -1,
-    witnesses: Iterable[Witness] = (),
+    count: int | None = None,
+    offset: int | None = None,
     allowed: str = "",
     t_us: int | None = None,
 ) -> Anomaly:
-    """Make an anomaly of the catalogue; its time is `t_us` or that of its first witness with a
-    time."""
-    kept = tuple(witnesses)[:WITNESS_CAP]
+    """Make an anomaly of the catalogue. Without them its count is that of its witnesses, its offset
+    that of the first, and its time that of the first with a time."""
+    kept = tuple(witnesses[:WITNESS_CAP])
+    if offset is None:
+        offset = kept[0].offset if kept else -1
     return Anomaly(
         property=KINDS[name].property,
         name=name,
         run=place.run,
         jepsen=KINDS[name].jepsen,
         partition=place.partition,
-        count=int(count),
+        count=int(max(1, len(witnesses)) if count is None else count),
         verdict=Verdict.VALID if allowed else Verdict.INVALID,
         allowed=allowed,
         message=message,

@@ -78,9 +78,8 @@ def two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator[
                 "two-leaders",
                 f"{nodes} all {did} of {group.partition} in the one epoch {epoch}, first "
                 f"{group.seconds(min(w.t_us for w in witnesses[: len(rows)]))} into the storm.",
+                witnesses,
                 count=len(double),
-                offset=witnesses[0].offset,
-                witnesses=witnesses,
             )
             return
 
@@ -100,8 +99,9 @@ def two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
             "two-controllers",
             f"{listing(w.node for w in witnesses[: len(rows)])} were controller in the one term "
             f"{term}.",
+            witnesses,
             count=len(double),
-            witnesses=witnesses,
+            offset=-1,
         )
     ]
 
@@ -128,49 +128,30 @@ def _elections(group: Group, changes: PartitionChanges) -> Iterator[Anomaly]:
     decoder = JsonReader(PartitionMembers)
     # Every voter may report a change; a partition epoch names one.
     _, first = np.unique(changes.partition_epoch, return_index=True)
-    outside: list[tuple[str, Witness]] = []
-    misplaced: list[tuple[str, Witness]] = []
-    away: list[tuple[str, Witness]] = []
+    found: dict[str, list[tuple[str, Witness]]] = {}
     before: tuple[int, int, PartitionMembers] | None = None
     for row in first.tolist():
         now, number = decoder.decode(changes.members[row]), int(changes.partition_epoch[row])
-        witness = node_witness(changes, row)
+        epoch, witness = int(changes.epoch[row]), node_witness(changes, row)
         when = f"{group.seconds(witness.t_us)} into the storm"
-        outsiders = sorted(set(now.isr) - set(now.replicas)) if now.replicas else []
-        if outsiders:
-            misplaced.append(
-                (
-                    f"{listing(outsiders)} in the ISR of {group.partition}, {when}, and no replica "
-                    "of it.",
-                    witness,
-                )
-            )
+        in_isr = f"in the ISR of {group.partition}, {when}, and"
+        if now.replicas and (outsiders := sorted(set(now.isr) - set(now.replicas))):
+            words = f"{listing(outsiders)} {in_isr} no replica of it."
+            found.setdefault("isr-outside-replicas", []).append((words, witness))
         # The last member may stay where there is no ELR: it alone can lead again.
-        silent = [m for m in now.isr if m in now.fenced] if len(now.isr) > 1 else []
-        if silent:
-            away.append(
-                (f"{listing(silent)} in the ISR of {group.partition}, {when}, and fenced.", witness)
-            )
+        if len(now.isr) > 1 and (silent := [m for m in now.isr if m in now.fenced]):
+            words = f"{listing(silent)} {in_isr} fenced."
+            found.setdefault("fenced-in-isr", []).append((words, witness))
         if before is not None and before[0] + 1 == number:
-            was, epoch = before[2], before[1]
-            elected = now.leader and now.leader != was.leader and changes.epoch[row] > epoch
+            was = before[2]
+            elected = now.leader and now.leader != was.leader and epoch > before[1]
             if elected and now.leader not in may_lead(was, now):
-                outside.append(
-                    (
-                        f"{now.leader} was elected leader of {group.partition} in epoch "
-                        f"{changes.epoch[row]}, {when}, from outside ISR "
-                        f"({listing(was.isr) or 'empty'}) and ELR "
-                        f"({listing(was.elr) or 'empty'}).",
-                        witness,
-                    )
+                words = (
+                    f"{now.leader} was elected leader of {group.partition} in epoch {epoch}, "
+                    f"{when}, from outside ISR ({listing(was.isr) or 'empty'}) and ELR "
+                    f"({listing(was.elr) or 'empty'})."
                 )
-        before = (number, int(changes.epoch[row]), now)
-    for name, found in (
-        ("leader-outside-isr", outside),
-        ("isr-outside-replicas", misplaced),
-        ("fenced-in-isr", away),
-    ):
-        if found:
-            yield anomaly(
-                group, name, found[0][0], count=len(found), witnesses=[w for _, w in found]
-            )
+                found.setdefault("leader-outside-isr", []).append((words, witness))
+        before = (number, epoch, now)
+    for name, told in found.items():
+        yield anomaly(group, name, told[0][0], [w for _, w in told], offset=-1)

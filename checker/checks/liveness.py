@@ -71,8 +71,8 @@ def no_progress(group: Group) -> tuple[list[Anomaly], str]:
             "no-progress",
             f"{group.partition} made no progress in {limit_us / 1e6:g} s after all faults were "
             f"healed, {group.seconds(heal_us)} into the storm: {came}.",
-            count=len(after),
-            witnesses=[send_witness(sends, int(row)) for row in after],
+            [send_witness(sends, int(row)) for row in after],
+            offset=-1,
         )
     ], ""
 
@@ -96,7 +96,9 @@ def final_reads_stuck(group: Group) -> tuple[list[Anomaly], str]:
             "final-reads-stuck",
             f"No final read of {group.partition} was answered in "
             f"{(phases.end_us - phases.final_us) / 1e6:.1f} s after all faults were healed.",
-            witnesses=[send_witness(known.sends, int(acknowledged[-1]))],
+            [send_witness(known.sends, int(acknowledged[-1]))],
+            count=1,
+            offset=-1,
         )
     ], ""
 
@@ -122,11 +124,9 @@ def not_converged(group: Group) -> list[Anomaly]:
             "not-converged",
             f"The replicas of {group.partition} did not converge in "
             f"{(phases.end_us - phases.heal_us) / 1e6:.1f} s after the heal: logs end with {ends}.",
+            [node_witness(heads, int(r), offset=int(heads.leo[r])) for r in range(len(heads))],
             count=len(behind),
             offset=int(heads.leo.min()),
-            witnesses=[
-                node_witness(heads, int(r), offset=int(heads.leo[r])) for r in range(len(heads))
-            ],
         )
     ]
 
@@ -155,8 +155,9 @@ def unexplained_exit(group: Group) -> Finding:
                 f"{witnesses[0].node} ended by itself with code {exits.code[first]} "
                 f"{group.seconds(exits.t_us[first])} into the storm "
                 f"({plural(len(wrong), 'such exit')}).",
+                witnesses,
                 count=len(wrong),
-                witnesses=witnesses,
+                offset=-1,
             ),
         )
     return Finding(property=LIVENESS, examined=len(exits), anomalies=anomalies)

@@ -90,9 +90,9 @@ def _of_replica(
             "log-hole",
             f"The log of {of} on {node} begins at {start}, and {plural(early, 'offset')} below it "
             f"had a record, the first {known[0]}.",
+            [node_witness(heads, row)],
             count=early,
             offset=int(known[0]),
-            witnesses=[node_witness(heads, row)],
         )
     end = int(log.end[-1]) if len(log) else int(heads.start[row])
     if heads.leo[row] >= 0 and end != heads.leo[row]:
@@ -162,16 +162,14 @@ def _cut_below_high_watermark(group: Group, cuts: Truncations) -> Anomaly | None
         "hw-beyond-log",
         f"{witnesses[0].node} truncated its log of {group.partition} to {cuts.leo[row]} {when} "
         f"into the storm, and left its high watermark at {cuts.hw[row]}.",
+        witnesses,
         count=len(rows),
         offset=int(cuts.leo[row]),
-        witnesses=witnesses,
     )
 
 
 def _report(group: Group, name: str, facts: LogHeads | Batches, rows: I64, message: str) -> Anomaly:
-    witnesses = [node_witness(facts, int(row)) for row in rows]
-    offset = witnesses[0].offset
-    return anomaly(group, name, message, count=len(rows), offset=offset, witnesses=witnesses)
+    return anomaly(group, name, message, [node_witness(facts, int(row)) for row in rows])
 
 
 def _cache_mismatch(log: Batches, cache: EpochEntries, log_start: int) -> str | None:

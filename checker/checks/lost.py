@@ -341,9 +341,9 @@ def _missing(group: Group, known: Evidence, missing: _Required, name: str, allow
         f"{opening}: value {show_value(value)}, sent by {op_name(case)}, {verb}{at_offset} "
         f"{group.seconds(case.t_us)} into the storm{_instead_text(witnesses[1:2])}; "
         f"{_triage(group, known, missing.value, value)}",
+        witnesses,
         count=len(missing),
         offset=offset,
-        witnesses=witnesses,
         allowed=allowed,
     )
 
@@ -499,6 +499,4 @@ def _vanished_anomaly(group: Group, known: Evidence, gone: _Vanished) -> Anomaly
         f"{group.seconds(first.t_us)} into the storm, and later it was not there any more; "
         f"{_triage(group, known, gone.value, value)}"
     )
-    return anomaly(
-        group, "vanished", message, count=len(gone), offset=first.offset, witnesses=witnesses
-    )
+    return anomaly(group, "vanished", message, witnesses, count=len(gone))

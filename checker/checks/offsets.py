@@ -69,9 +69,9 @@ def inconsistent_offsets(group: Group, known: Evidence) -> list[Anomaly]:
                 "inconsistent-offsets",
                 f"{plural(len(offsets), 'offset')} of {group.partition} with more than one value: "
                 f"offset {first} holds {' and '.join(map(show_value, values))} ({words}).",
+                witnesses,
                 count=len(offsets),
                 offset=first,
-                witnesses=witnesses,
                 allowed=allowed,
             )
         )
@@ -127,11 +127,7 @@ def duplicate(group: Group, known: Evidence) -> list[Anomaly]:
         f"value {show_value(int(double[0]))} is at {min(offsets)} and at {max(offsets)} "
         f"({'; '.join(_words(group, w) for w in witnesses[:2])})."
     )
-    return [
-        anomaly(
-            group, "duplicate", message, count=len(double), offset=min(offsets), witnesses=witnesses
-        )
-    ]
+    return [anomaly(group, "duplicate", message, witnesses, count=len(double), offset=min(offsets))]
 
 
 def _double_in_logs(known: Evidence) -> I64:
@@ -191,4 +187,4 @@ def offset_hole(group: Group, known: Evidence) -> list[Anomaly]:
         f"{op_name(witnesses[0])} expected offset {first} next and got {witnesses[0].offset}, "
         f"{group.seconds(witnesses[0].t_us)} into the storm."
     )
-    return [anomaly(group, "offset-hole", message, count=count, offset=first, witnesses=witnesses)]
+    return [anomaly(group, "offset-hole", message, witnesses, count=count, offset=first)]

@@ -145,8 +145,8 @@ def _anomaly(
         place,
         name,
         message,
+        witnesses,
         count=count,
         offset=values[0].offset,
-        witnesses=witnesses,
         t_us=values[0].witness.t_us,
     )

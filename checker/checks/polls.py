@@ -7,8 +7,6 @@ does not become a baseline (it would hide the next skip), and a record is placed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness
@@ -25,20 +23,6 @@ from checker.formats.verdict import Anomaly
 
 _WEAK = "it passed over records that were only acknowledged, with acks 0 or 1, and may be lost"
 _SUBSCRIBED = "a subscribed consumer may be moved by a rebalance"
-
-
-@dataclass(frozen=True)
-class _Polls:
-    """One row a poll (op) that returned records, in order of process and op."""
-
-    first_row: I64
-    last_row: I64
-    order: I64
-    process: I64
-    ok: Mask
-    follows: Mask
-    first: I64
-    last: I64
 
 
 @per_partition(
@@ -59,25 +43,9 @@ def judge(group: Group) -> Finding:
     last = first + reads.count - 1
     found = [
         *_inside(group, known, reads, first, last),
-        *_between(group, known, reads, _polls(reads, known.follows[some], first, last)),
+        *_between(group, known, reads, known.follows[some], first, last),
     ]
     return Finding(property=OFFSETS, examined=known.polls_with_records, anomalies=tuple(found))
-
-
-def _polls(reads: Polls, follows: Mask, first: I64, last: I64) -> _Polls:
-    """Join runs of records to polls."""
-    starts = first_of(reads.op)
-    ends = np.concatenate((starts[1:], [len(reads)])) - 1
-    return _Polls(
-        first_row=starts,
-        last_row=ends,
-        order=reads.order[starts],
-        process=reads.process[starts],
-        ok=reads.outcome[starts] == Outcome.OK,
-        follows=follows[starts],
-        first=first[starts],
-        last=last[ends],
-    )
 
 
 def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) -> list[Anomaly]:
@@ -127,21 +95,26 @@ def _over_weak(known: Evidence, reads: Polls, stands: I64, after: I64) -> Mask:
     return weak
 
 
-def _between(group: Group, known: Evidence, reads: Polls, polls: _Polls) -> list[Anomaly]:
+def _between(
+    group: Group, known: Evidence, reads: Polls, follows: Mask, first: I64, last: I64
+) -> list[Anomaly]:
     """Compare a poll with the last ok poll of the same process since its position was dropped.
     `nonmonotonic-poll`: its first record is not above the last one of that, in dense index.
     `poll-skip`: it is above by more than 1."""
-    ordinal = np.arange(len(polls.process))
-    resets, subscribed = resets_before(group.of(Resets), polls.process, polls.order)
-    latest_ok = np.maximum.accumulate(np.where(polls.ok, ordinal, -1))
-    baseline = np.concatenate(([-1], latest_ok[:-1]))
+    starts = first_of(reads.op)
+    ends = np.append(starts[1:], len(reads)) - 1
+    polls = reads.take(starts)
+    process, ok = polls.process, polls.outcome == Outcome.OK
+    resets, subscribed = resets_before(group.of(Resets), process, polls.order)
+    latest_ok = np.maximum.accumulate(np.where(ok, np.arange(len(polls)), -1))
+    baseline = np.append(-1, latest_ok[:-1])
     # Where polls in order before it were left out, it followed the last of them in order.
-    usable = (baseline >= 0) & ~polls.follows
-    usable &= (polls.process[baseline] == polls.process) & (resets[baseline] == resets)
+    usable = (baseline >= 0) & ~follows[starts]
+    usable &= (process[baseline] == process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable)
-    before, after = polls.last_row[baseline[rows]], polls.first_row[rows]
-    stands, index = _stood(known, reads, before, after, polls.last[baseline[rows]])
-    delta = polls.first[rows] - index
+    before, after = ends[baseline[rows]], starts[rows]
+    stands, index = _stood(known, reads, before, after, last[before])
+    delta = first[after] - index
     moved, back, ahead = subscribed[rows], delta < 1, delta > 1
     weak = _over_weak(known, reads, stands, after)
     found = []
@@ -178,12 +151,4 @@ def _report(
         f"{op_name(now)} got offset {now.offset} after offset {then.offset}, "
         f"{group.seconds(now.t_us)} into the storm."
     )
-    return anomaly(
-        group,
-        name,
-        message,
-        count=len(after),
-        offset=now.offset,
-        witnesses=witnesses,
-        allowed=allowed,
-    )
+    return anomaly(group, name, message, witnesses, count=len(after), allowed=allowed)

@@ -90,14 +90,7 @@ def read_beyond_hw(group: Group, reads: Polls) -> list[Anomaly]:
         f"{group.seconds(case.t_us)} into the storm, {source}."
     )
     return [
-        anomaly(
-            group,
-            "read-beyond-hw",
-            message,
-            count=int(beyond.sum()),
-            offset=offset,
-            witnesses=witnesses,
-        )
+        anomaly(group, "read-beyond-hw", message, witnesses, count=int(beyond.sum()), offset=offset)
     ]
 
 
@@ -140,11 +133,7 @@ def stale_read(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
         f"{group.seconds(points.t_us[at])} into it."
     )
     witnesses = [read_witness(reads, int(row), offset=int(end[row])) for row in rows[:WITNESS_CAP]]
-    return [
-        anomaly(
-            group, "stale-read", message, count=len(rows), offset=case.offset, witnesses=witnesses
-        )
-    ]
+    return [anomaly(group, "stale-read", message, witnesses, count=len(rows), offset=case.offset)]
 
 
 def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
@@ -196,8 +185,8 @@ def hw_regression(group: Group, known: Evidence) -> list[Anomaly]:
             group,
             "hw-regression",
             message,
+            [case, read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))],
             count=len(rows),
             offset=case.offset,
-            witnesses=[case, read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))],
         )
     ]

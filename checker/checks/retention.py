@@ -46,9 +46,8 @@ def early_deletion(group: Group) -> Finding:
         group,
         "early-deletion",
         message,
-        count=len(witnesses),
+        witnesses,
         offset=min(w.offset for w in witnesses[:WITNESS_CAP]),
-        witnesses=witnesses,
     )
     return Finding(property=LOG, examined=examined, anomalies=(found,))
 

@@ -13,7 +13,7 @@ from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64, order_of
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
-from checker.formats.verdict import Anomaly
+from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
 
 _ALL_ACKS = -1
@@ -103,9 +103,8 @@ def _report_inside(
         name,
         f"{opening}: {op_name(late)} sent value {show_value(early.value)} before "
         f"{show_value(late.value)}, which are at offsets {early.offset} and {late.offset}.",
+        witnesses,
         count=len(rows),
-        offset=late.offset,
-        witnesses=witnesses,
     )
 
 
@@ -156,32 +155,18 @@ def _report_realtime(
     """Report sends in front of records that were there before they began, as one anomaly."""
     order = np.lexsort((sends.op[late], base[late]))
     late, early = late[order], early.take(order)
-    witnesses = []
-    for i, row in enumerate(late[: WITNESS_CAP // 2].tolist()):
-        witnesses.append(send_witness(sends, row, offset=int(base[row])))
-        send, at = (
-            int(early.send[i]),
-            {"offset": int(early.offset[i]), "value": int(early.value[i])},
-        )
-        witnesses.append(
-            send_witness(known.sends, send, **at) if send >= 0 else record_witness(known, **at)
-        )
-    after, before = witnesses[:2]
+    few = range(min(len(late), WITNESS_CAP // 2))
+    afters = [send_witness(sends, int(late[i]), offset=int(base[late[i]])) for i in few]
+    befores = []
+    for i in few:
+        send, offset, value = int(early.send[i]), int(early.offset[i]), int(early.value[i])
+        if send < 0:
+            befores.append(record_witness(known, offset, value))
+        else:
+            befores.append(send_witness(known.sends, send, offset=offset, value=value))
     was = "was acknowledged" if early.send[0] >= 0 else "had read it"
-    message = (
-        f"{plural(len(late), 'send')} to {group.partition} out of order: {op_name(after)} landed "
-        f"at offset {after.offset}, in front of offset {before.offset} of {op_name(before)}, which "
-        f"{was} {group.seconds(before.t_us)} into the storm, before the other was invoked."
-    )
-    return anomaly(
-        group,
-        "realtime-order",
-        message,
-        count=len(late),
-        offset=after.offset,
-        witnesses=witnesses,
-        allowed=allowed,
-    )
+    was += f" {group.seconds(befores[0].t_us)} into the storm, before the other was invoked"
+    return _report_pairs(group, "realtime-order", len(late), (afters, befores), was, allowed)
 
 
 def _report(
@@ -190,26 +175,29 @@ def _report(
     """Pairs of sends of one process in the wrong order as one anomaly."""
     order = np.lexsort((sends.op[after], base[after]))
     before, after = before[order], after[order]
-    witnesses = []
-    for a, b in zip(before[: WITNESS_CAP // 2], after[: WITNESS_CAP // 2], strict=True):
-        witnesses.append(send_witness(sends, int(b), offset=int(base[b])))
-        witnesses.append(
-            send_witness(
-                sends, int(a), offset=int(last[a]), value=int(sends.value[a] + sends.count[a] - 1)
-            )
-        )
-    late, early = witnesses[:2]
+    few, values = slice(WITNESS_CAP // 2), sends.value + sends.count - 1
+    late = [send_witness(sends, int(b), offset=int(base[b])) for b in after[few]]
+    early = [
+        send_witness(sends, int(a), offset=int(last[a]), value=int(values[a])) for a in before[few]
+    ]
+    was = "the same process had sent before"
+    return _report_pairs(group, "nonmonotonic-send", len(after), (late, early), was, allowed)
+
+
+def _report_pairs(
+    group: Group,
+    name: str,
+    count: int,
+    witnesses: tuple[list[Witness], list[Witness]],
+    was: str,
+    allowed: str,
+) -> Anomaly:
+    """Return sends that landed in front of others as one anomaly."""
+    late, early = witnesses[0][0], witnesses[1][0]
     message = (
-        f"{plural(len(after), 'send')} to {group.partition} out of order: {op_name(late)} landed "
+        f"{plural(count, 'send')} to {group.partition} out of order: {op_name(late)} landed "
         f"at offset {late.offset}, in front of offset {early.offset} of {op_name(early)}, which "
-        "the same process had sent before."
+        f"{was}."
     )
-    return anomaly(
-        group,
-        "nonmonotonic-send",
-        message,
-        count=len(after),
-        offset=late.offset,
-        witnesses=witnesses,
-        allowed=allowed,
-    )
+    pairs = [witness for pair in zip(*witnesses, strict=True) for witness in pair]
+    return anomaly(group, name, message, pairs, count=count, allowed=allowed)

@@ -83,9 +83,9 @@ def _own_records(
         group,
         "precommitted-read",
         message,
+        witnesses,
         count=len(first),
         offset=case.offset,
-        witnesses=witnesses,
         allowed=allowed,
     )
 
@@ -112,11 +112,7 @@ def future_read(group: Group, known: Evidence) -> list[Anomaly]:
         f"{op_name(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
         f"{op_name(sent)} began to send it at {began}."
     )
-    return [
-        anomaly(
-            group, "future-read", message, count=len(rows), offset=seen.offset, witnesses=witnesses
-        )
-    ]
+    return [anomaly(group, "future-read", message, witnesses, count=len(rows), offset=seen.offset)]
 
 
 def _graph(known: Evidence) -> Graph:

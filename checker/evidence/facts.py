@@ -208,12 +208,14 @@ class EpochEntries(Facts):
 
 class Batches(OfNode, _RunsOfRecords):
     """The batches of a log, with their prefix hashes: recomputed, and as they were stored.
-    `listed`: how many of its records the dump has. `control`: a leader's own."""
+    `listed`: how many of its records the dump has. `control`: a leader's own. `producer`,
+    `producer_epoch`, `sequence`: as an idempotent producer numbers its records."""
 
     order_by = ("node", "offset", "count", "hash")
     what, place = "batch in the log", "offset"
     listed, epoch = Numbers(), Numbers()
     hash, stored_hash, control = Numbers(0), Numbers(0), Flag()
+    producer, producer_epoch, sequence = Numbers(), Numbers(), Numbers()
 
 
 class LogRecords(Facts):

@@ -48,6 +48,8 @@ class Need(Enum):
     """The records of every batch of those logs."""
     CONTENTS = "contents"
     """A prefix hash of every batch of those logs, or its records."""
+    PRODUCERS = "producers"
+    """The producer of every batch of those logs, where the promise is that all are idempotent."""
     TRACES = "traces"
     """The whole trace of every replica and every voter."""
     WATERMARKS = "watermarks"
@@ -161,6 +163,19 @@ def _contents(group: Group) -> str:
     return _unlisted(group, logs)
 
 
+def _producers(group: Group) -> str:
+    """Batches that do not name their producer among others that do."""
+    logs = group.of(Batches)
+    rows = np.flatnonzero((logs.producer < 0) & (logs.listed > 0))
+    if not group.meta.promise.idempotent or not len(rows) or (logs.producer < 0).all():
+        return ""
+    row = int(rows[0])
+    return (
+        f"the batch of {group.partition} at offset {logs.offset[row]} on "
+        f"{logs.name(int(logs.node[row]))} does not name its producer, though other batches do"
+    )
+
+
 def _unlisted(group: Group, logs: Batches) -> str:
     """Return the first of these batches that does not list all of its records; "" if all do."""
     # One that lists nothing may be a leader's own, also where the dump does not say so.
@@ -270,6 +285,7 @@ _LACKS: Final[dict[Need, Callable[[Group], str]]] = {
     Need.LOGS: _logs,
     Need.RECORDS: _records,
     Need.CONTENTS: _contents,
+    Need.PRODUCERS: _producers,
     Need.TRACES: _traces,
     Need.WATERMARKS: _watermarks,
     Need.DELETIONS: _deletions,

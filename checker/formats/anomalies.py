@@ -153,6 +153,7 @@ CATALOGUE: Final = (
     AnomalyKind("corrupt-batch", LOG, Needs.DISKS_KEPT),
     AnomalyKind("log-hole", LOG, Needs.DISKS_KEPT),
     AnomalyKind("epoch-regression", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("out-of-order-sequence", LOG, Needs.DISKS_KEPT),
     AnomalyKind("hw-beyond-log", LOG, Needs.DISKS_KEPT),
     AnomalyKind("epoch-cache-mismatch", LOG, Needs.DISKS_KEPT),
     AnomalyKind("early-deletion", LOG, Needs.DISKS_KEPT),

@@ -26,6 +26,7 @@ from harness.formats.history import LogRun, RecordRun
 from node.formats.json_input import JsonReader
 
 _OF_HEAD = attrgetter("partition", "offset", "hw", "leo")
+_NOBODY = (-1, -1, -1)
 
 
 class _LogReader(FileReader[LogRun]):
@@ -125,6 +126,7 @@ def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[Rows]:
             yield rows(EpochEntries, run, partition, node=node, nth=nth, epoch=epoch, start=start)
     if not batches:
         return
+    produced = [b.produced or _NOBODY for b in batches]
     yield rows(
         Batches,
         run,
@@ -137,6 +139,9 @@ def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[Rows]:
         hash=[hash_number(b.hash) for b in batches],
         stored_hash=[hash_number(b.stored_hash) for b in batches],
         control=[b.control for b in batches],
+        producer=[p[0] for p in produced],
+        producer_epoch=[p[1] for p in produced],
+        sequence=[p[2] for p in produced],
     )
     records = [
         (b.partition, r.offset, r.value, r.count, b.epoch) for b in batches for r in b.records

@@ -108,6 +108,7 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     beside the batch ("" when equal). `records` as in a read. `hw` is the replica's last known HW,
     stated on the line that opens each partition (count = 0, offset = log start). `control` batches
     are a leader's own and hold no client's record; every other batch lists all of its records.
+    `produced`: its idempotent producer's id and epoch, and the sequence of its first record.
     """
 
     node: str
@@ -119,14 +120,14 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stored_hash: str = ""
     records: tuple[RecordRun, ...] = ()
     control: bool = False
+    produced: tuple[Number, Number, Number] | None = None
     hw: Offset = -1
     leo: Offset = -1
     epochs: tuple[tuple[Number, Offset], ...] = ()
 
 
 def show_value(value: int) -> str:
-    """Return a value for a person: "6:215" is record 215 of process 6; foreign values as they
-    are."""
+    """Return a value for a person: "6:215" is record 215 of process 6, -1 is "-1"."""
     process, count = divmod(value, VALUES_PER_PROCESS)
     return f"{process}:{count}" if process > 0 else str(value)
 

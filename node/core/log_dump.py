@@ -97,8 +97,6 @@ def batch_dump(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> 
         chain = stored_chain if len(stored_chain) == CHAIN_BYTES else previous
         return BatchDump(
             base_offset=base,
-            count=0,
-            epoch=-1,
             stored_chain=stored_chain,
             chain=chain,
             payload=data,
@@ -120,5 +118,6 @@ def batch_dump(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> 
         payload=found.payload,
         problem="; ".join(problems),
         control=found.control,
+        produced=found.produced,
         sound=sound,
     )

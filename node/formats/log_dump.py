@@ -13,17 +13,19 @@ class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
     `stored_chain` is what the replica kept beside it, `chain` the same recomputed from the bytes of
     the log up to here (8 bytes each). `problem` is "" or says what is wrong; a batch that cannot be
     read at all has `count` 0, and the chain goes on from its stored one. One that is not `sound`
-    fails its checksum. `control`: it is a leader's own and holds no client's records.
+    fails its checksum. `control`: it is a leader's own and holds no client's records. `produced`:
+    its idempotent producer's id and epoch, and the sequence of its first record.
     """
 
     base_offset: int
-    count: int
-    epoch: int
+    count: int = 0
+    epoch: int = -1
     stored_chain: bytes
     chain: bytes
-    payload: bytes
+    payload: bytes = b""
     problem: str = ""
     control: bool = False
+    produced: tuple[int, int, int] | None = None
     sound: bool = True
 
 

@@ -92,10 +92,7 @@ def _batches(tables: Tables, overlay: Overlay, name: str, chain: bytes) -> Itera
     except StorageError as error:
         yield BatchDump(
             base_offset=-1,
-            count=0,
-            epoch=-1,
             stored_chain=chain,
             chain=chain,
-            payload=b"",
             problem=f"the rest cannot be read: {error}",
         )

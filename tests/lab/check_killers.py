@@ -47,37 +47,26 @@ from tests.support.checker.story import Story, facts_of
 from tests.support.checker.story_text import FOLDER, Told, stories
 from tests.support.paths import ROOT
 
-# Which stories know of which file; all of them know of every other file.
 STORIES = {
-    "checker/checks/agreement.py": ("agreement", "evidence"),
-    "checker/checks/exercise.py": ("liveness",),
-    "checker/checks/liveness.py": ("liveness",),
-    "checker/checks/logs.py": ("logs", "retention"),
-    "checker/checks/lost.py": ("lost", "contents", "retention"),
-    "checker/checks/leaders.py": ("logs",),
-    "checker/checks/offsets.py": ("offsets",),
-    "checker/checks/polls.py": ("order", "contents", "read_downsampling"),
-    "checker/checks/reads.py": ("reads", "read_downsampling"),
-    "checker/checks/retention.py": ("retention",),
-    "checker/checks/sends.py": ("order", "contents"),
-    "checker/checks/transactions.py": ("external_history", "transactions"),
-    "checker/checks/aborted.py": ("offsets",),
-    "checker/checks/cycles.py": ("external_history", "transactions"),
-    "checker/checks/components.py": ("components",),
-    "checker/checks/phantom.py": ("offsets",),
-    "checker/output/policy.py": ("verdict", "lost", "reads"),
-    "checker/evidence/contents.py": (
-        "agreement",
-        "lost",
-        "offsets",
-        "order",
-        "reads",
-        "external_history",
-        "contents",
-        "read_downsampling",
-        "retention",
+    "aborted": ("offsets",),
+    "agreement": ("agreement", "evidence"),
+    "contents": (
+        *("agreement", "lost", "offsets", "order", "reads", "contents", "retention"),
+        *("external_history", "read_downsampling"),
     ),
+    "cycles": ("external_history", "transactions"),
+    "exercise": ("liveness",),
+    "leaders": ("logs",),
+    "logs": ("logs", "retention"),
+    "lost": ("lost", "vanished", "contents", "retention"),
+    "phantom": ("offsets",),
+    "policy": ("verdict", "lost", "reads"),
+    "polls": ("order", "contents", "read_downsampling"),
+    "reads": ("reads", "read_downsampling"),
+    "sends": ("order", "contents"),
+    "transactions": ("external_history", "transactions"),
 }
+"""The stories and modules of tests that know of a file, where they are not those of its name."""
 UNKNOWN = " unknown"
 DRAWN = {"steps": 120, "transactions": 120, "logs": 250, "lives": 400, "leadership": 150}
 CORRUPTED = 60
@@ -273,7 +262,9 @@ class Killers:
     def by_hand(self, file: str) -> list[Killer]:
         """Return the goldens and stories that are to notice mutants of a file."""
         if file not in self._by_hand:
-            self._by_hand[file] = [*self._of(file, self.goldens), *_stories(STORIES[file])]
+            name = Path(file).stem
+            told = _stories(STORIES.get(name, (name,)))
+            self._by_hand[file] = [*self._of(file, self.goldens), *told]
         return self._by_hand[file]
 
     def at_random(self, file: str) -> list[Killer]:
@@ -294,7 +285,7 @@ class Killers:
             return [Killer(each.name, partial(_whole, each)) for each in known]
         # Alone, a check leaves the evidence of a history as it is: that is made only once.
         names = self._names(own)
-        strange = file.endswith("values.py")
+        strange = file.endswith("phantom.py")
         return [Killer(k.name, partial(_alone, k, own, names, strange)) for k in known]
 
     def _names(self, checks: Sequence[Check]) -> set[str]:

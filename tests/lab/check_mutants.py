@@ -1,6 +1,6 @@
 """Breaks the checks on purpose, one small change at a time: each must be noticed by a test.
 
-    python -m tests.lab.check_mutants [--table docs/mutants.md] [--state FILE] [FILE ...]
+    python -m tests.lab.check_mutants [--state FILE] [--minutes N] [FILE ...]
 
 A mutant is one change to one function of the checker: a comparison that takes its border the other
 way, half of a condition dropped, a negation or a whole step left out, another outcome, the other
@@ -19,19 +19,26 @@ import copy
 import hashlib
 import importlib
 import json
+import random
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from tests.lab.check_killers import STORIES, Killer, Killers
+from tests.lab.check_killers import Killer, Killers
 from tests.support.paths import ROOT
 
+_NO_CHECKS = ("__init__.py", "findings.py", "registry.py")
 TARGETS = (
-    *(f for f in STORIES if f.startswith("checker/checks/")),
+    *(
+        str(file.relative_to(ROOT))
+        for file in sorted((ROOT / "checker/checks").glob("*.py"))
+        if file.name not in _NO_CHECKS
+    ),
     "checker/evidence/contents.py",
     "checker/output/policy.py",
 )
@@ -326,9 +333,6 @@ def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
     return ""
 
 
-Found = list[tuple[Mutant, str]]
-
-
 def explained() -> dict[str, str]:
     """Return the reasons why some mutants change nothing observable, by mutant."""
     text = (Path(__file__).parent / "equivalent_mutants.json").read_text()
@@ -341,26 +345,6 @@ def what(mutant: Mutant) -> str:
     lines = zip(mutant.was.splitlines(), mutant.now.splitlines(), strict=False)
     was, becomes = next((a.strip(), b.strip()) for a, b in lines if a != b)
     return f"{mutant.file} {mutant.function}: {was} -> {becomes}"
-
-
-def table(results: dict[str, Found], equivalent: dict[str, str]) -> str:
-    """Return the kill table and the reason of each survivor, as Markdown."""
-    lines = ["| file | mutants | killed | explained | alive |", "|---|--:|--:|--:|--:|"]
-    told, totals = [], [0, 0, 0, 0]
-    for file, found in results.items():
-        alive = [what(m) for m, by in found if not by]
-        known = [name for name in alive if name in equivalent]
-        row = [len(found), len(found) - len(alive), len(known), len(alive) - len(known)]
-        totals = [a + b for a, b in zip(totals, row, strict=True)]
-        lines.append(f"| `{file}` | " + " | ".join(map(str, row)) + " |")
-        for name in alive:
-            where, _, change = name.partition(": ")
-            change = change.replace("|", "\\|")
-            told.append(f"| `{where}` | `{change}` | {equivalent.get(name, '**alive**')} |")
-    lines.append("| all | " + " | ".join(map(str, totals)) + " |")
-    if told:
-        lines += ["", "| where | change | why nothing notices |", "|---|---|---|", *told]
-    return "\n".join(lines) + "\n"
 
 
 def _key(mutant: Mutant) -> str:
@@ -377,35 +361,34 @@ def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run all mutants; 1 if one survives that is not explained."""
+    """Run mutants in a seeded order; 1 if one survives that is not explained."""
     parser = argparse.ArgumentParser()
     parser.add_argument("files", nargs="*", default=TARGETS)
-    parser.add_argument("--table", type=Path)
     parser.add_argument("--state", type=Path, default=Path(".mutants.json"))
+    parser.add_argument("--minutes", type=float, default=24 * 60.0)
     given = parser.parse_args(arguments)
     known = json.loads(given.state.read_text()) if given.state.exists() else {}
     killers, luck, equivalent = Killers(), Counter[str](), explained()
-    results: dict[str, Found] = {}
-    for file in given.files or TARGETS:
-        found = results.setdefault(file, [])
+    for file in given.files:
         for test in [*killers.by_hand(file), *killers.at_random(file)]:
             test.run()
-        for mutant in mutants(file):
-            key = _key(mutant)
-            if not known.get(key) and what(mutant) not in equivalent:
-                known[key] = hunt(killers, mutant, luck)
-                given.state.write_text(json.dumps(known))
-                if not known[key]:
-                    print(f"ALIVE {what(mutant)}", flush=True)
-            found.append((mutant, known.get(key, "")))
-        print(f"{file}: {sum(bool(by) for _, by in found)} of {len(found)} killed", flush=True)
-    text = table(results, equivalent)
-    print(text)
-    if given.table:
-        head, _, _ = given.table.read_text().partition("| file | mutants |")
-        given.table.write_text(head + text)
-    alive = [m for found in results.values() for m, by in found if not by]
-    return int(any(what(m) not in equivalent for m in alive))
+    every = [mutant for file in given.files for mutant in mutants(file)]
+    random.Random(1).shuffle(every)
+    counts, until = Counter[str](), time.monotonic() + 60 * given.minutes
+    for mutant in every:
+        key = _key(mutant)
+        if what(mutant) in equivalent:
+            counts["explained"] += 1
+            continue
+        if key not in known and time.monotonic() < until:
+            known[key] = hunt(killers, mutant, luck)
+            given.state.write_text(json.dumps(known))
+        if key in known:
+            counts["noticed" if known[key] else "alive"] += 1
+            if not known[key]:
+                print(f"ALIVE {what(mutant)}", flush=True)
+    print(f"{counts.total()} of {len(every)} mutants tried: {dict(counts)}")
+    return int(counts["alive"] > 0)
 
 
 if __name__ == "__main__":

@@ -615,6 +615,7 @@ class ClusterStage:
                     count=one.count,
                     epoch=one.epoch,
                     hash=chain.hex(),
+                    produced=one.produced,
                     records=(RecordRun(base, value, one.count),),
                 )
             )

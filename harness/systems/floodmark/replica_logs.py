@@ -85,10 +85,8 @@ def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
     for one in log.batches:
         if one.base_offset < 0:
             problems.append(f"{node}, {log.partition}: {one.problem}")
-        elif not one.sound:
-            yield _damaged(node, log.partition, one)
         else:
-            yield _batch(node, log.partition, one)
+            yield (_batch if one.sound else _damaged)(node, log.partition, one)
 
 
 def _damaged(node: str, partition: str, one: BatchDump) -> LogRun:
@@ -117,6 +115,7 @@ def _batch(node: str, partition: str, one: BatchDump) -> LogRun:
         hash=one.chain.hex(),
         stored_hash=kept,
         control=one.control,
+        produced=one.produced,
         records=()
         if one.control
         else decode_payload(one.payload, one.count, one.base_offset, one.epoch),

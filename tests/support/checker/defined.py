@@ -18,7 +18,7 @@ from tests.support.checker.evidence_definitions import (
     watermarks_missing,
 )
 from tests.support.checker.life_definitions import Leadership, LifeDefinitions
-from tests.support.checker.log_definitions import LogDefinitions
+from tests.support.checker.log_definitions import LogDefinitions, deleted_below
 from tests.support.checker.story import NODES, Story
 
 _CLAUSES = ("lost", "vanished", "unseen")
@@ -155,26 +155,6 @@ def logs_of(s: Story, partition: str) -> Logs:
         listed="records" not in missing(s, partition),
         deleted_below=deleted_below(s, partition),
     )
-
-
-def deleted_below(s: Story, partition: str) -> int:
-    """Return the highest offset that a log of a replica began at, at the end or by a trace; 0 where
-    the promise has no retention."""
-    if not s.run["promise"].get("retention"):
-        return 0
-    began = [
-        line.offset
-        for node in s.run["partitions"][partition]
-        for line in s.logs.get(node, ())
-        if line.partition == partition and line.count == 0
-    ]
-    began += [
-        event["start"]
-        for events in s.traces.values()
-        for event in events
-        if event["event"] == "deleted" and event.get("partition") == partition
-    ]
-    return max(began, default=0)
 
 
 def established(s: Story) -> dict[str, list[tuple[int, int]]]:

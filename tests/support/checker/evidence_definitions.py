@@ -20,6 +20,7 @@ NEEDED_BY = {
     "logs": (LOST, AGREEMENT, OFFSETS, LOG, LIVENESS),
     "records": (LOST, OFFSETS),
     "contents": (AGREEMENT,),
+    "producers": (LOG,),
     "traces": (LOG,),
     "watermarks": (AGREEMENT, READS),
     "deletions": (LOG,),
@@ -48,6 +49,9 @@ def missing(s: Story, partition: str) -> set[str]:
     bare = [not batch.hash for batch in batches]
     if any(bare) and (short or not all(bare)):
         found.add("contents")
+    named = any(b.produced for b in batches) and s.run["promise"].get("idempotent")
+    if named and any(b.records and not b.produced for b in batches):
+        found.add("producers")
     if traces_missing(s, partition):
         found.add("traces")
     if watermarks_missing(s, partition):

@@ -38,6 +38,26 @@ class Replica:
         return {b.offset + b.count for b in self.batches if b.hash or not hashed}
 
 
+def deleted_below(s: Story, partition: str) -> int:
+    """Return the highest offset that a log of a replica began at, at the end or by a trace; 0 where
+    the promise has no retention."""
+    if not s.run["promise"].get("retention"):
+        return 0
+    began = [
+        line.offset
+        for node in s.run["partitions"][partition]
+        for line in s.logs.get(node, ())
+        if line.partition == partition and line.count == 0
+    ]
+    began += [
+        event["start"]
+        for events in s.traces.values()
+        for event in events
+        if event["event"] == "deleted" and event.get("partition") == partition
+    ]
+    return max(began, default=0)
+
+
 class LogDefinitions:
     """The anomalies of one partition's logs and traces."""
 
@@ -65,6 +85,7 @@ class LogDefinitions:
                 if event.get("partition") == partition:
                     self.events[event["event"]].append(event)
         judged = "hw" in story.run["capabilities"] and not missing(story, partition) & NEEDED
+        self.deleted_below = deleted_below(story, partition)
         self.keep = story.run["promise"].get("retention_records", 0) if judged else 0
         self.leaders = [e for e in self.events["role"] if e["role"] == "leader"]
 
@@ -95,6 +116,7 @@ class LogDefinitions:
         found: Counter[str] = Counter()
         for replica in self.finished.values():
             found.update(self.invariants(replica))
+            found["out-of-order-sequence"] += self.out_of_order(replica)
         found["hw-beyond-log"] += sum(e["hw"] > e["leo"] >= 0 for e in self.events["truncated"])
         found["two-leaders"] = self.doubled(self.leaders) or self.doubled(
             [e for e in self.events["append"] if e["role"] == "leader"]
@@ -159,6 +181,29 @@ class LogDefinitions:
             starts = starts[1:] if starts and starts[0][0] == before else starts
         found["epoch-cache-mismatch"] = int(bool(stamped and head.epochs) and kept != starts)
         return found
+
+    def out_of_order(self, replica: Replica) -> int:
+        """Count batches that do not follow the one before of their idempotent producer."""
+        kept = [b for b in replica.batches if b.offset + b.count > self.deleted_below]
+        return sum(not self.follows(kept[:at], batch) for at, batch in enumerate(kept))
+
+    @staticmethod
+    def follows(earlier: list[LogRun], batch: LogRun) -> bool:
+        if not batch.produced:
+            return True
+        producer, epoch, sequence = batch.produced
+        own = [at for at, b in enumerate(earlier) if b.produced and b.produced[0] == producer]
+        last = earlier[own[-1]] if own else None
+        due = 0
+        if last and last.produced and last.produced[1] >= epoch:
+            due = last.produced[2] + last.count
+            if last.produced[1] > epoch:
+                return False
+        between = earlier[own[-1] + 1 :] if own else earlier
+        ends = [last.offset + last.count if last else 0, *(b.offset + b.count for b in between)]
+        holes = [b.offset for b in (*between, batch)] != ends
+        unknown = holes or any(not b.produced and not b.control for b in between)
+        return sequence == due or (sequence > due and unknown)
 
     @staticmethod
     def doubled(events: list[dict[str, Any]]) -> int:

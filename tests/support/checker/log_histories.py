@@ -62,6 +62,17 @@ events = st.builds(
     st.integers(0, 3),
     st.integers(1, 5),
 )
+Produced = tuple[int, int, int]
+produced = st.tuples(
+    st.booleans(),
+    st.lists(
+        st.one_of(
+            st.none(),
+            *[st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 0, 1]), st.integers(0, 4))] * 3,
+        ),
+        max_size=5,
+    ),
+)
 batches = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2)), min_size=5, max_size=5)
 
 
@@ -83,11 +94,14 @@ def tell(
     due: bool | None,
     moved: bool,
     keep: int | None = None,
+    produced: tuple[bool, list[Produced | None]] = (False, []),
 ) -> Story:
     """Return the run as a story; `due` if its replicas must have converged, None if it never
     healed; `moved` if the last node is no replica any more; `keep`: so many records are kept when a
-    head is deleted."""
+    head is deleted; `produced`: whether all producers are idempotent, and who wrote each batch."""
     s = Story()
+    idempotent, by = produced
+    s.run["promise"]["idempotent"] = idempotent
     if keep is not None:
         s.run["promise"] |= {"retention": True, "retention_records": keep}
         s.run["capabilities"].append("hw")
@@ -106,6 +120,9 @@ def tell(
             more["leo"] = end + 1 if log.wrong == "end" else -1
         s.log(node, *mine, hw=min(log.hw, end + 1), **more)  # type: ignore[arg-type]
         lines = s.logs[node]
+        for number, one in enumerate(by[: len(mine)], 1):
+            control = {"control": True, "records": ()} if one is None and idempotent else {}
+            lines[number] = msgspec.structs.replace(lines[number], produced=one, **control)
         if log.wrong == "start":
             lines[0] = msgspec.structs.replace(lines[0], offset=1)
         if log.wrong == "bytes" and mine:
@@ -149,5 +166,14 @@ runs = st.tuples(
     st.sampled_from([True, True, False, None]),
     st.sampled_from([False, False, True]),
     st.sampled_from([None, None, 0, 1, 2]),
+    produced,
 )
-Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool | None, bool, int | None]
+Run = tuple[
+    list[tuple[int, int]],
+    list[Log | None],
+    list[Event],
+    bool | None,
+    bool,
+    int | None,
+    tuple[bool, list[Produced | None]],
+]

@@ -46,6 +46,8 @@ def units(s: Story) -> Iterator[Taken]:
         yield Taken(f"dump of {node}", lambda t, n=node: t.logs[n].clear())  # type: ignore[misc]
         yield Taken(f"end of the dump of {node}", lambda t, n=node: t.unfinished.add(n))  # type: ignore[misc]
         yield Taken(f"hashes of {node}", _changed(node, hash="", stored_hash=""))
+        if any(line.produced for line in lines):
+            yield Taken(f"producers of {node}", _changed(node, produced=None))
         yield Taken(f"dump of {node} under another name", _renamed(node), damage=True)
     for node, events in s.traces.items():
         if events:
