@@ -84,7 +84,8 @@ def draw(
 
 
 class _Storm:
-    """The drawing of one storm: where in time it is, and which kinds are still to come."""
+    """The drawing of one storm: the time that is reached, and the kinds that are still to be
+    drawn."""
 
     def __init__(self, dice: Dice, duration: int, kinds: tuple[str, ...]) -> None:
         self._dice = dice
@@ -146,7 +147,7 @@ class _Storm:
         return [self._next(self._kinds).draw(self._dice, now)]
 
     def _pair(self, now: int) -> list[Fault]:
-        """Two faults, the second while the first is in force."""
+        """Draw two faults, the second while the first is in force."""
         first: Fault = self._next(self._kinds).draw(self._dice, now)
         later = now + self._dice.between(0, 0.8 * (first.for_ms or 0))
         return [first, self._next(self._kinds).draw(self._dice, later)]

@@ -82,7 +82,7 @@ class Injector:
         return self._begun and not (self._due or self._fired or unmet or waiting)
 
     def observe(self, event: dict[str, Any]) -> bool:
-        """Take in a trace event; True when something waited for it: then call `step` at once.
+        """Take in a trace event; return True if a fault waited for it: then call `step` at once.
 
         Before the first `step` the storm has not begun: such events only inform the view.
         """
@@ -136,7 +136,8 @@ class Injector:
         )
 
     def heal_all(self) -> None:
-        """End the storm: all links whole, all nodes up and running. What did not come is missed."""
+        """End the storm: all links whole, all nodes up and running. Faults that never came are
+        missed."""
         start_us = self._world.now_us()
         late = [(act, index) for _, act, index in self._due] + self._fired
         due = {i: "the storm ended before its time" for act, i in late if act == INJECT}
@@ -271,7 +272,8 @@ class Injector:
         )
 
     def _resolve_to(self, index: int, target: str, on: Resolution) -> tuple[str, ...]:
-        """Return the other end of a link fault: dead nodes count too, rules outlive them."""
+        """Return the other end of a link fault. Dead nodes count too, because link rules survive
+        restarts."""
         if target in ROLES_OF_A_PARTITION and on.partition:
             target = f"{target}:{on.partition}"
         among = [n for n in self._nodes if target in _WHOLE_GROUPS or n not in on.nodes]

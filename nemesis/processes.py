@@ -15,7 +15,7 @@ from node.formats.errors import FloodmarkError
 
 
 class CannotAct(FloodmarkError):
-    """A node that cannot be acted on as it is."""
+    """An action that is impossible in the present state of a node."""
 
 
 class Processes:
@@ -76,7 +76,7 @@ class Processes:
         self._paused_by.pop(node, None)
 
     def start_again(self, fault: int, node: str) -> None:
-        """Start it if it is down because of this fault."""
+        """Start the node if it is down because of this fault."""
         by = self._downed_by.get(node)
         if by is not None and by != fault:
             raise CannotAct(f"{node} is left to fault {by}, which brought it down again")
@@ -96,7 +96,7 @@ class Processes:
         self.resume(node)
 
     def needs_repair(self, node: str) -> bool:
-        """Return whether it is down or paused."""
+        """Return whether the node is down or paused."""
         return not self._world.is_up(node) or self._world.is_paused(node)
 
     def repair(self, node: str) -> None:

@@ -104,7 +104,7 @@ def _of_cluster(
     clients: Sequence[str],
     on: Collection[str],
 ) -> list[str]:
-    """Nodes by what they are in the cluster as a whole."""
+    """Return nodes by their part in the cluster as a whole."""
     brokers = [node for node in cluster.broker_names() if node in among]
     voters = [node for node in cluster.voter_names() if node in among]
     match role:

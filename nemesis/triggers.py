@@ -18,11 +18,11 @@ class Triggers:
 
     @property
     def waiting(self) -> bool:
-        """Return whether anything still waits."""
+        """Return whether any trigger is still waiting."""
         return bool(self._waiting)
 
     def observe(self, event: Mapping[str, Any]) -> list[int]:
-        """Count one event; returns the faults whose time it is, each once."""
+        """Count one event; return the faults that it triggers, each once."""
         if not self._waiting:
             return []
         fired = []

@@ -116,12 +116,12 @@ class ClusterView:
         return tuple(node for node in facts.isr or facts.replicas if node != facts.leader)
 
     def lagging(self, partition: str) -> tuple[str, ...]:
-        """Replicas outside the ISR; empty while the ISR is unknown."""
+        """Return the replicas outside the ISR; none while the ISR is unknown."""
         isr = self.isr(partition)
         return tuple(node for node in self.replicas(partition) if isr and node not in isr)
 
     def hw(self, partition: str) -> int:
-        """Return the high watermark as the latest leader last said; 0 when it said nothing."""
+        """Return the high watermark that the latest leader last reported; 0 without a report."""
         return self._facts(partition).hw
 
     def common_hw(self, partition: str) -> int:

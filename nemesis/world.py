@@ -131,7 +131,7 @@ class World:
         raise _unable("have its links fail")
 
     def remove_rule(self, number: int) -> Counts:
-        """End a link rule; return what it did."""
+        """End a link rule; return its effects."""
         raise _unable("have its links fail")
 
     def add_breakpoint(self, node: str, point: BreakAt) -> int:
@@ -144,7 +144,7 @@ class World:
         raise _unable("stop at a breakpoint")
 
     def remove_breakpoint(self, node: str, number: int) -> None:
-        """Disarm a breakpoint; a process that stands at it goes on."""
+        """Disarm a breakpoint; a process that has stopped at it continues."""
         raise _unable("stop at a breakpoint")
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:

@@ -52,7 +52,7 @@ class Axis:
         return min(1.0, max(0.0, (t_us - self.start_us) / self.length_us))
 
     def covers(self, start_us: int, end_us: int | None = None) -> bool:
-        """Whether a moment or an interval shows in the window."""
+        """Return whether a moment or an interval shows in the window."""
         end = start_us if end_us is None else end_us
         return end >= self.start_us and start_us <= self.end_us
 
@@ -77,7 +77,7 @@ class Axis:
         return f"{(t_us - self.zero_us) / 1e6:.3f} s"
 
     def ticks(self, wanted: int = 10) -> list[AxisTick]:
-        """Round moments, about `wanted` of them."""
+        """Return about `wanted` round moments."""
         seconds = self.length_us / 1e6
         step = nice_step(seconds / wanted)
         places = max(0, -math.floor(math.log10(step) + 1e-9))
@@ -136,17 +136,17 @@ def bars(start: Ints, end: Ints, y: float) -> str:
 
 
 def dots(x: Ints, y: Iterable[float]) -> str:
-    """Path data of dots."""
+    """Return the path data of dots."""
     return "".join(f"M{a} {b:g}h0" for a, b in zip(x.tolist(), y, strict=True))
 
 
 def ticks(x: Ints, top: float, height: float) -> str:
-    """Path data of vertical ticks."""
+    """Return the path data of vertical ticks."""
     return "".join(f"M{a} {top:g}v{height:g}" for a in np.unique(x).tolist())
 
 
 def line(points: Iterable[tuple[int, float]]) -> str:
-    """Path data of a polyline."""
+    """Return the path data of a polyline."""
     return "".join(f"{'L' if i else 'M'}{x} {y:.4g}" for i, (x, y) in enumerate(points))
 
 

@@ -39,7 +39,7 @@ _VARIABLE: Final = re.compile(r"--([a-z0-9-]+):\s*(#[0-9a-f]{3,6})\s*;")
 
 
 class ReportError(FloodmarkError):
-    """A page could not be built from what is there; nothing was written."""
+    """A page that could not be built; nothing was written."""
 
 
 @lru_cache(maxsize=16)
@@ -68,7 +68,7 @@ def colours(scheme: Scheme = "light") -> dict[str, str]:
 
 
 def _six(colour: str) -> str:
-    """`#abc` as `#aabbcc`."""
+    """Return `#abc` as `#aabbcc`."""
     return colour if len(colour) == 7 else "#" + "".join(2 * digit for digit in colour[1:])
 
 

@@ -292,7 +292,7 @@ def divergent_tail(group: Group) -> list[_Conflicts]:
 
 
 def _log_contents(group: Group, logged: Records) -> _Conflicts | None:
-    """Offsets at which these records of final logs differ, where prefix hashes do not tell."""
+    """Find the offsets at which records of final logs differ, for logs without prefix hashes."""
     heads, known = group.replica_heads, evidence(group)
     if (group.of(Batches).hash != 0).all():
         return None

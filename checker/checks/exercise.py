@@ -35,7 +35,6 @@ _MOST_SILENT: Final = 1 / 3
     needs=(Need.HISTORY,),
 )
 def judge_run(group: Group) -> Finding:
-    """Judge a whole run."""
     ops = group.of(SampledOps)
     sent = ops.take(ops.progress & (ops.outcome == Outcome.OK))
     found = [*faults_without_effect(group, sent), *operation_missed(group, ops)]

@@ -177,7 +177,7 @@ def read_witness(
 
 
 def node_witness(facts: OfNode, row: int, what: str = "", *, offset: int | None = None) -> Witness:
-    """Return what a node's trace or log says; `offset` replaces its own."""
+    """Return a line of a node's trace or log as a witness; `offset` replaces its own."""
 
     def said(name: str, unknown: int = -1) -> int:
         return int(getattr(facts, name)[row]) if name in facts.columns else unknown

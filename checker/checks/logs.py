@@ -49,7 +49,7 @@ def judge(group: Group) -> Finding:
 
 
 def _joined(same: list[Anomaly]) -> Anomaly:
-    """Join the same anomaly of several replicas."""
+    """Join the findings of one anomaly on several replicas."""
     if len(same) == 1:
         return same[0]
     return msgspec.structs.replace(

@@ -79,7 +79,7 @@ def inconsistent_offsets(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _with_two_values(records: Records) -> I64:
-    """Offsets, in order, at which the records have two values."""
+    """Return the offsets, in order, at which the records have two values."""
     starts = first_of(records.offset)
     lowest = np.minimum.reduceat(records.value, starts)
     highest = np.maximum.reduceat(records.value, starts)
@@ -154,7 +154,7 @@ def _double_in_logs(known: Evidence) -> I64:
 
 
 def _is_among(records: Records, others: Records) -> Mask:
-    """Return which records some of the others have, too: the same value at the same offset."""
+    """Return which records also occur among the others: the same value at the same offset."""
     first = np.searchsorted(others.offset, records.offset)
     end = np.searchsorted(others.offset, records.offset, side="right")
     there = first < end

@@ -53,6 +53,6 @@ def early_deletion(group: Group) -> Finding:
 
 
 def _is_early(start: I64, committed: I64, kept: int) -> Mask:
-    """Return which logs that begin there lack what had to be kept."""
+    """Return which of these log starts lack records that retention had to keep."""
     found: Mask = (start > 0) & (start + kept > committed)
     return found

@@ -58,8 +58,8 @@ def nonmonotonic_send(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _inside(group: Group, known: Evidence) -> list[Anomaly]:
-    """Compare successive records of one operation. `int-nonmonotonic-send`: they stand in another
-    order than they were sent. `int-send-skip`: records of others stand between them."""
+    """Compare successive records of one operation. `int-nonmonotonic-send`: their offsets fall.
+    `int-send-skip`: records of other operations lie between them."""
     sends = known.sends
     if (sends.count <= 1).all() and (sends.op[1:] != sends.op[:-1]).all():
         return []

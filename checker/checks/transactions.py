@@ -161,7 +161,7 @@ def _write_read(known: Evidence, reads: Polls) -> I64:
 
 
 def _pairs(source: I64, target: I64, offset: I64) -> I64:
-    """Distinct pairs, each with its lowest offset."""
+    """Return distinct pairs, each with its lowest offset."""
     order = np.lexsort((offset, target, source))
     table = np.stack((source, target, offset))[:, order]
     if not table.shape[1]:

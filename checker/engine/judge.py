@@ -92,7 +92,8 @@ def _known(found: Finding, group: Group) -> Finding:
 
 
 def _without_absence(found: Finding) -> Finding:
-    """In a history with holes what is not there proves nothing."""
+    """Remove findings from absence if the history has holes, in which a missing line proves
+    nothing."""
     kept = tuple(a for a in found.anomalies if a.name not in FROM_ABSENCE)
     dropped = sorted({a.name for a in found.anomalies} - {a.name for a in kept})
     if found.unknown_values:

@@ -35,7 +35,6 @@ class LocalExecutor:
         self._counts: list[dict[str, list[pa.Table]]] = [{"tallies": [], "acks": []} for _ in runs]
 
     def judged(self) -> Iterator[tuple[int, Judged]]:
-        """Judge all groups of all runs."""
         for number, run in enumerate(self._runs):
             facts = self._read(number, run)
             in_memory = run.files is not None
@@ -54,7 +53,7 @@ class LocalExecutor:
         return facts
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
-        """By run and value, the sends that wrote these values."""
+        """Return the sends that wrote these values, by run and value."""
         return {
             number: joined_origins(
                 origins(values, part) for part in self._facts[number] if part.kind is Sends

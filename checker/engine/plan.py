@@ -46,10 +46,10 @@ class Executor(Protocol):
     in the sequence that the executor was made for."""
 
     def judged(self) -> Iterable[tuple[int, Judged]]:
-        """Judge all groups of all runs; those of a run come in order of partition."""
+        """Judge all groups of all runs; the groups of a run come in order of partition."""
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> Mapping[int, Mapping[int, Origin]]:
-        """By run and value, the sends that wrote these values, where there are any."""
+        """Return, by run and value, the sends that wrote these values, if any did."""
 
     def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> Mapping[int, Measured]:
         """Return the counts that were made while the sources were read, by run; nothing of runs in

@@ -141,7 +141,7 @@ class _Reads:
         said[row_at[found]] = flags_at[found]
 
     def _by_order(self, rows: I64, said: npt.NDArray[np.int8]) -> None:
-        """Do the same by sorting."""
+        """Downsample by sorting."""
         if not len(rows):
             return
         part = self.part[rows]
@@ -155,8 +155,8 @@ class _Reads:
         said[rows[order[starts]]] = np.bitwise_or.reduceat(self._how(rows)[order], starts)
 
     def extremes(self) -> I64:
-        """Return final reads that say how far those of a partition went, from where, and what end
-        they stated; and of each node one read in which it stated an end."""
+        """Return the final reads that show how far those of a partition reached, where they began
+        and which end they stated; and one read of each node in which it stated an end."""
         final = np.flatnonzero(self.final)
         begun = final[self.start[final] >= 0]
         found = [
@@ -174,7 +174,7 @@ class _Reads:
         return np.concatenate(found)
 
     def _most(self, rows: I64, what: I64) -> I64:
-        """Of each partition a row that has the most of something."""
+        """Return for each partition the row with the largest value."""
         part = self.part[rows]
         most = np.full(len(self.partitions), np.iinfo(np.int64).min)
         np.maximum.at(most, part, what)
@@ -312,7 +312,7 @@ def splittable(group: Group) -> bool:
 
 
 def _none_between(reads: Polls, process: I64, first: I64, last: I64) -> bool:
-    """No read that is there is of an operation between those that others were left out between."""
+    """Return whether no remaining read is of an operation between those that were left out."""
     if not len(process):
         return True
     starts = first_of(process)

@@ -42,7 +42,7 @@ def stamp(folder: Path) -> str:
 
 
 def cached_result(target: Path, mark: str) -> RunResult | None:
-    """Return the result in `target` if it was made of what `mark` stands for."""
+    """Return the result in `target` if its recorded digest equals `mark`."""
     try:
         known = read_file(target / _MARK, dict[str, str])
         if known.get("mark") != mark:
@@ -53,7 +53,7 @@ def cached_result(target: Path, mark: str) -> RunResult | None:
 
 
 class ResultsPlace:
-    """A run folder, and where its results go."""
+    """A run folder, and the folder of its results."""
 
     def __init__(self, folder: Path, out: Path | None) -> None:
         """Into the folder itself, if it is there, or into a folder of its own under `out`."""
@@ -88,7 +88,8 @@ class ResultsPlace:
 
 
 def own_name(folder: Path) -> str:
-    """Return a name for the results of a run among those of others, the same each time."""
+    """Return a name for the results of a run that differs from those of other runs and is
+    stable."""
     digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
     return f"{folder.name}-{digest}"
 

@@ -57,7 +57,7 @@ def check(
 
 
 class SparkWorkers:
-    """Spark's tasks as workers: it schedules them, and moves what they say of their work."""
+    """Spark's tasks as workers: Spark schedules them, and moves their results."""
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext

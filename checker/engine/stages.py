@@ -208,11 +208,11 @@ class ReadSources:
     only: Set[Key] | None
 
     def __call__(self, work: Sequence[Source]) -> list[PackedBlob]:
-        """Return where the facts of some sources are."""
+        """Read some sources; return the places of their facts."""
         return list(self.packed(work))
 
     def packed(self, work: Sequence[Source]) -> Iterator[PackedBlob]:
-        """Yield the same, one source after another."""
+        """Yield packed facts, one source after another."""
         with BlobFile(self.shared) if self.shared else nullcontext() as file:
             for source in work:
                 facts = ingest(source, self.folders[source.run]).facts

@@ -98,8 +98,8 @@ def _done(work: Callable[[Any], Any], item: Any) -> Any:
 
 
 def _keep_memory() -> None:
-    """Keep what was freed for what comes next: columns come and go by the hundred, and fresh pages
-    of the kernel cost more than the sums that are made in them."""
+    """Keep freed memory for the next allocation: columns come and go by the hundred, and fresh
+    pages of the kernel cost more than the sums that are made in them."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # Not every C library has it.

@@ -81,7 +81,7 @@ def _by_partition(part: Rows) -> tuple[Sequence[str], list[int], I64 | None]:
 
 
 def _arrow_columns(part: Rows) -> dict[str, pa.Array]:
-    """Return the columns of some facts that say something."""
+    """Return the columns of some facts that have any known value."""
     made = {}
     for name in part.columns:
         column = part.kind.columns[name]
@@ -102,7 +102,7 @@ def _arrow_columns(part: Rows) -> dict[str, pa.Array]:
 
 
 def _says_something(numbers: I64, unknown: int) -> bool:
-    """Return whether numbers are anything but the one that stands for unknown."""
+    """Return whether any number differs from the one that stands for unknown."""
     if is_constant(numbers) or numbers[0] != unknown:
         return bool(numbers[0] != unknown)
     return bool(numbers.min() != unknown or numbers.max() != unknown)
@@ -123,7 +123,7 @@ class BlobFile:
             self._file.close()
 
     def add(self, facts: pa.RecordBatch) -> bytes:
-        """Write facts; where they are. Raises OSError."""
+        """Write facts; return their place. Raises OSError."""
         if self._file is None:
             self._file = pa.BufferedOutputStream(pa.OSFile(str(self._path), "wb"), 1 << 20)
         file = self._file
@@ -135,8 +135,8 @@ class BlobFile:
 
 
 class PackedBlob(NamedTuple):
-    """A blob on its way: its bytes, or where they are. Blobs of a group are put together by
-    `order`, whatever order they come in."""
+    """A blob in transfer: its bytes, or their place in a file. Blobs of a group are joined by
+    `order`, in whatever order they arrive."""
 
     run: int
     partition: str
@@ -158,7 +158,7 @@ def packed(
 
 
 def as_rows(found: Iterable[PackedBlob]) -> Iterator[pa.RecordBatch]:
-    """Blobs as rows of `SCHEMA`, one a batch: each may be large."""
+    """Return blobs as rows of `SCHEMA`, one a batch, because each may be large."""
     for blob in found:
         columns = zip(blob[: len(SCHEMA)], SCHEMA, strict=True)
         yield pa.RecordBatch.from_arrays([pa.array([c], f.type) for c, f in columns], schema=SCHEMA)

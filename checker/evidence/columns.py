@@ -32,8 +32,8 @@ class Words(NamedTuple):
 
 
 class FactColumn(Generic[_Values]):
-    """A column of a kind of facts; `unknown` stands in it where a reader gives none. It is made
-    when first used and then kept."""
+    """A column of a kind of facts, made when first used and then kept. `unknown` stands for a
+    missing value."""
 
     def __init__(self, unknown: int = -1) -> None:
         self.unknown = unknown
@@ -102,7 +102,6 @@ class Facts:
         return type(self)(self, np.asarray(index, np.int64))
 
     def column(self, name: str) -> Any:
-        """Return a column by name."""
         if isinstance(self._source, Facts):
             values = getattr(self._source, name)
         else:
@@ -110,7 +109,7 @@ class Facts:
         return values if self._rows is None else picked(values, self._rows)
 
     def has(self, name: str) -> bool:
-        """Return whether anything is known of a column."""
+        """Return whether a column has any known value."""
         return self._source.has(name)
 
     @property
@@ -159,7 +158,6 @@ class Rows:
         return Words(np.array(every, np.int64), list(codes))
 
     def texts(self, name: str) -> Sequence[str]:
-        """Return a column of texts."""
         values = self.columns.get(name, "")
         return [values] * self.count if isinstance(values, str) else values
 
@@ -240,7 +238,7 @@ class Columns:
         return set().union(*map(_distinct_words, given))
 
     def has(self, name: str) -> bool:
-        """Return whether anything is known of a column."""
+        """Return whether a column has any known value."""
         return any(name in part.columns for part in self._parts)
 
     def partitions(self) -> tuple[I64, Sequence[str]]:
@@ -255,7 +253,6 @@ class Columns:
         return _joined(codes), list(known)
 
     def take(self, name: str) -> Any:
-        """Return one column as one array."""
         if self._kept is None:
             return self._make(name)
         if name not in self._kept:

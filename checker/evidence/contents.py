@@ -126,8 +126,8 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
 def _distinct_by_place(
     columns: tuple[I64, ...], varied: list[I64], place: I64, width: int, flags: I64, t_us: I64
 ) -> tuple[tuple[I64, ...], I64, I64]:
-    """Do the same where the first column that varies gives each row a place: almost always all rows
-    of a place are the same, and only those of the other places must be sorted."""
+    """Find distinct rows if the first varying column gives each row a place: almost always all rows
+    of a place are equal, and only the others must be sorted."""
     row_at = np.full(width, -1, np.int64)
     row_at[place] = np.arange(len(place))
     unlike = np.zeros(width, bool)
@@ -164,7 +164,7 @@ def _distinct_by_place(
 def _distinct_by_order(
     columns: tuple[I64, ...], varied: list[I64], flags: I64, t_us: I64
 ) -> tuple[tuple[I64, ...], I64, I64]:
-    """Do the same by sorting."""
+    """Find distinct rows by sorting."""
     order = any_order_of(varied or columns[:1])
     new = np.zeros(len(order), dtype=bool)
     new[0] = True
@@ -188,7 +188,7 @@ def first_of(keys: I64) -> I64:
 
 
 def find(haystack: I64, needles: I64) -> I64:
-    """Position of each needle in a sorted column without repetitions, -1 where it is not."""
+    """Return the position of each needle in a sorted column without repetitions, -1 if absent."""
     if not len(haystack):
         return np.full(len(needles), -1, np.int64)
     place = np.minimum(searchsorted_sorted(haystack, needles), len(haystack) - 1)
@@ -239,7 +239,7 @@ def _by_value(records: Records) -> Values:
 
 
 def by_node(nodes: I64, heads: LogHeads, what: I64 | Mask) -> I64:
-    """Return for each node what the head of its log says; -1 if there is no head."""
+    """Return for each node a field of the head of its log; -1 if there is no head."""
     if not len(nodes):
         return nodes
     table = np.full(len(heads.names), -1, np.int64)
@@ -404,7 +404,7 @@ class Evidence:
 
     @cached_property
     def offsets(self) -> I64:
-        """The distinct offsets there is evidence for; a place in here is a dense index."""
+        """The distinct offsets with evidence; a position in this column is a dense index."""
         return self.placed.offset[first_of(self.placed.offset)]
 
     @cached_property
@@ -468,7 +468,7 @@ class Evidence:
         return found
 
     def dense(self, offsets: I64) -> I64:
-        """Dense index of each offset, of which there must be evidence."""
+        """Return the dense index of each offset; all must have evidence."""
         known = self.offsets
         if len(known) and known[-1] - known[0] + 1 == len(known):
             return offsets - int(known[0])

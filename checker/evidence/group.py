@@ -46,7 +46,8 @@ class Group:
         return next((columns.names for columns, _ in self._parts.values()), ("",))
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
-        """Return the result of `make` for this group; it is made once, however many checks ask."""
+        """Return the result of `make` for this group, which is computed once and shared by all
+        checks."""
         if make not in self._made:
             self._made[make] = make(self)
         made: _Made = self._made[make]
@@ -87,7 +88,7 @@ class Group:
 
     @cached_property
     def logs_lacking(self) -> tuple[str, ...]:
-        """The replicas whose complete log of this partition is not there."""
+        """The replicas without a complete log of this partition."""
         return tuple(node for node in self.replicas if node not in self.dumped)
 
     @cached_property
@@ -106,7 +107,7 @@ class Group:
 
     @cached_property
     def traced(self) -> frozenset[str]:
-        """The nodes whose trace is there and whole."""
+        """The nodes with a complete trace."""
         files = self.of(TraceFiles)
         return frozenset(files.name(n) for n in files.node[files.whole])
 

@@ -89,7 +89,7 @@ def withheld(group: Group, name: str) -> str:
 
 
 def absence_proved(group: Group) -> bool:
-    """Return whether what none of the logs holds is gone: all of them are there with all their
+    """Return whether a value that no log has is certainly gone: all logs are there with all their
     records."""
     return group.logs_complete and not group.memo(_records) and not group.meta.promise.compaction
 
@@ -144,7 +144,8 @@ def _replicas(group: Group) -> str:
 
 
 def _records(group: Group) -> str:
-    """Batches that list fewer records than they have, or none where others know of some."""
+    """Find batches that list fewer records than they have, or none at offsets where other evidence
+    knows a record."""
     return _unlisted(group, group.of(Batches))
 
 

@@ -105,8 +105,8 @@ def latest_over(points: I64, begin: I64, end: I64, t_us: I64) -> I64:
 
 
 def log_start_open(group: Group) -> str:
-    """Say why it is not known where the log of a partition began; "" if that is known, or if
-    nothing is ever deleted."""
+    """Say why the start of a partition's log is unknown; "" if it is known, or if nothing is ever
+    deleted."""
     promise = group.meta.promise
     if promise.compaction:
         return (

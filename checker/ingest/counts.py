@@ -87,7 +87,7 @@ def _answers(table: Table) -> tuple[Table, I64, I64]:
 
 
 def _rows(table: Table, records: I64, **more: I64) -> pa.Table:
-    """Return what some rows say of outcome and latency; `name` is their partition."""
+    """Return outcome and latency of some rows; `name` is their partition."""
     texts = {"f": "f", "client": "client", "partition": "name", "outcome": "outcome"}
     invoke_us, complete_us = table.numbers("invoke_us"), table.numbers("complete_us")
     made: dict[str, Any] = {}

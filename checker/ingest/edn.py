@@ -139,7 +139,7 @@ def _atom(token: str) -> Any:
 
 
 def _plain_form(text: str) -> dict[Any, Any] | None:
-    """Return the map that is a plain line; None for any other line.
+    """Return a plain line as a map; None for any other line.
 
     A map becomes an object with its keys and values in one array, since EDN does not say which
     items are keys.

@@ -124,8 +124,8 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
 
 
 def _place(file: Path, target: Path) -> None:
-    """Put a history into its run folder as it is: the same file under a second name, or a copy
-    where the file system has no such names. Raises OSError."""
+    """Put a history into its run folder unchanged: as a hard link, or as a copy if the file system
+    has none. Raises OSError."""
     try:
         os.link(file.resolve(), target)
     except OSError:
@@ -172,7 +172,7 @@ def ops_of(
 
 
 def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
-    """Write a Jepsen history in our form; what run.json has to say of it."""
+    """Write a Jepsen history in our form; return the fields for run.json."""
     translator, problems = Translator(), Problems()
     with target.open("wb") as out:
         out.writelines(_translated(file, form, translator, problems))

@@ -171,7 +171,7 @@ class _History(OpColumns):
         return int(seq[0]), int(seq[-1]) + 1
 
     def _plain(self, asked: I64, done: I64) -> Mask:
-        """Return which operations are plain."""
+        """Return which operations have one invocation and one completion in the usual form."""
         found = ~(self.odd[asked] | self.odd[done])
         found &= (self.sends.count[asked] <= 1) & (
             self.sends.count[done] <= self.sends.count[asked]

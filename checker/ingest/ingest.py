@@ -59,7 +59,7 @@ def sources(run: int, folder: Path) -> list[Source]:
 
 
 def sources_in_memory(files: Files) -> list[Source]:
-    """Do the same of a run whose files are in memory, by name."""
+    """Return the sources of a run whose files are in memory, by name."""
     folder = Path(IN_MEMORY)
     found = [Source(0, folder, "head", folder / "run.json", files=files)]
     if "history.jsonl" in files:

@@ -160,8 +160,8 @@ def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
 
 
 def _common(form: Any, named: dict[str, int] | None = None) -> dict[str, Any] | None:
-    """Return what all operations have; None for what no client did. Processes that are not numbers
-    get one in `named`, where that is given."""
+    """Return the fields that all operations have; None for a line of no client. Processes that are
+    not numbers get one in `named`, if given."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
     process = form.get("process")
@@ -189,8 +189,8 @@ def _common(form: Any, named: dict[str, int] | None = None) -> dict[str, Any] | 
 
 
 def operation(form: Any) -> Op | None:
-    """Our operation for a form by itself, numbered 0; None for what no client did. Raises
-    NotAnOperation, also where it depends on other forms what it means."""
+    """Return our operation for a form by itself, numbered 0; None for a line of no client. Raises
+    NotAnOperation, also if the meaning depends on other forms."""
     common = _common(form)
     if common is None:
         return None
@@ -226,7 +226,7 @@ def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
 
 
 def _send(key: Any, sent: Any) -> Send:
-    """[:send k v] or [:send k [offset v]]; the offset may be nil."""
+    """Read `[:send k v]` or `[:send k [offset v]]`; the offset may be nil."""
     offset = -1
     if isinstance(sent, list):
         if len(sent) != 2:
@@ -296,7 +296,7 @@ def _error(form: Mapping[str, Any]) -> str:
 
 
 def _unquoted(value: Any) -> Any:
-    """Return a value whose texts are not in quotes, as those of EDN are."""
+    """Return a value with texts without quotes, as EDN keywords are."""
     match value:
         case str() if len(value) > 1 and value[0] == value[-1] == '"':
             return value[1:-1]

@@ -132,7 +132,7 @@ class _Block(OpColumns):
         self._join()
 
     def _refuse_equal_keys(self, several: Mask) -> None:
-        """Of two equal keys in a map the last one counts."""
+        """Refuse a map with two equal keys, which this reader cannot decide."""
         row = np.repeat(np.arange(len(several)), self.reads.count)
         alike = np.flatnonzero(several[row])
         pairs = row[alike] * len(self.read_of[1]) + self.read_of[0][alike]
@@ -141,7 +141,7 @@ class _Block(OpColumns):
             raise NotPlain
 
     def _note_keys(self) -> None:
-        """Tell keys that are words and look like numbers from those that are numbers."""
+        """Distinguish keys that are words and look like numbers from numbers."""
         codes, names = self.send_to
         worded = np.repeat(self.worded, self.sends.count)
         known, self.keys = self.translator, []
@@ -223,8 +223,8 @@ class _Block(OpColumns):
         return made
 
     def _alone(self, final: Mask) -> Mask:
-        """Return the lines that say what few lines say, or, in `final` reads, where they were asked
-        to begin: that depends on the lines before them."""
+        """Return the lines that must be read one by one: those of rare forms, and `final` reads,
+        whose start depends on the lines before them."""
         row = np.repeat(np.arange(len(final)), self.reads.count)
         empty = np.bincount(row, self.runs.count == 0, len(final)) > 0
         nothing = np.bincount(row, self.runs.count, len(final)) == 0

@@ -61,7 +61,7 @@ class Scanned:
 
 
 def scan(text: bytes) -> Scanned:
-    """Whole lines. Raises NotPlain where there are none, or with a number over 64 bits."""
+    """Parse whole lines. Raises NotPlain for none, or for a number over 64 bits."""
     if not text.endswith(b"\n"):
         raise NotPlain
     chars = np.frombuffer(text, np.uint8)
@@ -96,7 +96,7 @@ def _numbers(text: bytes, length: I64) -> I64:
 
 
 def _coded(text: bytes) -> tuple[I64, list[bytes]]:
-    """Return the lines of a text as codes, and what they stand for, without the newline."""
+    """Return the lines of a text as codes, and the text of each code, without the newline."""
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)
     offsets = np.append(0, ends + 1).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
@@ -123,12 +123,12 @@ class Places:
         self.keys = 0
 
     def number(self, value: int) -> int | None:
-        """Return the place that a number stands for."""
+        """Return the place of a number."""
         place = abs(value) - _FIRST
         return place if 0 <= place < self.count else None
 
     def word(self, text: str) -> Word:
-        """Do the same of the digits in a word."""
+        """Return the place of the digits in a word."""
         parts, places, done = [], [], 0
         for digits in _DIGITS.finditer(text):
             if (place := self.number(int(digits[0]))) is not None:
@@ -138,7 +138,7 @@ class Places:
         return Word((*parts, text[done:]), tuple(places))
 
     def are_all_in(self, form: Any) -> bool:
-        """Return whether each number of the exemplar is in a value as it was, and once."""
+        """Return whether a value contains each number of the exemplar unchanged, and once."""
         seen: list[int] = []
         waiting = [form]
         while waiting:
@@ -204,7 +204,7 @@ def templates(
 
 
 def _check_numbers(lines: Scanned, template: I64, places: Sequence[Places]) -> None:
-    """Refuse lines with digits that are no number where there must be one. Raises NotPlain."""
+    """Refuse lines with malformed numbers. Raises NotPlain."""
     wrong = np.flatnonzero(lines.number == NOT_A_NUMBER)
     if not len(wrong):
         return

@@ -88,7 +88,7 @@ class _Templates:
 
 
 class Nested:
-    """Things of which each row of another table has some: how many, and where they begin.
+    """The nested rows of each row of a table: their number, and the index of the first.
 
     `template` and `first` say of each of them of which template it is, and where in the numbers of
     all lines those of its line begin.
@@ -213,7 +213,7 @@ def _text(digits: Any, length: Any) -> str:
 
 
 def _codes(codes: I64, digits: I64, length: I64) -> I64:
-    """Another code for each that stands with other digits."""
+    """Return codes in which equal texts with different digits are different."""
     if len(digits) and digits.max() >> _DIGITS_BITS:
         digits, _ = _distinct(digits)
     made = ((codes << _LENGTH_BITS | length) << _DIGITS_BITS) | digits
@@ -221,7 +221,7 @@ def _codes(codes: I64, digits: I64, length: I64) -> I64:
 
 
 def _distinct(numbers: I64) -> tuple[I64, I64]:
-    """Numbers as codes, and the first row of each."""
+    """Return numbers as codes, and the first row of each."""
     codes: I64 = pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)
     first = np.zeros(int(codes.max()) + 1 if len(codes) else 0, np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]

@@ -171,7 +171,8 @@ class Reader(FileReader[Op]):
         return False
 
     def judge_whole(self, numbered: bool) -> None:
-        """Report what shows that lines are missing, though each line that is there is in order.
+        """Report missing lines that only the whole history shows, such as a missing operation
+        number.
 
         `numbered`: whether the operations have all numbers from 0 on. Of the histories of other
         tools nothing like this is known.
@@ -291,7 +292,7 @@ class Reader(FileReader[Op]):
             self.moves.append((op, begun, ended, kept))
 
     def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
-        """Yield what each move does to every partition that its process ever used."""
+        """Yield the effect of each move on every partition that its process ever used."""
         for op, begun, ended, kept in self.moves:
             subscribed = int(op.f == "subscribe")
             for partition in sorted(self.used.get(op.process, set()).union(kept)):

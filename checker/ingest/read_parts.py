@@ -72,7 +72,6 @@ class _PartReader(Reader):
         self.numbers_invoked: list[int] = []
 
     def take(self, number: int, op: Op) -> None:
-        """One line."""
         self.first_us.setdefault(op.process, op.t_us)
         if op.type == "invoke":
             self.numbers_invoked.append(op.op)
@@ -173,7 +172,8 @@ def _blocks(path: Path, begin: int, end: int) -> Iterator[bytes]:
 
 
 def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) -> bool:
-    """Write what lies across parts; whether the tables then are the whole history.
+    """Write the operations that lie across parts; return whether the tables then are the whole
+    history.
 
     Raises OSError if they cannot be written.
     """

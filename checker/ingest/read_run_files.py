@@ -47,8 +47,7 @@ _OF_RUN_INFO: Final = {field.name for field in msgspec.structs.fields(RunMeta)} 
 
 
 def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> RunMeta:
-    """Read what a run says about itself, from `files` where they are in memory; whatever is wrong
-    is added to `problems`."""
+    """Read `run.json`, from `files` if they are in memory; all errors are added to `problems`."""
     known = _object(folder / "run.json", problems, files)
     if known is None:
         problems.add(
@@ -127,7 +126,7 @@ def _of_the_run(
 
 
 def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, Any] | None:
-    """Return a JSON object from a file, None if it is not there or not one."""
+    """Return a JSON object from a file, None if the file is missing or contains something else."""
     try:
         text = read_bytes(path) if files is None else files[path.name]
         assert isinstance(text, bytes), "one value, and not lines"
@@ -141,7 +140,7 @@ def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, An
 
 
 def read_run_files(source: Source, into: Ingested) -> None:
-    """Read what concerns a whole run into `into`: tables faults and exits, and their facts."""
+    """Read the files of a whole run into `into`: tables faults and exits, and their facts."""
     run, meta = source.run, into.meta
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
     text = msgspec.json.encode(meta).decode()

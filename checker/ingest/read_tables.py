@@ -36,8 +36,7 @@ a ValueError."""
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
-    """Return the row groups of the history tables in the folder `where`, if there are such
-    tables."""
+    """Return the row groups of the history tables in the folder `where`, if it has any."""
     found: list[Source] = []
     for name in HISTORY_TABLES:
         target = where / f"{name}.parquet"
@@ -133,7 +132,7 @@ _Made = tuple[list[Rows], set[str]]
 
 
 def _ops(run: int, table: Table, into: Ingested) -> _Made:
-    """Return of all operations only what checks of a whole run rest on."""
+    """Return the columns of all operations that checks of a whole run need."""
     made = downsample_operations(
         run,
         into.meta,

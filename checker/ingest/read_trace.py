@@ -105,7 +105,7 @@ class _Reader(FileReader[_Event]):
             self.take_event(number + 1, event, b"")
 
     def refuse(self, line: Line, error: Unreadable) -> None:
-        """Take what stands behind half a line, or decide about that later."""
+        """Take the event behind half a line, or decide about it later."""
         found = _whole_tail(line.data)
         self.settle(None)
         if found is None and line.whole and isinstance(error, WrongForm):
@@ -161,7 +161,7 @@ class _Reader(FileReader[_Event]):
         return event
 
     def settle(self, following: _Event | None, *, at_end: bool = False) -> None:
-        """Decide about a torn line once it is known what stands behind it."""
+        """Decide about a torn line when the event behind it is known."""
         if self.torn is None:
             return
         if at_end or (following is not None and following.event == trace.STARTED):
@@ -178,7 +178,7 @@ def _stripped(line: bytes) -> bytes:
 
 
 def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
-    """Return the whole event behind a half one on the same line, if there is one."""
+    """Return the complete event that follows half an event on the same line, if there is one."""
     place = data.find(b'{"', 1)
     while place >= 0:
         try:
@@ -199,7 +199,7 @@ def read_trace(source: Source, into: Ingested) -> None:
 
 
 def _table(into: Ingested, reader: _Reader) -> None:
-    """One node's part of the trace table."""
+    """Return one node's part of the trace table."""
     run, node = into.meta.run, reader.node
     fields = attrgetter(*_FIELDS)
     rows = ((run, node, e.incarnation, n, *fields(e), text) for n, e, text in reader.rows)

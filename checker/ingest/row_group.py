@@ -58,11 +58,10 @@ class Table:
         return rows(kind, run, self.words("partition"), **given)
 
     def column(self, name: str) -> pa.Array | None:
-        """Return a column, None if it says nothing."""
+        """Return a column, None if it has no value."""
         return self.rows.column(name) if name in self.rows.schema.names else None
 
     def numbers(self, name: str) -> I64:
-        """Return a column of numbers."""
         column = self.column(name)
         if column is None:
             return np.full(self.num_rows, SILENT[name], np.int64)

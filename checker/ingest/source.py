@@ -38,7 +38,7 @@ class Source:
 
     @property
     def size(self) -> int:
-        """About how many bytes there are to read."""
+        """The approximate number of bytes to read."""
         if self.bytes:
             return self.bytes
         return self.path.stat().st_size if is_file(self.path) else 0
@@ -138,17 +138,17 @@ class FileReader(Generic[_Form]):
         self.damaged = False
 
     def problem(self, kind: str, sentence: str) -> None:
-        """Report what is wrong with the file."""
+        """Report a problem of the file."""
         self.damaged = True
         self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
 
     def damage(self, sentence: str) -> None:
-        """Report that the file is not what was written."""
+        """Report that the file differs from its seal."""
         self.damaged = True
         self.into.problems.damage(f"{self.name} {sentence}")
 
     def read(self) -> None:
-        """Take every line of the file, or what its lines say."""
+        """Take every line of the file, or its decoded lines."""
         if (objects := self.source.objects()) is not None:
             self.take_all(objects)
             return
@@ -181,7 +181,7 @@ class FileReader(Generic[_Form]):
             self.take(number, entry)
 
     def take(self, number: int, entry: _Form) -> None:
-        """Take what one line says."""
+        """Take a decoded line."""
         raise NotImplementedError
 
     def refuse(self, line: Line, error: Unreadable) -> None:

@@ -47,7 +47,7 @@ class Collected:
     """By partition that has records which must stay, what is lost of it."""
 
     def add(self, judged: Judged) -> None:
-        """Take what one more group came to."""
+        """Take the result of one more group."""
         self.findings += [(judged.partition, found) for found in judged.findings]
         self.problems += judged.problems
         self.notes += judged.notes
@@ -73,7 +73,8 @@ class Collected:
 def assemble(
     run: Collected, origins: Mapping[int, Origin], measures: Mapping[str, Any]
 ) -> RunResult:
-    """Return the result of one run; `origins` says where unknown values were sent, if anywhere."""
+    """Return the result of one run; `origins` has the sends of values that a partition did not
+    know."""
     known = Findings(run.meta, run.findings, origins)
     findings = [*run.findings, *(("", _across(check, known)) for check in checks(Scope.ACROSS))]
     anomalies = [

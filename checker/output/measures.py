@@ -83,7 +83,6 @@ def rounded(milliseconds: float) -> float:
 
 
 def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault] = ()) -> Measured:
-    """Measure one run."""
     counted = [
         Counted(by, name, second, f, *counts)
         for (by, name, second, f), counts in _counted(tallies, ("by", "name", "second", "f"))
@@ -186,7 +185,6 @@ def _quiet(first_us: I64, last_us: I64) -> tuple[I64, I64]:
 
 
 def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
-    """Return the tables of measures."""
     run, origin = meta.run, meta.phases.storm_us or meta.phases.start_us
     whole_s = _writing_us(meta, known.whole) / 1e6
 

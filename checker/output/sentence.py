@@ -92,7 +92,7 @@ def _why_allowed(judged: Judgement) -> str:
 
 
 def _held(judged: Judgement) -> str:
-    """Say what held, by which evidence, and what the promise had to excuse."""
+    """Say which properties held, by which evidence, and what the promise excused."""
     # Records of unknown outcome that were read are required too: they count where acks=0.
     required = next((p.examined for p in judged.properties if p.property == LOST_WRITES), 0)
     acknowledged = int(judged.measures.get("acked_records", required))
@@ -123,7 +123,7 @@ def _deleted(loss: LossCount) -> str:
 
 
 def _losses(judged: Judgement, required: int) -> str:
-    """Say what is lost or was never delivered, of how many."""
+    """Say how many records are lost or were never delivered, of how many."""
     loss, parts = judged.loss, list[str]()
     records = plural(required, "acknowledged record")
     if loss.lost:
@@ -138,7 +138,7 @@ def _losses(judged: Judgement, required: int) -> str:
 
 
 def _outlived(judged: Judgement) -> str:
-    """Say what the records went through, and what was seen of the replicas."""
+    """Say which faults the records survived, and which replicas were examined."""
     if judged.meta.source:
         return (
             "were kept, as far as a history alone shows: it records no faults, and no replica's "

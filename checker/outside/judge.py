@@ -69,7 +69,9 @@ class _ModelReplica:
 
 @dataclass(slots=True)
 class _ModelPartition:
-    """A partition: the controller's record, the replicas, and the auxiliary variables.
+    """A partition: the controller's record, the replicas, and the auxiliary variables. `states` has
+    the ISR of each partition epoch, for leaders that learn of it late. `acked` has the ends of the
+    acknowledged prefixes; of those on one log only the longest is kept.
 
     `states` has the ISR of each partition epoch, for leaders that learn of it late. `acked` are the
     ends of what was acknowledged, each the longest of its log.

@@ -49,7 +49,7 @@ def with_faults(
     faults: Iterable[tuple[ActiveFault, StoryStep]],
     last_us: int,
 ) -> list[tuple[StoryStep, bool]]:
-    """Return the steps with those of faults, which say their end if it came by `last_us`."""
+    """Return the steps together with those of faults, with their ends up to `last_us`."""
     made = list(steps)
     for fault, begins in faults:
         made.append((begins, False))

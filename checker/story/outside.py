@@ -249,7 +249,7 @@ def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordS
 def _of_record(
     known: PartitionEvidence, led_by: list[Span], own: Sent, seen: RecordSeen
 ) -> Iterator[StoryStep]:
-    """Yield what clients and the logs at the end say of a record."""
+    """Yield the evidence of clients and final logs about a record."""
     at, value = seen.offset, seen.value
     yield _sent(own, at, _while(known, led_by, own.t_us))
     again = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]

@@ -26,7 +26,7 @@ class LogBatch(NamedTuple):
 
 @dataclass
 class ReplicaLog:
-    """The log of one replica as its trace tells it."""
+    """The log of one replica, rebuilt from its trace."""
 
     start: int = 0
     start_hash: str = ""
@@ -59,7 +59,7 @@ class ReplicaLog:
         return batch is not None and (batch.end, batch.hash) == (end, chain)
 
     def cut(self, leo: int) -> list[LogBatch]:
-        """Remove what reaches beyond `leo`, and return it."""
+        """Remove the part above `leo`, and return it."""
         kept = [b for b in self.batches if b.end <= leo]
         removed = self.batches[len(kept) :]
         self.batches = kept

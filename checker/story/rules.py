@@ -266,7 +266,7 @@ class RuleReader:
         return [] if self.harmed else self.committed
 
     def _counts(self, node: str) -> bool:
-        """Return whether a replica may lead, so that it must have what is committed."""
+        """Return whether a replica may lead, and so must have all committed records."""
         if self.voted or self.state is None:
             return True
         return node in self.state.isr or node in self.state.elr

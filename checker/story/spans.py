@@ -68,7 +68,7 @@ def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
 
 
 def down(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
-    """Spans in which a node had no process."""
+    """Return the spans in which a node had no process."""
     starts: dict[str, list[int]] = {}
     for e in known.events:
         if e.event == trace.STARTED:

@@ -250,5 +250,5 @@ class AnomalyInjector:
         return values
 
     def injected(self) -> tuple[InjectedAnomaly, ...]:
-        """Return everything that the checker has to report."""
+        """Return all anomalies that the checker has to report."""
         return tuple(sorted(self._injected))

@@ -148,7 +148,7 @@ def _size(settings: CheckBench, ops: int, hot: float) -> Size:
 def _judged(
     session: SparkSoon | ManyProcesses, folder: Path, size: Size, made: Made, make_s: float
 ) -> Checked:
-    """Judge one history, the session being there already."""
+    """Judge one history with a running session."""
     session.ready()
     with MemoryMonitor() as memory, ProcessorTime() as processor:
         began = time.monotonic()

@@ -62,7 +62,7 @@ def _fdatasync_us(folder: Path, record: bytes) -> float:
 
 
 def _loopback_us(record: bytes) -> float:
-    """Between two threads of this process, over TCP."""
+    """Measure a round trip between two threads of this process, over TCP."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname(), timeout=_PATIENCE_S)
         far, _ = server.accept()

@@ -61,7 +61,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeersFound(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures; `absent` says in sentences what was not measured."""
+    """All figures; `absent` has a sentence for each system that was not measured."""
 
     rates: tuple[Rates, ...]
     limits: tuple[MachineLimits, ...]

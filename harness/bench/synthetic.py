@@ -62,8 +62,8 @@ class Made(NamedTuple):
 
 
 class SendRows(NamedTuple):
-    """Sends, one a row; `offset` is where the record landed (-1: nowhere), `stated` what the
-    acknowledgement says of it."""
+    """Sends, one a row; `offset` is that of the record (-1: not in the log), `stated` the offset in
+    its acknowledgement."""
 
     t0: I64
     t1: I64

@@ -69,7 +69,7 @@ class TableWriter:
         self._ops(sends, polls, number, order, final)
 
     def close(self) -> dict[str, int]:
-        """Finish the files; says how many rows each table and how many polls there are."""
+        """Finish the files; return the number of rows of each table, and of polls."""
         for file in self._files.values():
             file.close()
         return self._wrote

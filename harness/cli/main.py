@@ -130,7 +130,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _only_listed() -> None:
-    """Stands for a command of which nothing but its summary is needed."""
+    """Stand for a command of which only the summary is needed."""
 
 
 def _keep_libraries_quiet() -> None:

@@ -60,8 +60,7 @@ class ClientGroup:
             session.stop()
 
     def begin_final_reads(self) -> Mapping[str, Session]:
-        """Stop all clients, and make those that read everything from the beginning; returns
-        them."""
+        """Stop all clients, and make readers of everything from the beginning; return these."""
         for session in self.sessions.values():
             session.stop()
         partitions = self.factory.cluster.partition_names()

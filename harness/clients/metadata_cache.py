@@ -43,12 +43,13 @@ class MetadataCache:
             self._known[partition] = (leader, epoch)
 
     def refresh(self, now_us: int, every_us: int) -> None:
-        """Ask again if the last time is longer ago: for those who never hear of a refusal."""
+        """Ask for metadata again after the refresh interval, for clients that no broker ever
+        refuses."""
         if now_us - self._asked_us >= every_us:
             self.wanted = True
 
     def learn(self, corr: int, leaders: Mapping[str, tuple[str, int]]) -> None:
-        """Take over a metadata answer, except what is older than what is known."""
+        """Take over a metadata answer, except parts that are older than the known ones."""
         for partition, (leader, epoch) in leaders.items():
             if epoch >= self._known.get(partition, ("", -1))[1]:
                 self._known[partition] = (leader, epoch)

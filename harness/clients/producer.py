@@ -47,7 +47,7 @@ class Sequences:
     following: dict[str, int] = field(default_factory=dict)
 
     def produced(self, partition: str) -> Produced:
-        """Return what the next batch for a partition says of its producer."""
+        """Return the producer fields (id, epoch, sequence) of the next batch for a partition."""
         return Produced(self.producer, self.epoch, self.following.get(partition, 0))
 
     def acknowledged(self, partition: str, count: int) -> None:

@@ -118,11 +118,12 @@ class Session:
         self._threads[0].next_us = 0
 
     def stop(self) -> None:
-        """Invoke nothing more; what is under way comes to its end."""
+        """Invoke nothing more; pending operations come to their end."""
         self._stopped = True
 
     def step(self, now_us: int, answer: Answer | None = None) -> SessionEffects:
-        """Take in an answer, or only the passing of time; say what to do and when to come again."""
+        """Take in an answer, or only the passing of time; return messages, history lines and the
+        next deadline."""
         effects = self._effects = SessionEffects()
         self._now_us = now_us
         if answer is not None:

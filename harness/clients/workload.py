@@ -88,7 +88,7 @@ def encode_record(partition: str, value: int, record_bytes: int) -> bytes:
 
 
 def decode_record(data: bytes, record_bytes: int) -> int:
-    """Return the value of such a record, UNREADABLE unless it is whole and sound."""
+    """Return the value of such a record, UNREADABLE if it is incomplete or damaged."""
     return _values(_SIZE.pack(record_bytes) + data, 1)[0]
 
 
@@ -183,7 +183,7 @@ def misrouted(payload: bytes, partition: str) -> int:
 
 
 def _values(payload: bytes, count: int) -> list[int]:
-    """Return the value of each record, UNREADABLE where a record is not whole and sound."""
+    """Return the value of each record, UNREADABLE for an incomplete or damaged one."""
     size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0
     if size < MIN_RECORD_BYTES or len(payload) != _SIZE.size + count * size:
         return [UNREADABLE] * count

@@ -285,7 +285,7 @@ class Explorer:
     # -- a file to continue from
 
     def _keep(self, file: Path) -> None:
-        """Write down everything, whole or not at all."""
+        """Write a checkpoint, whole or not at all."""
         new = file.with_suffix(".new")
         with new.open("wb") as out:
             pickle.dump(_head(self.bounds, self._inner), out, 5)

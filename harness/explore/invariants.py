@@ -70,7 +70,7 @@ class Invariants:
         return self._numbers.setdefault(memory, len(self._numbers))
 
     def known(self, memory: Memory) -> Memory:
-        """Return the one of all equal memories that is kept."""
+        """Return the stored memory that equals this one."""
         return self._known.setdefault(memory, memory)
 
     def first(self) -> Memory:

@@ -25,7 +25,7 @@ class _Rest(NamedTuple):
     left: tuple[int, ...]
 
     def covers(self, other: _Rest) -> bool:
-        """Return whether all that the other can do can be done here, with as few actions."""
+        """Return whether this state allows every continuation of the other, with as few actions."""
         if self.round > other.round or not all(map(operator.ge, self.left, other.left)):
             return False
         mine, theirs = self.held, other.held
@@ -35,7 +35,7 @@ class _Rest(NamedTuple):
 
 
 class KnownStates:
-    """Found states by number. A state is found again by the key of what it has beside `_Rest`."""
+    """The states found so far, by number. States that differ only in their `_Rest` have one key."""
 
     def __init__(self, *, reduced: bool = True) -> None:
         self._reduced = reduced

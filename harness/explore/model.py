@@ -157,7 +157,7 @@ class Model:
         raise FloodmarkError(f"nobody leads {partition} in the model of {self.bounds.protocol}")
 
     def _at_rest(self, state: State) -> State:
-        """After all forced steps."""
+        """Return the actions that are possible at rest."""
         for _ in range(LONGEST):
             forced = self._forced(state)
             if forced is None:
@@ -182,7 +182,8 @@ class Model:
     # -- what can happen
 
     def edges(self, state: State) -> Iterator[Edge]:
-        """Everything that can happen next; forced steps without a choice are made at once."""
+        """Return every possible next action with its result; forced steps without a choice are made
+        at once."""
         forced = self._forced(state)
         for action in self._actions(state, forced):
             after, violation = self.apply(state, action)
@@ -219,7 +220,7 @@ class Model:
     def _noting(
         self, steps: list[NodeStep], make: Callable[..., Any], *what: Any
     ) -> tuple[State, Violation | None]:
-        """Make a step, and note what it comes to."""
+        """Make a step, and add its result to the notes."""
         self._seen = lambda at, node, event: steps.append(NodeStep(at, node, event))
         try:
             state, violation = make(*what)
@@ -310,7 +311,7 @@ class Model:
             yield from (("crash", wait) for wait in waits)
 
     def _on_message(self, state: State, source: int, to: int) -> Iterator[Action]:
-        """To the oldest message under way."""
+        """Return the actions on the oldest message under way."""
         left = state.left
         if not self._is_heard(state, state.queue[0]):
             return
@@ -328,7 +329,7 @@ class Model:
             yield ("crash", ("deliver",))
 
     def _in_between(self, state: State, at: int) -> Iterator[Action]:
-        """To a node that is about to make a step."""
+        """Return the actions on a node that is about to make a step."""
         if not self.bounds.calm:
             yield from self._on_node(state, at)
             return
@@ -338,14 +339,14 @@ class Model:
             yield ("power-cut", at)
 
     def _late(self, state: State, at: int) -> Iterator[Action]:
-        """Late messages to a node."""
+        """Return the deliveries of late messages to a node."""
         for number, sent in enumerate(state.held):
             # To be late for a process that is not there is to be late for ever.
             if sent[1] == at and (self._is_heard(state, sent) or not self._reduced):
                 yield ("release", number)
 
     def _on_node(self, state: State, at: int) -> Iterator[Action]:
-        """To a node, or by a client at that node."""
+        """Return the actions on a node, and those of clients at that node."""
         left, view = state.left, self._view(state, at)
         yield from self._late(state, at)
         if not view.up:
@@ -380,7 +381,7 @@ class Model:
                         yield ("cut", (at, other))
 
     def _on_controller(self, state: State) -> Iterator[Action]:
-        """Commands of an operator."""
+        """Return the commands of an operator."""
         if not (state.left[_AT["elections"]] or state.left[_AT["moves"]]):
             return
         for at in self._controllers(state)[:1]:
@@ -436,7 +437,7 @@ class Model:
         return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
 
     def _is_registration(self, sent: Sent) -> bool:
-        """Return whether the message tells a process that it is registered."""
+        """Return whether the message is the answer to a registration."""
         message = self.local.messages[sent[2]][0]
         return isinstance(message, RegisterBrokerResponse) and message.error is Error.NONE
 

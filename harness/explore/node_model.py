@@ -75,12 +75,13 @@ class ModelNode:
         return NodeState(self.incarnation, self.disk.state(), core)
 
     def forget(self) -> None:
-        """Reset what decides nothing any more."""
+        """Reset the fields that decide nothing any more."""
         if self.core is not None:
             forget(self.core)
 
     def key(self, state: NodeState) -> bytes:
-        """16 bytes that equal nodes share: a hash of what decides what the node does."""
+        """Return 16 bytes that equal nodes share: a hash of all fields that decide their
+        behaviour."""
         core = None if state.core is None else canonical(state.core, timed=False)
         whole = (self.config.node, self.incarnation, self.disk.contents(), core)
         return hashlib.blake2b(_encoder.encode(whole), digest_size=16).digest()
@@ -112,7 +113,7 @@ class ModelNode:
         return Turn(self)
 
     def power_cut(self) -> Turn:
-        """SIGKILL, and all that was not synced is gone."""
+        """Kill the process and lose all unsynced data."""
         self.core = None
         self.disk.power_cut(0.0)
         return Turn(self)

@@ -20,7 +20,7 @@ class _ContextView(NamedTuple):
 
 
 class LogView:
-    """A log from outside: where its batches end, and the prefix hashes there."""
+    """A log seen from outside: the ends of its batches, and the prefix hashes there."""
 
     __slots__ = ("_ends", "_hashes", "damage", "last_epoch", "leo", "start")
 
@@ -41,8 +41,8 @@ class LogView:
 
 
 class ReplicaView(NamedTuple):
-    """One replica. `waiting` are the nodes whose fetches it holds, as a leader; `asking` says that
-    a follower has sent what is not answered yet."""
+    """A replica seen from outside. `waiting` are the nodes whose fetches it holds, as a leader;
+    `asking`: a follower has sent a request without an answer yet."""
 
     role: str
     leader: str

@@ -46,8 +46,8 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 def explore(
     request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
 ) -> Explored:
-    """Explore, from where the checkpoint stands if there is one. Raises UsageError for a checkpoint
-    of something else and where compiled code runs, OSError where nothing can be written."""
+    """Explore, from the checkpoint if there is one. Raises UsageError for a checkpoint of another
+    exploration and for compiled code, OSError if nothing can be written."""
     if compiled.in_use():
         raise UsageError(
             f"an exploration cannot step compiled code; set {compiled.PURE}=1 in the environment"

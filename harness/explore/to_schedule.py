@@ -403,7 +403,7 @@ def _faults(
 
 
 def _later(when: dict[str, Any], ms: int) -> dict[str, Any]:
-    """Return the same moment, so much later."""
+    """Return the moment, shifted by so much."""
     if "after" in when:
         return {"after": replace(when["after"], delay_ms=when["after"].delay_ms + ms)}
     return {"at_ms": when["at_ms"] + ms}
@@ -446,7 +446,7 @@ def _link(due: _Due, action: Any, name: str, when: dict[str, Any], delay_ms: int
 
 
 def _crash(due: _Due, when: dict[str, Any]) -> list[Fault]:
-    """Return a breakpoint in the turn, and a kill of the process that stands there."""
+    """Return a breakpoint in the turn, and a kill of the process that stops at it."""
     node, before, after = due.extra
     if after is None:
         return [Kill(on=node, **when)]

@@ -39,7 +39,7 @@ class _AfterWait(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The wait, whichever node it is of."""
+        """The name of the wait, equal for all nodes."""
         return str(self.action[2][-1])
 
 
@@ -69,7 +69,8 @@ class Waits:
         return (nodes, cuts) in self._circular
 
     def _look_ahead(self, nodes: Nodes, cuts: Cuts) -> None:
-        """Find the next wait of this state, and of those that follow where they come to rest.
+        """Find the next wait of this state, and of the following ones until the cluster is at
+        rest.
 
         Where the waits lead round in a circle for ever, those of other names end first, the
         shortest of them before the others: only when none of them changes anything is it rest.
@@ -119,7 +120,7 @@ class Waits:
         return self._ends[key]
 
     def _changes(self, nodes: Nodes, cuts: Cuts) -> Iterator[_AfterWait]:
-        """Yield the waits whose end changes anything, the shortest first."""
+        """Yield the waits whose end has an effect, the shortest first."""
         for action in self.soon(nodes, cuts):
             after = self._quiet(nodes, cuts, *action[1:])
             if after != nodes:

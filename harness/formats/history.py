@@ -142,7 +142,7 @@ def encode(op: Op) -> bytes:
 
 
 def encode_numbered(ops: Iterable[Op], seq: int) -> bytes:
-    """Lines of a history; the first of them has the number `seq`."""
+    """Encode lines of a history; the first of them has the number `seq`."""
     return b"".join(
         b'%b,"seq":%d}\n' % (_encoder.encode(op)[:-1], number) for number, op in enumerate(ops, seq)
     )

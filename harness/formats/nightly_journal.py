@@ -28,7 +28,8 @@ class Began(BeganRow, kw_only=True, tag="began"):
 
 
 class DeterminismChecked(JournalRow, kw_only=True, tag="determinism"):
-    """Schedules run once more in another process. `differing` are those that came out otherwise."""
+    """Schedules that were run once more in another process. `differing` are those with another
+    digest."""
 
     protocol: str
     seed: int

@@ -193,7 +193,7 @@ def system_label(system: str, version: str, given: str) -> str:
 
 
 def equal_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
-    """Say each reason once, with the first name that it is about and how many more there are."""
+    """Group equal reasons: each once, with its first name and the number of others."""
     about: dict[str, list[str]] = {}
     for name, why in reasons:
         about.setdefault(why, []).append(name)

@@ -94,7 +94,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rank(problem: Problem) -> int:
-    """Orders problems, the gravest first."""
+    """Return a key that orders problems, the gravest first."""
     return KINDS.index(problem.kind)
 
 

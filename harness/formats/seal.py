@@ -69,7 +69,7 @@ class Difference(NamedTuple):
 
 
 def seal_run(folder: Path) -> None:
-    """Seal the run in `folder`, whose run.json is there already, and say so in run.json.
+    """Seal the run in `folder`, and note the seal in its run.json.
 
     Raises OSError or StorageError when a file cannot be read or written, Unreadable when run.json
     is no JSON object.
@@ -100,7 +100,7 @@ def read_seal(path: Path) -> Seal:
 
 
 def digest_of(content: bytes) -> str:
-    """16 hexadecimal digits over bytes."""
+    """Return a digest of bytes, 16 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 

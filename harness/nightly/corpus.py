@@ -41,7 +41,7 @@ def simulated(store: Path) -> list[SavedSchedule]:
 
 
 def real(store: Path) -> list[SavedSchedule]:
-    """Return what real processes can carry out."""
+    """Return the schedules that real processes can carry out."""
     files = [Path(name) for name in ready_made.names()]
     found = [folder for folder in _findings(store) if (folder / REAL).is_file()]
     return [*_loaded(files, ""), *_loaded(found, REAL)]

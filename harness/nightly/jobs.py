@@ -87,7 +87,6 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
     file: str
 
     def do(self) -> Replayed:
-        """Replay it."""
         request = ReplayRequest(file=Path(self.file), quiet=True)
         schedule = requested_schedule(request)
         outcomes = list(replay(request))

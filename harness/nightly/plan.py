@@ -200,7 +200,7 @@ def least_hit(
 
 
 def expected() -> dict[str, dict[str, str]]:
-    """By protocol, what is known of each property."""
+    """Return the expected state of each property, by protocol."""
     return {p.name: dict(p.expected) for p in protocols.REGISTRY.values()}
 
 
@@ -216,7 +216,8 @@ def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = 
 
 
 def is_expected_of(run: Ran, properties: Iterable[str]) -> bool:
-    """Return the same of a real run; another system is only expected to hold where it should."""
+    """Return whether a failure of a real run is expected: of another system unless its
+    configuration is safe."""
     if run.system:
         return not run.holds
     return is_expected(run.protocol, properties, run.bugs)

@@ -12,7 +12,7 @@ from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, St
 
 
 class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A nightly run, and what to show of it."""
+    """The options of a nightly run, and of its output."""
 
     budget_s: Annotated[Budget, Meta(gt=0)] = 1200.0
     store: Annotated[Store, Meta(description="The store to continue.")] = Path("store")

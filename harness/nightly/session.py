@@ -171,7 +171,7 @@ class NightlySession:
         self._add(Lost(key=key, sentence=sentence), seconds)
 
     def _settle_last(self) -> None:
-        """After a batch: give a share up that only loses its jobs."""
+        """Give up a share whose last jobs were all lost."""
         self._digests.clear()
         if self._share and self._is_hopeless(self._share):
             self._idle.add(self._share)

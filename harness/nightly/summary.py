@@ -147,7 +147,7 @@ class _Adding:
         self._saved = {b.schedule: b for other in past for b in other.buckets if b.schedule}
 
     def all(self) -> None:
-        """Add everything, in the order of the journal."""
+        """Add all rows, in the order of the journal."""
         lost = [(row.key, row.sentence) for row in self._lines if isinstance(row, Lost)]
         for row in self._lines:
             match row:

@@ -166,7 +166,7 @@ def _failed(case: ElementTree.Element, message: str, text: str) -> None:
 
 
 def _printable(text: str) -> str:
-    """Without the control characters that XML cannot hold."""
+    """Return a text without the control characters that XML cannot hold."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 

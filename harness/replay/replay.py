@@ -178,8 +178,8 @@ def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...])
 
 
 def is_met(expected: Expectation, outcomes: Sequence[ReplayOutcome]) -> bool:
-    """Return whether runs are what a schedule expects: at least one fails as it says, or if it
-    expects "valid" all are valid."""
+    """Return whether runs meet the expectation of a schedule: at least one fails as expected; if
+    "valid" is expected, all are valid."""
     match expected.verdict:
         case "invalid":
             return any(outcome.failed for outcome in outcomes)

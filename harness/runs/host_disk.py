@@ -46,7 +46,7 @@ class HostDisk:
         self.problems: list[Problem] = []
 
     def look(self) -> None:
-        """Look at the file system now, and note what is wrong with it, once."""
+        """Look at the file system now, and note each problem once."""
         wrong = self._wrong()
         if wrong is None:
             return

@@ -80,7 +80,7 @@ class SparkSoon:
     """A judge of large runs on a Spark session, which is made ready meanwhile."""
 
     def __init__(self, log_file: Path | None = None, options: SparkOptions | None = None) -> None:
-        """`log_file` gets what Spark prints; it is started by `begin`."""
+        """Prepare a session, which `begin` starts. `log_file` gets Spark's output."""
         self._log_file = log_file
         self._options = options or SparkOptions()
         self._session: SessionInBackground | None = None
@@ -237,7 +237,8 @@ def get_ready(spark: SparkSoon | None, schedule: Schedule) -> None:
 
 
 def _load() -> None:
-    """Import the checks and the pages. What fails will fail again where it is needed."""
+    """Import the checks and the pages. A failing import will fail again where the module is
+    used."""
     with contextlib.suppress(Exception):
         import pyarrow as pa
 
@@ -278,7 +279,7 @@ def run_and_judge(
 
 
 def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
-    """Copy what a search said of the schedule into the run folder that replays it: `finding/`.
+    """Copy the files of a finding into the run folder that replays it: `finding/`.
 
     `source` is what the run was asked to replay; nothing happens unless it is a finding's folder.
     """
@@ -324,7 +325,7 @@ def tidy(folder: Path, result: RunResult) -> None:
 
 
 def wrong_lines(path: Path) -> list[str]:
-    """Say what is wrong with a history, by line. Raises UsageError if there is none."""
+    """Yield the errors of a history, by line. Raises UsageError if there is no history."""
     from checker.ingest.external_history import external_history_in, validate
 
     file = path / "history.jsonl" if path.is_dir() else path

@@ -19,7 +19,7 @@ PLAIN_EVERY_S: Final = 10.0
 
 
 class ProgressState(msgspec.Struct, kw_only=True):
-    """A moment of a run: operations so far, who leads, what is broken on purpose."""
+    """A moment of a run: operations so far, leaders, active faults."""
 
     acked: int = 0
     failed: int = 0
@@ -35,7 +35,7 @@ class ProgressDisplay:
         """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
 
     def show(self, moment: ProgressState) -> None:
-        """Show how things stand."""
+        """Show the present state."""
 
 
 class Progress(ProgressDisplay):
@@ -73,7 +73,7 @@ class Progress(ProgressDisplay):
             self.note(f"{name} ...")
 
     def note(self, line: str) -> None:
-        """Something worth a line of its own."""
+        """Print a note on a line of its own."""
         if not self._quiet:
             self._console.print(Text(plain(line)))
 

@@ -187,7 +187,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs to judge, how, and what to show of it."""
+    """The options of `check`: the runs to judge, and the output."""
 
     runs: Annotated[
         tuple[Path, ...],
@@ -229,7 +229,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs and findings whose pages are built."""
+    """The options of `report`: the runs and findings whose pages are built."""
 
     runs: Annotated[
         tuple[Path, ...],

@@ -39,7 +39,7 @@ _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run beside its schedule: its name, its seed, where it goes.
+    """The settings of a run beside its schedule: its name, its seed, its folder.
 
     `links` is one of the system's `link_forms`, `disk` one of its `disk_forms`.
     """
@@ -116,7 +116,7 @@ class Run:
             self._seal()
 
     def _start(self, cluster: ClusterUnderTest) -> None:
-        """Bring the cluster up and write down what it is."""
+        """Bring the cluster up and record its versions and settings."""
         info = self.info
         self._progress.phase("starting the cluster")
         info.phases.start_us = now_us()
@@ -129,7 +129,8 @@ class Run:
         self._save()
 
     def _go_through(self, cluster: ClusterUnderTest) -> None:
-        """Go through the storm and what follows it; whatever happens, the next part is tried."""
+        """Go through the storm and all later phases; each is tried even if the one before
+        failed."""
         factory = ClientFactory(cluster=self.schedule.cluster, workload=self.schedule.workload)
         injector = Injector(
             self.schedule,
@@ -309,7 +310,7 @@ def _info_of_a_process(
 
 
 def _versions() -> dict[str, str]:
-    """Of what decides a run, as far as it is installed as a package."""
+    """Return the versions of the packages that decide a run, if installed."""
     versions = {"python": platform.python_version()}
     for name in _VERSIONED:
         try:

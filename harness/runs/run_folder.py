@@ -58,7 +58,7 @@ class RunDir:
             (self.path / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
 
     def release(self) -> None:
-        """Give back what `reserve` took."""
+        """Free the disk space of `reserve`."""
         with contextlib.suppress(OSError):
             (self.path / _RESERVE).unlink(missing_ok=True)
 
@@ -127,7 +127,7 @@ def _make_fresh(parent: Path, moment: str) -> Path:
 
 
 def _point_latest(parent: Path, target: str) -> None:
-    """`latest` is a convenience: where it cannot be made, the run goes on without it."""
+    """Point the link `latest` here. It is a convenience: if that fails, the run goes on."""
     draft = parent / f".{LATEST}.{os.getpid()}"
     with contextlib.suppress(OSError):
         draft.unlink(missing_ok=True)

@@ -90,6 +90,6 @@ def run_folder(path: Path, promise: Mapping[str, Any] | None = None) -> Path:
 
 
 def _store_in(path: Path) -> str:
-    """Ask whether the store beside was meant; "" if there is none."""
+    """Ask whether a store next to the path was meant; "" if there is none."""
     store = path / STORE
     return f"; did you mean {'./' if path == Path() else ''}{store}?" if store.is_dir() else ""

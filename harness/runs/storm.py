@@ -70,7 +70,7 @@ class Storm:
         return (self.run_storm, self.heal, self.recover, self.stop_writing, self.read_everything)
 
     def run_storm(self) -> None:
-        """Workload and faults, for the duration of the schedule."""
+        """Run workload and faults for the duration of the schedule."""
         # The process of the clients may still be starting; faults wait until it reports.
         self._until(lambda: self._clients.status.t_us > 0, CLIENTS_START_S)
         duration_s = self._schedule.workload.duration_ms / 1000
@@ -192,7 +192,7 @@ class Storm:
         return True
 
     def _patient_s(self, at_most_s: float) -> float:
-        """Return how long to wait and see: two sessions, where those are short."""
+        """Return the time to wait for a slow event: two sessions, at most `at_most_s`."""
         return min(at_most_s, 2 * self._session_s)
 
     def _until(self, is_over: Callable[[], bool], limit_s: float, *, faults: bool = False) -> bool:

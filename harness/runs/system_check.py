@@ -41,7 +41,7 @@ HINTS: Final = {
 
 
 class CheckStep(NamedTuple):
-    """One step of the check: whether it is passed, and what there is to say."""
+    """One step of the check: whether it is passed, and remarks."""
 
     name: str
     passed: bool
@@ -51,7 +51,7 @@ class CheckStep(NamedTuple):
 
 
 def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[CheckStep]:
-    """Yield each step as it is done; after the first that fails there are no more.
+    """Yield each step when it is done; the first failure ends them.
 
     Raises UsageError for a system that has no adapter.
     """
@@ -102,6 +102,6 @@ def _run(
 
 
 def _hints(result: RunResult) -> tuple[str, ...]:
-    """Return what the author should look at, for each class of anomaly once."""
+    """Return advice for the author of the adapter, once for each class of anomaly."""
     names = dict.fromkeys(anomaly.name for anomaly in result.anomalies)
     return tuple(HINTS[name] for name in names if name in HINTS)

@@ -11,7 +11,7 @@ from node.formats.errors import FloodmarkError
 
 
 class ListedSystem(msgspec.Struct, frozen=True, kw_only=True):
-    """A system; `missing` says what is not installed and what brings it, "" if it can be run."""
+    """A system; `missing` says what is not installed and how to install it, "" if it can be run."""
 
     system: str
     version: str = ""

@@ -185,7 +185,7 @@ def history_of_record(result: SimResult, about: str = "") -> list[StoryStep]:
 
 
 def story_of(result: SimResult, about: str = "") -> Story:
-    """Return the story of what broke first, of `about` where that is given."""
+    """Return the story of the first violation, or of `about` if given."""
     violation = _violation(result, about)
     # The checker names the record; of invariants the offset is often that of a log end.
     found = story.subject(result.checked) if not about else _anomaly(result, about)
@@ -235,8 +235,8 @@ def _first_difference(result: SimResult, partition: str) -> int:
 
 
 def place(result: SimResult, about: str = "") -> tuple[str, int, str]:
-    """(partition, offset, name) of what broke first, of `about` where that is given; offset -1
-    where it has none."""
+    """Return (partition, offset, name) of the first violation, or of `about` if given; offset -1 if
+    it has none."""
     violation = _violation(result, about)
     if violation is not None:
         offsets = [w.offset for w in violation.witnesses if w.offset >= 0]

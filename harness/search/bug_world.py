@@ -99,7 +99,6 @@ class BugWorld(SimulatedWorld):
         return outcome
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """See `SearchWorld`."""
         target = self._target
         return replace(
             smallest,
@@ -108,7 +107,7 @@ class BugWorld(SimulatedWorld):
         )
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """See `SearchWorld`: it is stabilised first."""
+        """Complete the finding as `SearchWorld` does, after stabilising it."""
 
         def alike(candidate: Schedule, world: int | None = None) -> bool:
             if world not in (None, candidate.workload.seed):

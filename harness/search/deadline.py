@@ -10,7 +10,7 @@ Stop = Callable[[], bool]
 
 
 def never() -> bool:
-    """No end but the one of the work itself."""
+    """Never end the work early."""
     return False
 
 

@@ -76,7 +76,7 @@ def _more_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _spare_broker(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """At least one broker that is no replica, or two."""
+    """Add one or two brokers that are no replicas."""
     brokers = max(3, min(MOST_BROKERS, cluster.brokers))
     factor = min(cluster.replication_factor, brokers - choose.pick((1, 1, 2)))
     min_isr = min(cluster.min_isr, factor)
@@ -97,8 +97,9 @@ def _several_partitions(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _deletes_heads(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Leaders delete what is committed so soon that a replica that was away lacks what is next.
-    Nothing changes where a situation has idempotent producers: brokers need the whole log."""
+    """Let leaders delete committed records so soon that a replica that was away lacks the next
+    ones. This changes nothing in a situation with idempotent producers, whose brokers need the
+    whole log."""
     if schedule.workload.idempotent:
         return schedule
     keep = choose.pick((2, 5, 1))
@@ -245,7 +246,7 @@ def late_dimensions(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
-    """Return the schedule with what its late dimensions change: those in `always`, and drawn
+    """Return the schedule with the changes of its late dimensions: those in `always`, and drawn
     ones."""
     for dimension in LATE_DIMENSIONS:
         if dimension.name in always or choose.chance(dimension.percent):

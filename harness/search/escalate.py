@@ -428,7 +428,8 @@ def _trigger(result: SimResult, event: dict[str, Any]) -> After | None:
 
 
 def rerun_without(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Smaller schedules without fault number `gone`, in which the others come about otherwise.
+    """Yield smaller schedules without fault number `gone`, in which the other faults get another
+    trigger.
 
     A trigger that counts events waits in vain once a fault before it is left out. Yet the same
     faults at the times of the last run, or another end of the schedule, may fail alike.

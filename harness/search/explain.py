@@ -139,7 +139,7 @@ def _messages(
 
 
 def _only(number: int) -> Callable[[AffectedMessage], bool]:
-    """Lets the `number`-th affected message pass: up to there the run is the same."""
+    """Return a filter of the `number`-th affected message: up to there the run is the same."""
     met = iter(range(1 << 62))
     return lambda message: next(met) == number
 

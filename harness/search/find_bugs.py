@@ -80,7 +80,6 @@ class RealReplayJob(msgspec.Struct, frozen=True, kw_only=True):
     store: str
 
     def do(self) -> RealReplayed:
-        """Replay it on real processes."""
         file = Path(self.folder) / REAL
         seed = load_schedule(file).workload.seed + self.number
         once = ReplayRequest(file=file, world="real", seed=seed, store=Path(self.store), quiet=True)
@@ -176,7 +175,7 @@ class BugSearch:
         journal: JobJournal[BugRow],
         output: Print,
     ) -> None:
-        """Take over what the journal says."""
+        """Take over the rows of the journal."""
         self.states: dict[tuple[str, int], BugState] = {}
         self.correct: list[Searched] = []
         self._request = request
@@ -347,12 +346,12 @@ class BugSearch:
             findings.keep(state.finding, self._request.store)
 
     def status(self) -> str:
-        """Say how the search stands."""
+        """Return a line on the progress of the search."""
         found = sum(state.finding is not None for state in self._wanted)
         return f"{found} of {len(self._wanted)} searches found their bug"
 
     def _tell(self, row: BugRow) -> None:
-        """Say what is worth a line."""
+        """Print a line if a job found something."""
         code, seed, *_ = (*row.key.split("/"), "", "")
         what = f"{code}, seed {seed}"
         match row:

@@ -138,7 +138,7 @@ def results(store: Path) -> list[LossResult]:
 
 
 def result_of(file: Path, row: KnownLoss, seed: int) -> LossResult | None:
-    """Return what the journal of a search says; None if there is no journal. Raises
+    """Return the result in the journal of a search; None if there is no journal. Raises
     StorageError."""
     rows: list[Any] = read_rows(file, SearchRow)
     began = [each for each in rows if isinstance(each, SearchBegan)]

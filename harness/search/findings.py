@@ -57,7 +57,7 @@ It failed in {counts} runs. To run it again:
 
 
 def folder_of(store: Path, finding: Finding) -> Path:
-    """Return where a finding is kept. The folder stays the same while the schedule shrinks."""
+    """Return the folder of a finding, which stays the same while the schedule shrinks."""
     subject = finding.subject.rpartition(":")[2].lower()
     bugs = "".join(f"+{bug}" for bug in finding.drawn.cluster.bugs)
     name = f"{subject}{bugs}-{finding.property}-{finding.drawn.digest()}"
@@ -150,7 +150,7 @@ def sweep(store: Path, prefix: str) -> None:
 
 
 def in_words(schedule: Schedule) -> tuple[str, ...]:
-    """Say the faults of a schedule, a line each: when, what, how long."""
+    """Describe the faults of a schedule, a line each: time, fault, length."""
     return tuple(map(_line, schedule.faults))
 
 

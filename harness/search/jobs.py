@@ -93,7 +93,7 @@ class Policy(Protocol):
         ...
 
     def cut_off(self, job: Job) -> None:
-        """Remove what a killed job left."""
+        """Remove the files of a killed job."""
         ...
 
 
@@ -142,7 +142,7 @@ class _JobProcess:
         self.until_s = math.inf
 
     def begin(self, job: Job, longest_s: float) -> None:
-        """Hand a job over."""
+        """Give a job to the pool."""
         self.job, self.jobs = job, self.jobs + 1
         self.began_s = time.monotonic()
         self.until_s = self.began_s + longest_s

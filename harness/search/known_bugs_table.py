@@ -139,7 +139,6 @@ def correct_lines(correct: Sequence[Searched]) -> list[str]:
 
 
 def as_text(made: Sequence[Row], correct: Sequence[Searched]) -> str:
-    """For the terminal."""
     shown = [HEADINGS, *(row.cells() for row in made)]
     keep = [n for n in range(len(HEADINGS)) if HEADINGS[n] != "seen in"]
     widths = {n: max(len(cells[n]) for cells in shown) for n in keep}
@@ -194,7 +193,7 @@ def _escaped(cell: str) -> str:
 
 
 def as_html(made: Sequence[Row], correct: Sequence[Searched]) -> str:
-    """Return a page that stands alone."""
+    """Return a page without other files."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
     body = "\n".join(
         f"<tr{'' if row.found else ' class=open'}>"

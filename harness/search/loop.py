@@ -92,7 +92,7 @@ class SearchWorld(Protocol):
         ...
 
     def attempt(self, schedule: Schedule) -> Attempt:
-        """Run a schedule once."""
+        """Run a schedule once; return its outcome."""
         ...
 
     def bucket(self, outcome: Attempt) -> str:
@@ -108,7 +108,7 @@ class SearchWorld(Protocol):
         ...
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """Return the smallest schedule as it is saved."""
+        """Return the smallest schedule in the form in which it is saved."""
         ...
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
@@ -161,7 +161,6 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
     run_name: str = ""
 
     def do(self) -> Searched:
-        """Search."""
         world = self.subject.world(self.store, self.run_name)
         began_s = time.process_time()
         row = Searched(
@@ -205,7 +204,6 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     page: bool = False
 
     def do(self) -> Finished:
-        """Shrink and complete."""
         world = self.subject.world(self.store, self.run_name)
         is_late = deadline.after(self.seconds)
         save = _Saver(Path(self.store), world.shrinks.save_every_s) if self.store else None
@@ -376,7 +374,7 @@ class _Trials:
         )
 
     def _without(self, schedule: Schedule) -> Iterator[WithoutFault]:
-        """Say what is known of the schedule without each of its faults."""
+        """Return for each fault whether the schedule still fails without it, as far as known."""
         for index, fewer in enumerate(without_each_fault(schedule)):
             known = self._counts.get(fewer.digest())
             if known is not None:
@@ -489,7 +487,7 @@ class Search:
         self._add(Ended(state=STOPPED if stop() else FINISHED), 0.0)
 
     def _resume(self) -> None:
-        """Take over what the journal says."""
+        """Take over the rows of the journal."""
         stretches = []
         for row in self._journal.rows:
             if isinstance(row, Searched):
@@ -511,7 +509,6 @@ class Search:
     # -- which job is next
 
     def next_job(self) -> Job | None:
-        """See `Policy`."""
         for bucket, finding in self.kept.items() if self._shrinks else ():
             if bucket not in self.done and bucket not in self._started:
                 self._started.add(bucket)
@@ -561,7 +558,6 @@ class Search:
         )
 
     def longest_s(self, job: Job) -> float:
-        """See `Policy`."""
         if isinstance(job, SearchJob):
             return self.subject.longest_s(job.seed, job.first)
         return math.inf
@@ -569,7 +565,6 @@ class Search:
     # -- what came of it
 
     def take(self, ended: EndedJob) -> None:
-        """See `Policy`."""
         job, row = ended.job, ended.row
         if row is None:
             row = Lost(key=job.key, sentence=ended.sentence)
@@ -629,7 +624,6 @@ class Search:
             self._report(finding, self._keep(finding))
 
     def cut_off(self, job: Job) -> None:
-        """See `Policy`."""
         findings.sweep(self._store, self.run_name)
 
     def _add(self, row: SearchRow, seconds: float) -> None:

@@ -172,7 +172,7 @@ def _elsewhere(
 def _ended_elsewhere(
     schedule: Schedule, index: int, near: list[TriggerCandidate]
 ) -> Iterator[Schedule]:
-    """Variants in which a fault ends otherwise."""
+    """Yield variants in which a fault ends at another event."""
     fault = schedule.faults[index]
     assert fault.for_ms is not None
     lasting = with_fault(schedule, index, replace(fault, for_ms=None))
@@ -195,7 +195,7 @@ def _timed(schedule: Schedule, move: tuple[str, int]) -> bool:
 
 
 def _at_another_pace(schedule: Schedule) -> Iterator[Schedule]:
-    """Variants with another rate, timeout, or seed of the clients."""
+    """Yield variants with another rate, timeout, or seed of the clients."""
     workload = schedule.workload
     for rate in (workload.rate / 2, workload.rate * 2):
         yield replace(schedule, workload=replace(workload, rate=rate))
@@ -275,7 +275,7 @@ def _smaller_if_as_reliable(
 
 
 def _can_run(schedule: Schedule) -> bool:
-    """Return whether it is valid, and has operations."""
+    """Return whether the schedule is valid, and has operations."""
     return bool(schedule.workload.operations) and possible(schedule)
 
 

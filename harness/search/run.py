@@ -103,7 +103,7 @@ def asked_to_stop(made: Search, interrupts: Interrupts, progress: Progress) -> S
 
 
 def subject_of(request: SearchRequest) -> Subject:
-    """Return what is searched. Raises UsageError."""
+    """Return the subject of the search. Raises UsageError."""
     if request.system is not None:
         return storm_subject(
             request.system,

@@ -291,8 +291,8 @@ class ScenarioBuilder:
 
 
 def direction(one: str, other: str, *, sends: bool) -> RuleEnds:
-    """Return the ends of a rule for what `one` sends to `other`, or for what `other` sends to
-    it."""
+    """Return sender and receiver of a rule for messages from `one` to `other`, or for those in the
+    other direction."""
     return {"on": one, "to": other} if sends else {"on": other, "to": one}
 
 

@@ -133,7 +133,7 @@ def fail_leader(builder: ScenarioBuilder) -> None:
 
 
 def fail_leader_at(builder: ScenarioBuilder, when: When) -> None:
-    """Do the same at a given time or event."""
+    """Draw a failure of the leader at a given time or event."""
     choose, on = builder.choose, builder.leader
     span = builder.span_ms(130, 180, 250, 400, 800, 50)
     match choose.pick(_LEADER_FAILURES):
@@ -560,7 +560,7 @@ def _disconnected(builder: ScenarioBuilder, one: str, other: str, when: When) ->
 
 
 def _late_answers(builder: ScenarioBuilder, on: str, to: str, when: When) -> Link:
-    """Answers that tell a follower where to truncate, or all of them, are late or doubled."""
+    """Delay or double the answers that tell a follower where to truncate, or all answers to it."""
     choose = builder.choose
     kinds, how = choose.pick(
         (

@@ -158,7 +158,7 @@ class Shrinking:
             pass
 
     def _fewer_faults(self) -> None:
-        """Delta debugging over the list of faults, large chunks first."""
+        """Remove faults by delta debugging, large chunks first."""
 
         def fails(faults: Sequence[Fault]) -> bool:
             return self._try(replace(self.smallest, faults=tuple(faults)))
@@ -166,7 +166,7 @@ class Shrinking:
         minimize_list(list(self.smallest.faults), fails)
 
     def _rerun_without_each_fault(self) -> None:
-        """Leave out each fault in turn, while the others come about in another way."""
+        """Leave out each fault in turn, with other triggers for the faults that depended on it."""
         at = 0
         while self.rerun is not None and at < len(self.smallest.faults) and not self.exhausted:
             if not any(self._try(candidate) for candidate in self.rerun(self.smallest, at)):

@@ -42,7 +42,7 @@ def possible(schedule: Schedule) -> bool:
 
 
 def without_each_fault(schedule: Schedule) -> list[Schedule]:
-    """Return one fault less each time, and without the releases of what is not there."""
+    """Yield schedules with one fault less, and without the releases of that fault."""
     made = []
     for gone in schedule.faults:
         kept = [f for f in schedule.faults if f is not gone]
@@ -127,7 +127,7 @@ def _numbered(workload: Workload) -> Workload:
 
 
 def smaller_workloads(schedule: Schedule) -> Iterator[Schedule]:
-    """Fewer clients, fewer and smaller batches, a shorter storm."""
+    """Yield schedules with fewer clients, fewer and smaller batches, a shorter storm."""
     workload = schedule.workload
     plain: dict[str, tuple[int, ...]] = {
         "consumers": _below(workload.consumers, 0),

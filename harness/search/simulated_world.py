@@ -80,23 +80,19 @@ class SimulatedWorld:
         self._subject = subject
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """See `SearchWorld`."""
         first = self._subject.draw(seed, number)
         for schedule, outcome in judge_with_escalations(first, self.attempt):
             yield Drawn("", schedule, outcome)
 
     def attempt(self, schedule: Schedule) -> Attempt:
-        """See `SearchWorld`."""
         return attempt(schedule)
 
     def bucket(self, outcome: Attempt) -> str:
-        """See `SearchWorld`."""
         if outcome.failed or not self._subject.internal or not outcome.internal_violation:
             return outcome.bucket
         return f"{INTERNAL}: {outcome.internal_violation}"
 
     def found(self, drawn: Drawn) -> Finding:
-        """See `SearchWorld`."""
         once = RunCounts(failed=1, of=1)
         finding = Finding(
             subject=self._subject.protocol,
@@ -113,7 +109,6 @@ class SimulatedWorld:
         return replace(finding, smallest=self.as_file(drawn.schedule, finding))
 
     def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
-        """See `SearchWorld`."""
         return self.bucket(outcome) == finding.bucket
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
@@ -126,7 +121,6 @@ class SimulatedWorld:
         )
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """See `SearchWorld`."""
         write(explain(finding.smallest, stop), folder / EXPLANATION)
         if finding.property == INTERNAL or not form_runs:
             return finding

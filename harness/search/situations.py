@@ -58,8 +58,8 @@ def _any_load(choose: RandomChoices, workload: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One situation: `cluster` and `workload` are what it needs, `led_by` the leadership it is for,
-    None for both. `weight` is how often it is drawn beside the others."""
+    """One situation: `cluster` and `workload` are its requirements, `led_by` the kind of leadership
+    it is for, None for both. `weight` is how often it is drawn beside the others."""
 
     name: str
     scenario: Scenario
@@ -78,7 +78,7 @@ def draw_situation(choose: RandomChoices, led_by: LeaderBy) -> Situation | None:
 
 
 def _copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """At least two copies of the partition, mostly three."""
+    """Use at least two copies of the partition, mostly three."""
     brokers = max(3, cluster.brokers)
     factor = max(cluster.replication_factor, choose.pick((3, 3, 2)))
     return replace(cluster, brokers=brokers, replication_factor=factor)
@@ -101,7 +101,7 @@ def _may_lose(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _spare(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Two or three copies, on three or four brokers."""
+    """Use two or three copies, on three or four brokers."""
     brokers = choose.pick((3, 4))
     factor = choose.pick((3, 2, 3))
     return replace(
@@ -125,7 +125,7 @@ def _stays_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _uneven_batches(choose: RandomChoices, workload: Workload) -> Workload:
-    """Batches mostly differ in size: those of one log seldom end where those of another do."""
+    """Make batches of different sizes: those of two logs seldom end at the same offset."""
     if choose.chance(65):
         workload = replace(workload, batch=1, batch_most=choose.pick((5, 3, 8)))
     return workload
@@ -153,7 +153,7 @@ def _few_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Mostly more than three copies, and candidates that stand at nearly the same time."""
+    """Use mostly more than three copies, and candidates that stand at nearly the same time."""
     size = choose.pick((3, 4, 5, 3))
     timings = cluster.timings
     if choose.chance(60):
@@ -171,9 +171,9 @@ def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def leads_on(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a broker, mostly the leader, is back within its session: it goes on
-    in the same epoch, with less than it had. What its followers fetch comes late, so that it writes
-    first."""
+    """Draw a sequence in which a broker, mostly the leader, is back within its session and goes on
+    in the same epoch, with fewer records than before. The answers to its followers come late, so it
+    writes first."""
     choose, when = builder.choose, builder.when(arming=True)
     on = builder.preferred if choose.chance(80) else builder.broker()
     at = {"partition": builder.partition}
@@ -231,8 +231,9 @@ def leads_on(builder: ScenarioBuilder) -> None:
 
 
 def unequal_remains(builder: ScenarioBuilder) -> None:
-    """Power fails everywhere, and each broker keeps another part of what it had. One is back at
-    once and writes other records where the others still have those that it lost."""
+    """Draw a sequence in which power fails everywhere, and each broker keeps another part of its
+    records. One is back at once and writes other records at offsets where the others still have the
+    lost ones."""
     choose = builder.choose
     first = builder.preferred if choose.chance(35) else choose.pick(_others(builder))
     others = ",".join(name for name in builder.replicas if name != first)
@@ -432,8 +433,8 @@ def _moved_and_back(builder: ScenarioBuilder) -> None:
 
 
 def own_tails(builder: ScenarioBuilder) -> None:
-    """Two replicas lead in turn while neither hears the other: each writes what the other does not
-    get, at the same offsets. The one that led first leads again, and the other has to find out
+    """Draw a sequence in which two replicas lead alternately without hearing each other, and each
+    writes other records at the same offsets. The first leads again, and the other has to find out
     where the two logs part."""
     choose = builder.choose
     one, (second, *_) = builder.preferred, _others(builder)
@@ -455,7 +456,7 @@ def own_tails(builder: ScenarioBuilder) -> None:
 
 
 def _metadata(on: str, action: LinkAction, late_ms: int, span: int, when: When) -> Link:
-    """Broker `on` gets the metadata's changes late, or none."""
+    """Let broker `on` get the metadata's changes late, or none."""
     return Link(
         on="voters",
         to=on,

@@ -28,7 +28,6 @@ class SparkJobs:
 
     @property
     def running(self) -> int:
-        """See `Pool`."""
         return len(self._waiting)
 
     def start(self, job: Job, longest_s: float = math.inf) -> None:
@@ -47,12 +46,10 @@ class SparkJobs:
         ]
 
     def kill(self) -> list[EndedJob]:
-        """See `Pool`."""
         jobs, self._waiting = self._waiting, []
         return [EndedJob(job, None, 0.0, "it was stopped") for job in jobs]
 
     def close(self) -> None:
-        """See `Pool`."""
         self._session.stop()
 
 

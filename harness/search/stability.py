@@ -118,11 +118,11 @@ class Evaluation:
         self._most_runs = 0
 
     def allow(self, runs: int) -> None:
-        """From now on so many further runs may be made."""
+        """Allow so many further runs."""
         self._most_runs = len(self._known) + runs
 
     def use_all_worlds(self) -> None:
-        """From now on run variants in all worlds."""
+        """Run variants in all worlds from now on."""
         self._worlds = WORLDS
 
     @property

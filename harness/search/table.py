@@ -21,7 +21,7 @@ UNFINISHED: Final = " (the time was over before it was the smallest)"
 
 
 def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
-    """Say how a search stands."""
+    """Return a line on the progress of a search."""
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(total.verdicts.items()))
     words = [f"{wording.count(total.schedules, 'schedule')}{f' ({verdicts})' if verdicts else ''}"]
     if seconds >= 1 and total.runs:
@@ -32,7 +32,7 @@ def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
 
 
 def summary(total: Searched, kinds: int, seconds: float) -> str:
-    """Say what a search did."""
+    """Return the summary of a search."""
     lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]
     lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]
     # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
@@ -44,7 +44,7 @@ def summary(total: Searched, kinds: int, seconds: float) -> str:
 
 
 def found(finding: Finding, folder: Path) -> str:
-    """Say what was found, before it is shrunk."""
+    """Return the lines on a find, before it is shrunk."""
     family = f", {finding.family}" if finding.family else ""
     return (
         f"found: {finding.bucket} (schedule {finding.schedules_before + 1}{family}, "
@@ -53,7 +53,8 @@ def found(finding: Finding, folder: Path) -> str:
 
 
 def finished(finding: Finding, folder: Path) -> Iterator[str]:
-    """Say what a shrunk finding is: the smallest schedule, what it needs, how to run it again."""
+    """Return the lines on a shrunk finding: the smallest schedule, what it needs, how to run it
+    again."""
     yield f"\n{finding.bucket}"
     by = f"found by schedule {finding.schedules_before + 1} after {finding.seconds_before:.1f} s"
     yield (

@@ -60,7 +60,7 @@ def fail_voter(builder: ScenarioBuilder) -> None:
 
 
 def _voter_gone(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
-    """Voters `on` fail, or hear only some of the others."""
+    """Draw a failure of the voters `on`, or links over which they hear only some others."""
     choose = builder.choose
     ways = ("kill", "kill", "isolate", "isolate", "power", "pause", "cut", "late", "apart", "apart")
     match choose.pick(ways):
@@ -301,8 +301,8 @@ def late_votes(builder: ScenarioBuilder) -> None:
 
 
 def power_below_min_isr(builder: ScenarioBuilder) -> None:
-    """Followers leave the in-sync set one after another until it is below MinISR; then mostly one
-    broker loses its power, and the others come back."""
+    """Draw a sequence in which followers leave the in-sync set one after another until it is below
+    MinISR; then mostly one broker loses its power, and the others come back."""
     choose, when = builder.choose, builder.when()
     followers = [name for name in builder.replicas if name != builder.preferred]
     size = len(builder.replicas)

@@ -41,7 +41,7 @@ class _AnyName(Convertor[str]):
         return value
 
     def to_string(self, value: str) -> str:
-        """Return the same, for links."""
+        """Return the path as a text for links."""
         return value
 
 

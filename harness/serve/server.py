@@ -145,7 +145,7 @@ class _Connection(H11Protocol):
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there. Raises UsageError."""
+    """Return a socket that listens at the address. Raises UsageError."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family)

@@ -68,7 +68,7 @@ class SimClients(RunClients):
             self._arm(client, self._queue.now_us)
 
     def healed(self, t_us: int) -> None:
-        """From this time on an acknowledgement counts as recovery."""
+        """Count acknowledgements as recovery from this time on."""
         self._group.statistics.healed(t_us)
 
     def stop_writing(self) -> None:

@@ -252,13 +252,13 @@ class SimDisk:
         return took_us
 
     def copy(self, number: int) -> None:
-        """Keep a copy of what is committed."""
+        """Keep a copy of the committed contents."""
         journal = self._journal
         kept = _Journal(journal.header, journal.same_boot, journal.torn, list(journal.turns))
         self._copies[number] = DiskCopy(self._synced.copy(), kept, self._dirty)
 
     def restore(self, number: int) -> int:
-        """Be again as a copy was; returns how many batches are gone."""
+        """Restore a copy of the disk; return how many batches are gone."""
         before = self._stored()
         copied = self._copies[number]
         self._synced, self._dirty = copied.synced.copy(), copied.dirty
@@ -406,11 +406,11 @@ class SimDisk:
     # -- for the core
 
     def partitions(self) -> list[str]:
-        """Partitions that have a log here, sorted."""
+        """Return the partitions with a log on this disk, sorted."""
         return sorted(self._now.logs)
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Headers of a log in offset order."""
+        """Return the headers of a log in offset order."""
         for base, (chain, data) in sorted(self._now.logs.get(partition, {}).items()):
             epoch, count, produced = -1, 0, None
             if len(data) >= HEADER.size:

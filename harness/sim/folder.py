@@ -29,7 +29,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Everything that a run records. `output` has what each node printed when it ended."""
+    """The files of a run. `output` has what each node printed when it ended."""
 
     info: RunInfo
     schedule: Schedule
@@ -61,8 +61,8 @@ def files(run: RunFiles) -> dict[str, bytes]:
 
 
 def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
-    """Return the same, but what lines say in place of the lines: to write them and read them again
-    takes longer than most checks."""
+    """Return the same as decoded lines, because writing and reading them takes longer than most
+    checks."""
     by_node: dict[str, list[TraceEvent]] = {
         node: [] for node in (*run.info.brokers, *run.info.voters)
     }

@@ -195,7 +195,7 @@ class SimNode:
         self._turn([], first=True)
 
     def _arrive(self, envelope: Envelope) -> None:
-        """Take in a message, and all others of the same moment with it."""
+        """Take in a message, and all others of the same moment."""
         queue = self._queue
         more = queue.take_all_now(self.arrive) if queue.has_more_now(self.arrive) else None
         if self.core is None:

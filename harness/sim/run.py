@@ -246,7 +246,7 @@ class SimRun:
         info.problems += [Problem(kind="not-healed", sentence=each) for each in injector.problems]
 
     def injector(self) -> Injector:
-        """Return what carries the faults out."""
+        """Return the injector of the faults."""
         cluster = self.cluster
         return Injector(
             self.schedule,
@@ -258,7 +258,7 @@ class SimRun:
         )
 
     def result(self, keep: Path | None) -> SimResult:
-        """Read the logs, judge everything, and sum up."""
+        """Read the logs, judge everything, and return the result."""
         cluster = self.cluster
         logs = cluster.logs()
         self.info.problems = sorted([*self.info.problems, *cluster.problems], key=rank)

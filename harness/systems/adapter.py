@@ -89,7 +89,7 @@ class Node(msgspec.Struct, frozen=True):
         return f"{self.host}:{self.listens[role]}"
 
     def dial(self, role: str) -> str:
-        """Return the address where everybody else dials it."""
+        """Return the address at which other nodes and clients dial it."""
         return f"{self.host}:{self.dialed[role]}"
 
 
@@ -301,8 +301,8 @@ class Adapter:
     # -- what it promises
 
     def promise(self) -> Promise:
-        """Return what the system promises in this configuration, with the vendor's words and where
-        they stand. The default is the strictest: what is acknowledged is never lost."""
+        """Return the promise of the system in this configuration, with the vendor's words and their
+        source. The default is the strictest: no acknowledged record is ever lost."""
         return Promise(contiguous_offsets=self.contiguous)
 
     @property

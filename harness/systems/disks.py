@@ -87,7 +87,7 @@ class UserDisks:
     """The disks in user space of all nodes of a run. Main thread only."""
 
     def __init__(self, folders: Mapping[str, Path], output: Path, schedule: Schedule) -> None:
-        """No process starts yet. What they print goes to `output`."""
+        """Prepare the disks without processes. `output` gets what these print."""
         # Only a write that is passed on at once can be refused.
         write_through = any(fault.what == "disk-full" for fault in schedule.faults)
         self._writes_back = schedule.cluster.write_back_ms > 0
@@ -106,7 +106,7 @@ class UserDisks:
         self.problems: list[Problem] = []
 
     def start(self, node: str) -> int:
-        """Have the disk of a node ready; the process whose namespaces it is in."""
+        """Make the disk of a node ready; return the process whose namespaces it is in."""
         disk = self._disks[node]
         disk.start()
         return disk.pid
@@ -141,7 +141,7 @@ class UserDisks:
             excuse(node)
 
     def power_cut(self, node: str, keep: float, shuffle: int | None) -> tuple[int, int]:
-        """Of a node that is down; the unsynced bytes before and after."""
+        """Cut the power of a node that is down; return its unsynced bytes before and after."""
         with self._noting_slowness():
             return self._disks[node].cut(keep, -1 if shuffle is None else shuffle)
 
@@ -193,7 +193,7 @@ class UserDisks:
             raise
 
     def close(self) -> None:
-        """End all of them, and remove what they kept beside the folders."""
+        """End all disks, and remove the files that they kept beside the folders."""
         for disk in self._disks.values():
             disk.close()
         for copy in self._copies.values():

@@ -84,5 +84,5 @@ def ask(connection: HTTPConnection, call: str, timeout_s: float, **body: Any) ->
 
 
 def text(data: str | bytes) -> str:
-    """Keys and values travel in base64."""
+    """Encode a key or value in base64, as the API wants it."""
     return b64encode(data.encode() if isinstance(data, str) else data).decode()

@@ -286,8 +286,8 @@ class System:
         return Limits(session_ms=5_000, recovery_ms=30_000)
 
     def baseline(self, schedule: Schedule) -> Schedule | None:
-        """Return the same schedule where it should hold, to compare a failing run with in simulated
-        worlds; None when there is no such thing."""
+        """Return the schedule under a protocol that should hold, to compare a failing run with in
+        simulated worlds; None if there is none."""
         return None
 
     def run_options(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ _LAST_BYTES: Final = 4096
 
 
 class RunningNode(Protocol):
-    """A process that runs: which one of its node it is, and whether it is paused."""
+    """A running process: its number among those of its node, and whether it is paused."""
 
     incarnation: int
     paused: bool
@@ -53,7 +53,7 @@ class NodeProcesses(Generic[Running]):
 
     @property
     def problems(self) -> list[Problem]:
-        """Return what others did to the processes, and what the disk of the host did."""
+        """Return problems caused by signals from outside, and by the disk of the host."""
         return [*self._problems, *self._host.problems]
 
     def is_up(self, node: str) -> bool:
@@ -95,7 +95,7 @@ class NodeProcesses(Generic[Running]):
             self._bury(node, "kill" if self._signal(node, signal.SIGKILL) else "itself")
 
     def kill_all(self) -> None:
-        """End everything at once, on record as asked for."""
+        """Kill all processes, recorded as requested."""
         sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
         for node in list(self._running):
             self._bury(node, "kill" if sent[node] else "itself")

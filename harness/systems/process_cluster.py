@@ -31,7 +31,7 @@ Processes = TypeVar("Processes", bound=NodeProcesses[Any])
 
 
 class ProcessCluster(ClusterUnderTest, Generic[Processes]):
-    """A cluster of processes. A subclass knows how they are started and what they tell."""
+    """A cluster of processes. A subclass starts them and reads what they report."""
 
     def __init__(self, schedule: Schedule, folder: RunDir, *, ports: int, disk: str) -> None:
         """Lease ports and prepare files; no process starts yet. `folder` is the run folder, `disk`
@@ -116,15 +116,15 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         raise NotImplementedError
 
     def _problems_of_links(self) -> list[Problem]:
-        """Return what went wrong between the nodes."""
+        """Return the problems of the links between the nodes."""
         raise NotImplementedError
 
     def _link_process(self) -> Mapping[str, Any]:
-        """Return the process between the nodes, if there is one, by what a person calls it."""
+        """Return the process of the links, if there is one, by its name for a person."""
         raise NotImplementedError
 
     def _close_links(self) -> None:
-        """End what stands between the nodes."""
+        """End the links between the nodes."""
         raise NotImplementedError
 
     # -- for a subclass to use
@@ -170,7 +170,7 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
     def _world_parts(
         self,
     ) -> tuple[UserDisks | None, Callable[[int], None], Tracers, WallClocks | None]:
-        """Return what a world needs beside processes and links."""
+        """Return the parts of a world beside processes and links."""
         return self._disks, self._operate, self._tracers, self._clocks
 
     def _start_clients(

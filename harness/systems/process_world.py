@@ -24,7 +24,7 @@ class RuledLinks(Protocol):
         """Put a rule in force; return its number. Raises FloodmarkError."""
 
     def remove(self, number: int) -> Counts:
-        """End a rule; return what it did."""
+        """End a rule; return its effects."""
 
 
 @dataclass

@@ -47,7 +47,7 @@ class RemoteClients(RunClients):
     """All clients of a run, in a process of their own."""
 
     def __init__(self, main: Callable[..., None], config: ClientsConfig) -> None:
-        """Start `main(config, pipe)`; no client says anything before `go`."""
+        """Start `main(config, pipe)`; no client acts before `go`."""
         self._pipe, far_end = multiprocess.Pipe()
         self._process = children.start("clients", main, config, far_end)
         far_end.close()

@@ -44,7 +44,8 @@ class UserDisk:
     def __init__(
         self, folder: Path, output: Path, *, write_through: bool = False, write_back_ms: int = 0
     ) -> None:
-        """Nothing runs yet. What was removed is kept beside `folder`. See `DiskConfig`."""
+        """Prepare a disk without a process. Removed files are kept beside `folder`. See
+        `DiskConfig`."""
         self.folder = folder
         self._config = DiskConfig(
             folder=str(folder),
@@ -143,7 +144,7 @@ class UserDisk:
         return self._last_order(DiskOrder(what="tear", which=which, kept=kept)).words
 
     def copy(self, to: Path) -> None:
-        """Copy what the folder has, between two requests."""
+        """Copy the contents of the folder, between two requests."""
         self.start()
         self._order(DiskOrder(what="copy", to=str(to)))
 
@@ -161,7 +162,7 @@ class UserDisk:
         self._pipe.close()
 
     def close(self) -> None:
-        """End it, and remove what it kept beside the folder."""
+        """End the process of the disk, and remove the files that it kept beside the folder."""
         self.end()
         shutil.rmtree(self._config.aside, ignore_errors=True)
 

@@ -37,7 +37,7 @@ def flip_bit(
 
 
 def empty(folder: Path) -> int:
-    """Remove everything; returns how many files that were."""
+    """Remove all files; return how many there were."""
     files = _regular(folder)
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():

@@ -102,7 +102,7 @@ class ExtentStore:
             self._end = 0
 
     def close(self) -> None:
-        """Give everything up."""
+        """Release all extents."""
         self._file.close()
 
 
@@ -121,7 +121,7 @@ class ExtentMap:
         return len(self._extents)
 
     def add(self, extent: Extent) -> None:
-        """Add what of an extent is not covered yet; what is covered is released."""
+        """Add the parts of an extent that are not covered yet; the covered parts are released."""
         at = extent.offset
         for known in self._overlapping(extent.offset, extent.end):
             if at < known.offset:
@@ -133,7 +133,7 @@ class ExtentMap:
             self._insert(extent.part(at, extent.end))
 
     def remove(self, offset: int, end: int) -> None:
-        """Forget what lies between two offsets."""
+        """Forget the extents between two offsets."""
         if end <= offset:
             return
         for known in self._overlapping(offset, end):

@@ -17,7 +17,7 @@ class Misbehaviours:
         self.affected: dict[int, int] = {}
 
     def add(self, number: int, one: DiskFails) -> None:
-        """From now on this is wrong too."""
+        """Add a fault to those in force."""
         self._all[number] = one
         self.affected.setdefault(number, 0)
 

@@ -25,7 +25,7 @@ _FOLDER_MODE: Final = "40000"
 
 
 class CannotMount(FloodmarkError):
-    """The reason for which there can be no disk in user space here."""
+    """The reason why a disk in user space is impossible here."""
 
 
 def enter_own_namespaces() -> None:

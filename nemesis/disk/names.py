@@ -53,7 +53,7 @@ class NameChanges:
             self._drop(self._changes[: MOST_OPERATIONS // 2])
 
     def put_aside(self, path: str) -> str:
-        """Take away the file with that name; returns what it is called now."""
+        """Move the file with that name aside; return its new name."""
         self._last_aside += 1
         name = str(self._last_aside)
         os.rename(path, name, src_dir_fd=self._root, dst_dir_fd=self._aside)
@@ -66,7 +66,8 @@ class NameChanges:
         return bool(done)
 
     def roll_back(self, kept: Callable[[NameChange], bool]) -> int:
-        """Undo those that a power cut loses; returns how many. The others are on the disk."""
+        """Undo the operations that a power cut loses; return how many. The others are on the
+        disk."""
         lost = [change for change in self._changes if not kept(change)]
         for change in reversed(lost):
             self._undo(change)

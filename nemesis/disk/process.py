@@ -68,7 +68,7 @@ def main(config: DiskConfig, pipe: Connection) -> None:
 
 
 def probe(parent_pid: int, pipe: Connection) -> None:
-    """Say whether there can be a disk here, by mounting one where only this process sees it."""
+    """Say whether a disk in user space is possible, by mounting one in a private namespace."""
     children.settle_in(parent_pid, "")
     try:
         enter_own_namespaces()

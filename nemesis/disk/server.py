@@ -77,8 +77,8 @@ class DiskServer:
     """Serves one volume to the kernel, by the descriptor `device`."""
 
     def __init__(self, volume: Volume, device: int, folder: Path, *, write_through: bool) -> None:
-        """`folder` is where it is mounted. `write_through`: the kernel passes each write on at
-        once, instead of when the file is synced or closed."""
+        """Serve the mount at `folder`. `write_through`: the kernel passes each write on at once,
+        instead of when the file is synced or closed."""
         self._volume = volume
         self._device = device
         self._folder = folder
@@ -153,7 +153,7 @@ class DiskServer:
                 self._lock.release()
 
     def write_back(self, age_s: float) -> None:
-        """Write back what is so old, for ever, while nothing is wrong with the disk."""
+        """Write back old unsynced data, for ever, while the disk has no fault."""
         changes: deque[tuple[float, int]] = deque()
         while True:
             time.sleep(min(_WRITE_BACK_S, age_s / 4))

@@ -64,7 +64,7 @@ class FileChanges:
         self._changes.append(change)
 
     def merge_older(self) -> None:
-        """Tell the older half of the changes no more apart."""
+        """Merge the older half of the changes, which can then only be undone together."""
         half = len(self._changes) // 2
         if half > 1:
             self._changes[:half] = [self._merge(self._changes[:half])]
@@ -97,8 +97,8 @@ class FileChanges:
             self._lost_size = merged.old_size
 
     def roll_back(self, file: int, kept_of: Callable[[Change], int]) -> int:
-        """Make the file with the descriptor `file` what it is after a power cut; returns how many
-        changes have lost something.
+        """Bring the file with the descriptor `file` into its state after a power cut; return how
+        many changes were lost, at least in part.
 
         `kept_of` says how many bytes of a change remain: DROPPED for nothing at all.
         """
@@ -139,7 +139,7 @@ class FileChanges:
         self._lost.remove(change.old_size, max(change.old_size, change.new_size))
 
     def _restore_lost(self, file: int) -> None:
-        """Write back what failed syncs have lost."""
+        """Write back the data that failed syncs have lost."""
         if self._lost_size is not None:
             os.ftruncate(file, self._lost_size)
         size = os.fstat(file).st_size
@@ -148,7 +148,7 @@ class FileChanges:
         self._lost_size = None
 
     def _merge(self, changes: list[Change]) -> Change:
-        """Several changes as one: what was there before the first of them."""
+        """Merge several changes into one, with the contents before the first of them."""
         first, last = changes[0], changes[-1]
         before = ExtentMap(self._store)
         for change in changes:

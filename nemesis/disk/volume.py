@@ -84,8 +84,8 @@ class Volume:
         memory_bytes: int = MEMORY_BYTES,
         most_changes: int = MOST_CHANGES,
     ) -> None:
-        """All that is in `folder` counts as synced. `aside` is a folder of the same file system,
-        for what the disk has to keep beside."""
+        """Open a disk over `folder`, whose contents count as synced. `aside` is a folder of the
+        same file system, for files that the disk keeps for itself."""
         aside.mkdir(parents=True, exist_ok=True)
         self.root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._aside = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -219,14 +219,14 @@ class Volume:
         return os.stat(inode.path, dir_fd=self.root, follow_symlinks=False)
 
     def set_mode(self, inode: Inode, mode: int) -> None:
-        """Change it at once; no power cut undoes that."""
+        """Change the mode at once; no power cut undoes that."""
         if inode.file >= 0:
             os.fchmod(inode.file, mode)
         else:
             os.chmod(inode.path, mode, dir_fd=self.root)
 
     def set_times(self, inode: Inode, accessed_ns: int, modified_ns: int) -> None:
-        """Change it at once; no power cut undoes that."""
+        """Change the times at once; no power cut undoes that."""
         ns = (accessed_ns, modified_ns)
         if inode.file >= 0:
             os.utime(inode.file, ns=ns)
@@ -245,7 +245,7 @@ class Volume:
         self._tidy(inode)
 
     def list(self, folder: Inode) -> list[tuple[int, str, int]]:
-        """Key, name and type of each entry of a folder."""
+        """Return key, name and type of each entry of a folder."""
         found = [(folder.key, ".", stat.S_IFDIR), (folder.key, "..", stat.S_IFDIR)]
         file = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self.root)
         try:
@@ -259,7 +259,7 @@ class Volume:
         return found
 
     def read(self, inode: Inode, size: int, offset: int) -> bytes:
-        """Bytes of a file, as they were written last, synced or not."""
+        """Return bytes of a file as they were written last, synced or not."""
         return os.pread(self._descriptor(inode), size, offset)
 
     def write(self, inode: Inode, data: bytes | memoryview, offset: int, block: int = 0) -> None:

@@ -67,7 +67,6 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> ElectPreferred:
-        """Of a drawn partition."""
         return ElectPreferred(partition=dice.partition(), at_ms=at_ms)
 
     def words(self) -> str:

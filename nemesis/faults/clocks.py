@@ -47,7 +47,6 @@ class _WrongClock(ProcessFault, frozen=True, kw_only=True):
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, offset_ms=sign * dice.between(0.5 * by, by))
 
     def plainer(self) -> Iterator[Self]:
-        """By a second."""
         if self.offset_ms not in (-1000, 1000):
             sign = 1 if self.offset_ms > 0 else -1
             yield msgspec.structs.replace(self, offset_ms=sign * 1000)
@@ -82,7 +81,7 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Return the same without a length."""
+        """Draw the fault without a length."""
         return msgspec.structs.replace(super().draw_on(dice, on, at_ms, for_ms), for_ms=None)
 
     def words(self) -> str:
@@ -122,7 +121,6 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, percent=dice.rng.choice(RATES))
 
     def plainer(self) -> Iterator[Self]:
-        """At half or twice the true rate."""
         plain = 50 if self.percent < 100 else 200
         if self.percent != plain:
             yield msgspec.structs.replace(self, percent=plain)

@@ -33,7 +33,7 @@ class _Connections(LinkFault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """To a drawn other end."""
+        """Draw the fault towards a drawn other end."""
         return cls(on=on, to=draw_other_end(dice, on), at_ms=at_ms, for_ms=for_ms)
 
 
@@ -49,13 +49,12 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Stall:
-        """Return one way, or both."""
         to, two_way = draw_other_end(dice, on), dice.chance(0.5)
         return Stall(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Stall:
-        """Between it and its leader only."""
+        """Draw the fault between a follower and its leader only."""
         on, to = f"follower:{partition}", f"leader:{partition}"
         return Stall(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
@@ -78,7 +77,6 @@ class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Slow:
-        """At a drawn rate."""
         to, two_way = draw_other_end(dice, on), dice.chance(0.5)
         rate = dice.rng.choice(_RATES)
         return Slow(on=on, to=to, bytes_per_s=rate, two_way=two_way, at_ms=at_ms, for_ms=for_ms)

@@ -51,7 +51,7 @@ class Dice:
         return found
 
     def chance(self, probability: float) -> bool:
-        """Return True as often as the probability says."""
+        """Return True with this probability."""
         return self.rng.random() < probability
 
     def target(self, targets: Sequence[tuple[str, float]]) -> str:
@@ -64,7 +64,7 @@ class Dice:
         return self.rng.choice(self._cluster.partition_names())
 
     def victim(self) -> str:
-        """Return the one broker of this storm whose disk loses something."""
+        """Return the one broker of this storm whose disk is damaged."""
         if not self._victim:
             self._victim = self.rng.choice(self._cluster.broker_names())
         return self._victim

@@ -77,11 +77,10 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> FsyncError:
-        """On the disk or not."""
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, written=dice.chance(0.3))
 
     def plainer(self) -> Iterator[FsyncError]:
-        """Nothing of it is on the disk."""
+        """Yield the fault with `written` off: the disk has nothing of the failed sync."""
         if self.written:
             yield msgspec.structs.replace(self, written=False)
 
@@ -107,7 +106,7 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> SlowFsync:
-        """From a tenth of the session to more than all of it."""
+        """Draw a delay from a tenth of the session to more than all of it."""
         delay_ms = dice.between(0.1 * dice.timings.session_ms, 1.3 * dice.timings.session_ms)
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, delay_ms=delay_ms)
 
@@ -127,7 +126,7 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> DiskFull:
-        """Either of the two, where there is a map."""
+        """Draw one of the two limits, if the store has a map."""
         of_map = dice.chance(0.5) and dice.maps
         limit: Literal["file-system", "map"] = "map" if of_map else "file-system"
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, limit=limit)
@@ -236,7 +235,7 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def act(self, site: Site, node: str) -> str:
-        """SIGKILL, if it runs, then the damage."""
+        """Kill the node if it runs, then damage its disk."""
         ran = site.world.is_up(node)
         if ran:
             site.processes.kill(site.number, node)
@@ -258,7 +257,6 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
     sentence = "Kill {on} and tear the last write to its disk"
 
     def damage(self, site: Site) -> DiskDamage:
-        """In a drawn log."""
         which, kept = site.rng.random(), site.rng.random()
         kept = kept if self.keep_percent is None else self.keep_percent / 100
         return DiskDamage("tear", which=which, bit=kept)
@@ -289,14 +287,13 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
         return "unnoticed" if self.part == "value" else "noticed"
 
     def damage(self, site: Site) -> DiskDamage:
-        """Return a drawn bit."""
         drawn: Literal["payload", "header", "chain"] = site.rng.choice(_PARTS)
         which, bit = site.rng.random(), site.rng.random()
         damage = DiskDamage("flip", part=self.part or drawn, which=which, bit=bit, key=self.key)
         return damage._replace(files=self.files, within=self.within)
 
     def plainer(self) -> Iterator[BitFlip]:
-        """Of the payload of a batch."""
+        """Yield the flip in the payload of a batch."""
         if self.part != "payload" and not self.files:
             yield msgspec.structs.replace(self, part="payload", key="")
 
@@ -318,7 +315,6 @@ class DiskEmptied(_Damage, frozen=True, kw_only=True, tag="disk-emptied"):
     sentence = "Kill {on} and empty its disk"
 
     def damage(self, site: Site) -> DiskDamage:
-        """Return all of it."""
         return DiskDamage("empty")
 
 

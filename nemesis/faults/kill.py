@@ -23,5 +23,4 @@ class Kill(ProcessFault, frozen=True, kw_only=True, tag="kill"):
     )
 
     def act(self, site: Site, node: str) -> None:
-        """SIGKILL."""
         site.processes.kill(site.number, node)

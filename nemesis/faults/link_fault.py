@@ -94,7 +94,7 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
         return Injected(nodes=nodes, links=links, rules=tuple(numbers))
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """End all rules and count what they did."""
+        """End all rules and count the messages that they affected."""
         counts, failed = Counts(), []
         for number in injected.rules:
             try:
@@ -113,7 +113,7 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
         )
 
     def plainer(self) -> Iterator[Self]:
-        """On fewer links, of fewer kinds of messages, without chance."""
+        """Yield the fault on fewer links, of fewer kinds of messages, without chance."""
         plain: dict[str, Any] = {"two_way": False, "clients": False, "jitter_ms": 0, "percent": 100}
         for name, value in plain.items():
             if getattr(self, name, value) != value:

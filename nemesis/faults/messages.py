@@ -57,7 +57,7 @@ class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Delay:
-        """By little, by much, or by about the lag timeout."""
+        """Draw a short delay, a long one, or about the lag timeout."""
         ranges = (((5, 50), 3.0), ((100, 300), 3.0), ((0.5, 1.2), 2.0))
         low, high = dice.weighted(ranges)
         unit = dice.timings.lag_ms if high < 2 else 1

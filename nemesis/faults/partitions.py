@@ -40,12 +40,11 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
     )
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Drop."""
         return between(site.nodes, to, self.two_way, DROP)
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Cut:
-        """From a drawn other end."""
+        """Draw the fault from a drawn other end."""
         to, two_way = draw_other_end(dice, on), dice.chance(0.5)
         return Cut(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
 
@@ -77,7 +76,6 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
     )
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Drop."""
         nodes = (*site.cluster.broker_names(), *site.cluster.voter_names())
         others = [node for node in nodes if node not in site.nodes]
         others += site.clients if self.clients else ()
@@ -85,7 +83,7 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Isolate:
-        """Now and then from the clients too."""
+        """Draw the fault, now and then with `clients`."""
         clients = dice.with_clients and dice.chance(0.3)
         return Isolate(on=on, clients=clients, at_ms=at_ms, for_ms=for_ms)
 
@@ -107,7 +105,7 @@ class Bridge(_Partition, frozen=True, kw_only=True, tag="bridge"):
     )
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Two drawn halves of the other brokers, cut from each other."""
+        """Cut two drawn halves of the other brokers from each other."""
         others = [node for node in site.cluster.broker_names() if node not in site.nodes]
         site.rng.shuffle(others)
         half = len(others) // 2
@@ -140,7 +138,6 @@ class Ring(_Partition, frozen=True, kw_only=True, tag="ring"):
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Ring:
-        """Of a drawn length."""
         return Ring(at_ms=at_ms, for_ms=dice.span())
 
 

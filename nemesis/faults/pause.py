@@ -25,11 +25,10 @@ class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
         return tuple(n for n in nodes if world.is_up(n) and not world.is_paused(n))
 
     def act(self, site: Site, node: str) -> None:
-        """SIGSTOP."""
         site.processes.pause(site.number, node)
 
     def undo(self, site: Site, node: str) -> None:
-        """SIGCONT, unless another fault paused it again."""
+        """Continue the process, unless another fault paused it again."""
         site.processes.resume_again(site.number, node)
 
 
@@ -46,5 +45,4 @@ class Resume(ProcessFault, frozen=True, kw_only=True, tag="resume"):
         return tuple(node for node in nodes if world.is_paused(node))
 
     def act(self, site: Site, node: str) -> None:
-        """SIGCONT."""
         site.processes.resume(node)

@@ -11,8 +11,8 @@ from node.formats.errors import FloodmarkError
 
 
 def heal_each(injected: Injected, mend: Callable[[str, int], int], counted: str) -> Healed:
-    """Heal each, whatever comes of the others. `mend(node, number)` returns how many were affected
-    of what is `counted`: the name of a count of `FaultLine`."""
+    """Heal each node, even if another one fails. `mend(node, number)` returns a count, which is
+    added to the field `counted` of the `FaultLine`."""
     affected, notes, failed = 0, [], []
     for number, node in injected.per_node.items():
         try:

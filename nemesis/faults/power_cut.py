@@ -41,7 +41,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     )
 
     def act(self, site: Site, node: str) -> str:
-        """SIGKILL, then take what was not synced."""
+        """Send SIGKILL, then take the unsynced data."""
         percent = self.keep_percent
         keep = site.rng.random if percent is None else lambda: percent / 100
         shuffle = self._shuffle(site)
@@ -52,7 +52,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return f"{kept} ({assumption})" if assumption else kept
 
     def _shuffle(self, site: Site) -> int | None:
-        """Return the seed of another order, where there shall be one."""
+        """Return the seed of another order, if the pages shall be reordered."""
         reordered = self.reordered
         if reordered is None:
             some = self.keep_percent not in (0, 100) and site.world.reorders_writes

@@ -11,7 +11,7 @@ from node.formats.errors import FloodmarkError
 
 
 class _Done(NamedTuple):
-    """The nodes that were acted on, for each of the others why not, and what there is to note."""
+    """The nodes that were acted on, the reasons for each of the others, and notes."""
 
     nodes: tuple[str, ...]
     refused: tuple[str, ...]
@@ -27,7 +27,7 @@ class ProcessFault(FaultKind, frozen=True, kw_only=True):
     on_processes = True
 
     def act(self, site: Site, node: str) -> str | None:
-        """Do it to one node; returns what there is to note. Raises FloodmarkError."""
+        """Do it to one node; return a note. Raises FloodmarkError."""
         raise NotImplementedError
 
     def undo(self, site: Site, node: str) -> None:

@@ -21,7 +21,7 @@ class Stop(ProcessFault, frozen=True, kw_only=True, tag="stop"):
     drawing = Drawing(targets=(*ONE_NODE, ("minority", 1), ("controller", 1)), aliases=())
 
     def act(self, site: Site, node: str) -> None:
-        """SIGTERM, and wait for the end."""
+        """Send SIGTERM, and wait for the end."""
         site.processes.stop(site.number, node)
 
 
@@ -38,7 +38,7 @@ class Restart(ProcessFault, frozen=True, kw_only=True, tag="restart"):
         return tuple(nodes)
 
     def act(self, site: Site, node: str) -> None:
-        """SIGTERM where it runs, then a new process."""
+        """Send SIGTERM to a running node, then start a new process."""
         site.processes.restart(node)
 
 

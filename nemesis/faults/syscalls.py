@@ -88,7 +88,6 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
         )
 
     def plainer(self) -> Iterator[Self]:
-        """From the first one on."""
         if self.nth > 1:
             yield msgspec.structs.replace(self, nth=1)
 

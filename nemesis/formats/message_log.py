@@ -22,7 +22,7 @@ Fate = Literal["dropped", "held"]
 
 
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message on its way from `sender` to `receiver`, with what its header said."""
+    """One message from `sender` to `receiver`, with fields of its header."""
 
     t_us: Time
     sender: str

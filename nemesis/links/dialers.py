@@ -81,7 +81,7 @@ class Dialers:
             return self._inode_in_tables(ends)
 
     def _inode_in_tables(self, ends: Ends) -> str | None:
-        """Return the same from the table of all sockets, which takes time when there are many."""
+        """Return the inode from the table of all sockets, which takes time if there are many."""
         for table, before in (("tcp", b""), ("tcp6", _MAPPED)):
             try:
                 text = (self._proc / "self/net" / table).read_bytes()
@@ -133,7 +133,7 @@ class Dialers:
 
 
 def _diagnostics() -> socket.socket | None:
-    """Return a socket to ask the kernel about sockets; None where there is no such thing."""
+    """Return a socket to ask the kernel about sockets; None if it has no such interface."""
     try:
         made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
     except OSError:

@@ -37,7 +37,7 @@ class AddRule(_Command, frozen=True, kw_only=True, tag="add"):
 
 
 class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
-    """End a rule; answered with what it did. Messages it held go on at once."""
+    """End a rule; the answer counts its effects. Messages it held go on at once."""
 
     number: RuleNumber
 
@@ -47,7 +47,7 @@ class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
 
 
 class StopHub(_Command, frozen=True, kw_only=True, tag="stop"):
-    """End the hub; what it still keeps back is lost."""
+    """End the hub; messages that it holds are lost."""
 
 
 Command = AddRule | RemoveRule | GetStats | StopHub
@@ -141,7 +141,7 @@ class HubControl:
         return self._ask(AddRule(rule=rule)).numbers[0]
 
     def remove(self, number: int) -> Counts:
-        """End a rule and learn what it did; what it held goes on at once."""
+        """End a rule and return its effects; the messages that it held go on at once."""
         counts = self._ask(RemoveRule(number=number)).counts
         assert counts is not None
         return counts
@@ -161,7 +161,7 @@ class HubControl:
         self._ask(StopHub())
 
     def close(self) -> None:
-        """Let go of the socket; the hub goes on."""
+        """Close the socket; the hub keeps running."""
         self._context.destroy(linger=0)
 
     def __enter__(self) -> Self:

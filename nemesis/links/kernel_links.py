@@ -75,7 +75,7 @@ class KernelLinks:
         """Wait for nothing: kernel links are ready at once."""
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """Addresses say who dials."""
+        """Ignore the processes: addresses identify the dialers."""
 
     def prefix(self, node: str) -> tuple[str, ...]:
         """Return the words before the command line of a node."""

@@ -39,7 +39,7 @@ def program(name: str) -> str:
 
 
 def check_possible() -> None:
-    """Raise UsageError, in one sentence, where such namespaces cannot be made."""
+    """Raise UsageError, in one sentence, if such namespaces are not allowed here."""
     for name in PACKAGES:
         program(name)
     if inside():
@@ -64,8 +64,8 @@ def inside() -> bool:
 
 
 def enter() -> None:
-    """Become the same command in a user and a network namespace of its own, unless it is there
-    already. Never returns then. Raises UsageError where that is not possible."""
+    """Run the same command again in its own user and network namespace; do nothing if it is in one.
+    Raises UsageError if that is not possible."""
     check_possible()
     if inside():
         return

@@ -78,7 +78,7 @@ class LinkPipeline(Generic[Load]):
         return self.table.add(rule)
 
     def remove(self, number: int) -> tuple[Counts | None, list[QueuedMessage[Load]]]:
-        """End a rule: what it did (None: there is none), and the messages that it held.
+        """End a rule; return its effects (None: no such rule), and the messages that it held.
 
         Those are to be carried again, as if they were sent now.
         """

@@ -40,7 +40,7 @@ _DROPPED: Final = LinkDecision(())
 
 
 class _Armed:
-    """A rule in force, with what it has done."""
+    """A rule in force, with its effects so far."""
 
     __slots__ = ("counts", "number", "peeks", "rank", "rule")
 
@@ -86,7 +86,7 @@ class LinkTable:
         return self._last_number
 
     def remove(self, number: int) -> Counts | None:
-        """End a rule; returns what it did, None when there is no such rule.
+        """End a rule; return its effects, None if there is no such rule.
 
         Messages it delayed stay under way; those it held are the caller's to decide again.
         """

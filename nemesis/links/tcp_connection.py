@@ -107,7 +107,7 @@ class ConnectionEnd(asyncio.Protocol):
         self._connection.passed(end)
 
     def pause(self, paused: bool) -> None:
-        """Do not read what this end sends, or do."""
+        """Stop or resume reading from this end."""
         # Reading on after the end of a stream would find its end again.
         if self._transport is None or self._gone or self._finished:
             return
@@ -184,7 +184,7 @@ class ProxiedConnection:
         self.far.out.lead_to(self.near)
 
     def reset(self) -> None:
-        """End it for both, at once."""
+        """Reset the connection at both ends, at once."""
         self.near.reset()
         self.far.reset()
         self._end()

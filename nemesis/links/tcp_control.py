@@ -121,7 +121,7 @@ class TcpLinks:
 
     @property
     def pid(self) -> int:
-        """The process of the proxy; 0 once it is closed."""
+        """The pid of the proxy; 0 once it is closed."""
         return 0 if self._closed else self._child.pid
 
     def wait_ready(self) -> None:
@@ -133,13 +133,13 @@ class TcpLinks:
         return self._ask(AddRule(rule=rule)).number
 
     def remove(self, number: int) -> Counts:
-        """End a rule and learn what it did; what waited because of it goes on at once."""
+        """End a rule and return its effects; the bytes that it held go on at once."""
         counts = self._ask(RemoveRule(number=number)).counts
         assert counts is not None
         return counts
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """Say which processes a node has, whenever it is started, and which the clients have."""
+        """Set the processes of a node, whenever it is started, and of the clients."""
         self._ask(SetProcesses(name=name, pids=tuple(pids)))
 
     def stats(self) -> ProxyStats:

@@ -31,9 +31,7 @@ class End(enum.Enum):
 class Destination(Protocol):
     """A receiver of the bytes of a `Flow`, and of its end."""
 
-    def write(self, data: bytes) -> None:
-        """Send."""
-        ...
+    def write(self, data: bytes) -> None: ...
 
     def finish(self, end: End) -> None:
         """Send no more: a FIN, or a RST, which ends the other direction too."""
@@ -75,8 +73,8 @@ class Flow:
         """Return whether bytes may pass the queue: nothing waits, and no rule is about it."""
 
     def lead_to(self, destination: Destination) -> None:
-        """From now on what passes goes there. What has come before is as late as if it came now:
-        only now it is known which rules are about it."""
+        """Set the receiver. Bytes from before are delayed as if they came now, because the rules
+        about them are known only now."""
         self._queue = deque((self._due(), part) for _, part in self._queue)
         if self._queue and self._state.shaped_by:
             self._on_delayed(self._state.shaped_by)
@@ -84,7 +82,7 @@ class Flow:
         self.pump()
 
     def apply(self, state: FlowState) -> None:
-        """Other rules are in force."""
+        """Apply other rules from now on."""
         if state.unacknowledged_by and not self._state.unacknowledged_by:
             self._window = WINDOW_BYTES
         if not state.bytes_per_s:
@@ -94,7 +92,7 @@ class Flow:
         self.pump()
 
     def take(self, data: bytes) -> None:
-        """Bytes have come from the source."""
+        """Take bytes from the source."""
         if self._closed:
             return
         self._queue.append((self._due(), data))
@@ -122,7 +120,7 @@ class Flow:
         self.pump()
 
     def close(self) -> None:
-        """Nothing passes any more."""
+        """Drop all bytes from now on."""
         self._closed = True
         self._destination = None
         self._queue.clear()
@@ -133,7 +131,7 @@ class Flow:
             self._timer = None
 
     def pump(self) -> None:
-        """Pass on what may go now, and come back when more may."""
+        """Pass on the bytes that are due, and schedule the next call."""
         if self._closed:
             return
         if self._timer is not None:

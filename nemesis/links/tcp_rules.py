@@ -95,7 +95,7 @@ class TcpRules:
         return self._last_number
 
     def remove(self, number: int) -> Counts | None:
-        """End a rule; what it did, None when there is no such rule."""
+        """End a rule; return its effects, None if there is no such rule."""
         ended = self._rules.pop(number, None)
         return None if ended is None else ended.counts()
 

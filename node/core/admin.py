@@ -60,7 +60,7 @@ def _refused(why: str) -> Decision:
 
 
 def _one(record: PartitionRecord | None, otherwise: str) -> Decision:
-    """Append the record, or say why there is none to append."""
+    """Append the record, or return the reason for not doing so."""
     return Decision(detail=otherwise) if record is None else Decision((record,))
 
 

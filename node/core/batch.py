@@ -112,7 +112,7 @@ def _crc(version: int, count: int, payload: bytes) -> int:
 
 
 def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
-    """Return the same batch at its place in a log: what only the leader may decide."""
+    """Return the batch with its base offset and leader epoch, which only the leader may decide."""
     return _STAMP.pack(base_offset, epoch) + batch[_STAMP.size :]
 
 

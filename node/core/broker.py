@@ -105,7 +105,7 @@ class Broker:
         self._shutdown_membership: Membership | None = None
 
     def step(self, now_us: int, event: Event) -> Effects:
-        """Handle one event at `now_us` and say what the world must do."""
+        """Handle one event at `now_us` and return the effects for the world to carry out."""
         ctx = self.ctx
         assert now_us >= ctx.now_us, (now_us, ctx.now_us)
         ctx.now_us = now_us
@@ -166,7 +166,7 @@ class Broker:
         self._follow_metadata()
 
     def _tell_damage(self) -> None:
-        """Tell the controller which logs are damaged here."""
+        """Report the damaged logs of this broker to the controller."""
         if self.membership is not None:
             damaged = [
                 name

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 class Jitter(Interface):
     """The random numbers of a node: `random.Random`, real and simulated."""
 
-    def randint(self, low: int, high: int) -> int:
-        """Return an integer in low..high."""
-        ...
+    def randint(self, low: int, high: int) -> int: ...
 
 
 class Context:
@@ -83,7 +81,6 @@ class Context:
         self.effects.messages.append(Outgoing(to, message, body, mark))
 
     def trace(self, name: str, partition: str | None = None, **fields: object) -> None:
-        """Queue a trace event."""
         # As `event` does it, which would copy the fields once more.
         assert tuple(fields) == FIELDS[name], (name, tuple(fields), FIELDS[name])
         made: TraceEvent = {"event": name}

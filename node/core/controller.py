@@ -90,7 +90,7 @@ class Controller:
         return end
 
     def _reply(self, to: str, message: AnyMessage, end: int | None = None) -> None:
-        """Answer once everything this answer depends on is committed."""
+        """Answer when everything that the answer depends on is committed."""
         self._replies.append((self.metadata.leo if end is None else end, to, message))
 
     def settle(self, ctx: Context) -> None:
@@ -385,7 +385,6 @@ class Controller:
 
 
 def trace_committed(ctx: Context, record: Record) -> None:
-    """Trace a change that has committed."""
     if isinstance(record, BrokerRecord):
         state = "fenced" if record.fenced else "stopping" if record.stopping else "unfenced"
         ctx.trace(BROKER, broker=record.broker, broker_epoch=record.broker_epoch, state=state)

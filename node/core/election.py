@@ -26,7 +26,7 @@ def without(members: Sequence[str], gone: str) -> tuple[str, ...]:
 
 
 def effective_min_isr(state: PartitionRecord) -> int:
-    """min.insync.replicas, never above the number of replicas."""
+    """Return min.insync.replicas, but at most the number of replicas."""
     return min(state.min_isr, len(state.replicas))
 
 
@@ -129,8 +129,8 @@ def _first_active(state: PartitionRecord, is_active: IsActive, rules: Rules) -> 
 def successor(
     before: PartitionRecord, after: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Complete a reassignment that `after` ends, and give it its epochs; None if it says what
-    `before` said.
+    """Complete a reassignment that `after` ends, and give it its epochs; None if it equals
+    `before`.
 
     A replica that is dropped may be taken in again with an empty log: the new leader epoch makes
     fetches of its former log worthless.

@@ -30,7 +30,7 @@ class EpochCache:
         self._starts: list[int] = []
 
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) pairs in order."""
+        """Return (epoch, start offset) pairs in order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     @property

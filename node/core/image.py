@@ -84,7 +84,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 def encode_records(records: list[Record]) -> bytes:
-    """Payload of a metadata batch."""
+    """Return the payload of a metadata batch."""
     return _encoder.encode(records)
 
 
@@ -141,7 +141,7 @@ class Image:
         return known is not None and not known.fenced and not known.stopping
 
     def broker_epoch(self, broker: str) -> int:
-        """Epoch of the broker's registered process, -1 when unknown."""
+        """Return the epoch of the broker's registered process, -1 if unknown."""
         known = self.brokers.get(broker)
         return -1 if known is None else known.broker_epoch
 

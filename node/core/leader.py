@@ -123,7 +123,8 @@ def _answer_duplicate(
 
 
 def serve_appended(ctx: Context, r: Replica) -> None:
-    """After the last message of a turn: answer those who wait for what the turn has appended."""
+    """After the last message of a turn: answer the requests that waited for the appended
+    records."""
     if r.role == "leader":
         serve_waiting(ctx, r, followers=True)
         advance_hw(ctx, r)
@@ -193,7 +194,7 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
 
 
 def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
-    """Role, epoch and range: the tests before anything else."""
+    """Test role, epoch and range of a fetch, before anything else."""
     if r.role != "leader":
         return Error.NOT_LEADER
     has_epoch = request.replica != CONSUMER or request.leader_epoch >= 0

@@ -98,7 +98,7 @@ class Witnesses:
         return known
 
     def settled(self, partition: str) -> None:
-        """Another leader was elected: nothing expires any more."""
+        """Let no witness expire, because another leader was elected."""
         self._of[partition].expires_us = NEVER
 
     def expire(self, ctx: Context) -> int:

@@ -89,7 +89,7 @@ class Log:
                 self._produced[stored.base_offset] = stored.produced
 
     def use(self, storage: Storage) -> None:
-        """Be on that disk from now on; it has this very log."""
+        """Continue on another disk that has the same log."""
         self._storage = storage
 
     @property
@@ -98,8 +98,8 @@ class Log:
         return self._chains[-1] if self._chains else self.begins.chain
 
     def hash_at(self, offset: int) -> tuple[int, str]:
-        """(last batch end or log start <= offset, prefix hash there in hexadecimal); (start, "")
-        where there is none, and at 0."""
+        """Return (end, prefix hash in hexadecimal) of the last batch that ends at or below
+        `offset`; (start, "") if there is none, and at 0."""
         last = bisect_right(self._ends, offset) - 1
         if last < 0:
             return self.start, self.begins.chain.hex() if offset >= self.start > 0 else ""
@@ -220,7 +220,7 @@ class Log:
         return found, end
 
     def repair(self) -> None:
-        """Remove from the disk what is damaged and all behind it, and go on from there."""
+        """Remove from the disk the damaged batch and all behind it, and continue from there."""
         assert self.damage is not None, self.partition
         self._storage.truncate(self.partition, self.damage.offset, durable=self._durable)
         self.damage = None
@@ -233,7 +233,7 @@ class Log:
         return self._epochs[bisect_right(self._ends, offset)]
 
     def _load_start(self) -> None:
-        """Begin where the disk says. Of a log whose start is damaged nothing can be used."""
+        """Load the stored start of the log. A log with a damaged start is not used at all."""
         key = START_KEY + self.partition
         try:
             self.begins = decoded(key, self._storage.get(key))

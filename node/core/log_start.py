@@ -41,7 +41,8 @@ def encoded(start: LogStart) -> bytes:
 
 
 def decoded(key: str, saved: bytes | None) -> LogStart:
-    """Return the stored start, ORIGIN where there is none. Raises DamagedStore if it is not one."""
+    """Return the stored start, ORIGIN if there is none. Raises DamagedStore if it cannot be
+    decoded."""
     if not saved:
         return ORIGIN
     try:

@@ -26,7 +26,8 @@ def apply(
     changed: Iterable[PartitionRecord],
     protocol: Protocol,
 ) -> list[Replica]:
-    """Bring replicas in line with changed partition records; returns those still here.
+    """Bring replicas in line with changed partition records; return those that this broker still
+    has.
 
     Where votes decide who leads, the records only name the voters: the replica gets its own
     `Quorum` in `quorums`.

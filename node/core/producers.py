@@ -90,7 +90,8 @@ class Producers:
             del self._last[next(iter(self._last))]
 
     def rebuild(self, batches: Iterable[tuple[int, int, Produced]]) -> None:
-        """Be what these batches (base offset, end, producer) of a log say, and nothing else."""
+        """Set the state to the one that follows from these batches (base offset, end, producer) of
+        a log."""
         self._last.clear()
         for base, end, batch in batches:
             self.note(batch, base, end)

@@ -88,7 +88,7 @@ class Quorum:
     # -- a voter that lost something
 
     def _find_losses(self, ctx: Context) -> None:
-        """See whether this voter is out, by what is on its disk."""
+        """Find out from its disk whether this voter lost records and may not vote."""
         r = self.r
         if ctx.disk_emptied and self._out_until < _FOR_EVER:
             what = "the disk was emptied, so that the votes of this voter are not known"
@@ -211,7 +211,7 @@ class Quorum:
         return len(self._granted) > len(self.voters) // 2
 
     def _advance_campaign(self, ctx: Context) -> None:
-        """From pre-vote to vote, from vote to leadership."""
+        """Go from pre-vote to vote, or from vote to leadership, with a majority."""
         if self._phase == "pre-vote":
             self._campaign(ctx, "vote")
         else:

@@ -32,7 +32,8 @@ class Recovery:
         self._open: dict[str, _Question] = {}
 
     def look(self, ctx: Context, image: Image) -> int:
-        """Ask where it is needed and possible. Returns when to call again, in microseconds."""
+        """Ask the replicas for their log ends if necessary and possible. Return when to call again,
+        in microseconds."""
         wanted = {p: s for p, s in image.partitions.items() if _can_be_asked(s, image)}
         for partition in [p for p in self._open if p not in wanted]:
             del self._open[partition]

@@ -93,7 +93,7 @@ class Fetching:
     cut: bool = False
 
     def note_failure(self) -> None:
-        """Another try came to nothing."""
+        """Count a failed attempt."""
         self.failures = min(MOST_FAILURES, self.failures + 1)
 
 
@@ -182,7 +182,7 @@ class Replica:
 
 
 def forget_values(ctx: Context, partition: str, *, durable: bool) -> None:
-    """Reset what is kept beside a log that is deleted: HW checkpoint and log start."""
+    """Reset the values stored beside a log that is deleted: HW checkpoint and log start."""
     if _has_start(ctx, partition):
         ctx.storage.put(START_KEY + partition, encoded(ORIGIN), durable=durable)
     ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=False)
@@ -219,8 +219,8 @@ def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> 
 
 
 def _saved_hw(ctx: Context, partition: str) -> int:
-    """Return the checkpointed high watermark; 0 where there is none. One that is damaged is as good
-    as none: it is a hint."""
+    """Return the checkpointed high watermark; 0 if it is missing or damaged, since it is only a
+    hint."""
     try:
         saved = ctx.storage.get(f"hw/{partition}") or b""
     except DamagedStore as error:
@@ -230,5 +230,4 @@ def _saved_hw(ctx: Context, partition: str) -> int:
 
 
 def trace_damage(ctx: Context, partition: str, damage: Damage) -> None:
-    """Trace that a log is not what was written."""
     ctx.trace(DAMAGED, partition, offset=damage.offset, key="", what=damage.what)

@@ -34,11 +34,11 @@ class Storage(Protocol):
     """Whether everything ever written, deferred or not, is still here (no power cut took any)."""
 
     def partitions(self) -> list[str]:
-        """Partitions that have a log here, sorted."""
+        """Return the partitions with a log in this store, sorted."""
         ...
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Headers of a log in offset order; used once, at start."""
+        """Return the headers of a log in offset order; used once, at start."""
         ...
 
     def append(

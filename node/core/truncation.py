@@ -106,7 +106,10 @@ def end_v0(r: Replica, epoch: int) -> EpochEnd:
 
 
 def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> EpochEnd:
-    """Liftbridge's lookup: the start of the first epoch above the asked one, else the log end.
+    """Return Liftbridge's lookup: the start of the first epoch above the asked one, else the log
+    end. With bug LB1 (`learned_late`) an answer means the last offset to keep: entries of a
+    leader's own epoch are one lower, but an epoch learned from records is entered with the offset
+    of its first record, so one record too many is kept.
 
     `learned_late` is bug LB1. Its answers are the last offset to keep, and so are the entries that
     a leader makes for its own epoch (log end - 1). But an epoch learned from records is entered

@@ -16,7 +16,6 @@ _decoder = msgspec.msgpack.Decoder(AnyMessage)
 def encode(
     receiver: str, sender: str, message: AnyMessage, body: bytes | None = None
 ) -> list[bytes]:
-    """Return the frames of one message."""
     first = wire.envelope(receiver, sender, _encoder.encode(message))
     return [first] if body is None else [first, body]
 

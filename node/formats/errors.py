@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class FloodmarkError(Exception):
-    """Base of all our errors: says what was wrong, where, and what to do about it."""
+    """The base of all our errors: each says what was wrong, where, and what to do."""
 
     exit_code = 70
 

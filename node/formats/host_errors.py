@@ -38,10 +38,11 @@ def reason(error: BaseException) -> str:
 
 
 def refused(error: OSError) -> str:
-    """Return the same with the file that it is about, if that is known."""
+    """Return the error with the name of its file, if that is known."""
     return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
 
 
 def cannot(do: str, error: BaseException, hint: str = "") -> StorageError:
-    """Return the error about what the disk refused; `do` is what was tried, with its place."""
+    """Return an error for a failed operation on the disk; `do` describes the operation and its
+    place."""
     return StorageError(f"cannot {do}: {reason(error)}{hint and f'; {hint}'}")

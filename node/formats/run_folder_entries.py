@@ -102,6 +102,6 @@ def _why_foreign(entry: os.DirEntry[str], *, is_folder: bool) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a name as it can be printed."""
+    """Return a name without control characters."""
     text = name.encode("utf-8", "backslashreplace").decode()
     return text if text.isprintable() else ascii(text)[1:-1]

@@ -84,7 +84,7 @@ class Armed:
         self._seen = {number: self._seen.get(number, 0) for number in self._points}
 
     def remove(self, number: int) -> None:
-        """Count no longer for this one, if it is there."""
+        """Remove this breakpoint, if it is armed."""
         self._points.pop(number, None)
 
     def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:

@@ -48,9 +48,7 @@ class Child(Protocol):
         """None while it runs; negative: the signal that ended it."""
         ...
 
-    def is_alive(self) -> bool:
-        """Return whether it runs."""
-        ...
+    def is_alive(self) -> bool: ...
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, at most `timeout` seconds."""

@@ -120,13 +120,13 @@ class Gate:
         self.sockets.append(monitor)
 
     def speak(self, socket: Socket, address: str, server: str = "") -> None:
-        """Give our key to a socket that will connect to `address`; `server` is the key of who
-        listens there, if it is not among those known from the start."""
+        """Give our key to a socket that will connect to `address`; `server` is the key of its
+        listener, if that is not known from the start."""
         if self._keys is not None:
             speak(self._keys, socket, address, server)
 
     def serve(self) -> bool:
-        """Answer who asks to come in, and count who was refused; whether that was all."""
+        """Answer handshakes, and count those that were refused; return whether that was all."""
         if self._keys is None:
             return True
         done = False
@@ -164,7 +164,7 @@ class Gate:
         self._zap.send_multipart([b"1.0", number, status, text, name or b"", b""], _NOW)
 
     def _count(self, monitor: Socket) -> bool:
-        """Count what a monitor tells; whether that was all."""
+        """Count the events of a monitor; return whether that was all."""
         for _ in range(_SERVE_AT_MOST):
             try:
                 # pyzmq's own reader of these would import asyncio into every broker.

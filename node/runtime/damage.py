@@ -23,7 +23,7 @@ class BitPlace(NamedTuple):
 
 
 def pick(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int] | None:
-    """Return one of the batches (partition, base offset), in order; of the metadata only where
+    """Return one of the batches (partition, base offset), in order; one of the metadata only if
     there are no others."""
     data = [one for one in stored if one[0] != METADATA_PARTITION] or list(stored)
     return data[min(len(data) - 1, int(which * len(data)))] if data else None
@@ -36,7 +36,7 @@ def pick_last(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int
 
 
 def flipped(chain: bytes, data: bytes, place: BitPlace) -> tuple[bytes, bytes]:
-    """Prefix hash and batch with one bit of a part the other way."""
+    """Return prefix hash and batch with one bit of a part flipped."""
     if place.part == "chain":
         return flip(chain, place.bit), data
     head, payload = data[: HEADER.size], data[HEADER.size :]
@@ -46,7 +46,7 @@ def flipped(chain: bytes, data: bytes, place: BitPlace) -> tuple[bytes, bytes]:
 
 
 def flip(data: bytes, bit: float) -> bytes:
-    """Return the bytes with one bit the other way."""
+    """Return the bytes with one bit flipped."""
     changed = bytearray(data)
     at = min(8 * len(data) - 1, int(bit * 8 * len(data)))
     changed[at // 8] ^= 1 << at % 8

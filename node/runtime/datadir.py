@@ -41,7 +41,6 @@ class DataDir:
 
     @property
     def journal(self) -> Path:
-        """The journal's path."""
         return self.path / journal.FILE_NAME
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def tear(path: Path, which: float, kept: float) -> str:
 
 
 def empty(path: Path) -> int:
-    """Remove everything; returns how many batches that were."""
+    """Remove all logs and values; return how many batches there were."""
     lost = len(stored_batches(path))
     with DataDir(path, create=False):
         for file in path.iterdir():

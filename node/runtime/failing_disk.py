@@ -51,7 +51,6 @@ class FailingDisk:
         self.replace(faults)
 
     def replace(self, faults: Sequence[DiskFault]) -> None:
-        """Replace all faults by these."""
         self._faults = tuple(faults)
 
     @property

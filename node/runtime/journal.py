@@ -110,7 +110,8 @@ class Journal:
         self._generation, self.size = generation, size
 
     def settle(self, generation: int, valid_bytes: int) -> None:
-        """Drop what follows the first `valid_bytes` bytes and go on there, as of this boot.
+        """Drop everything after the first `valid_bytes` bytes and continue there, as of this
+        boot.
 
         With `valid_bytes` 0 the file is empty then: `begin` must come before the first `append`.
         """

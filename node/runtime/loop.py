@@ -50,7 +50,7 @@ class Core(Protocol):
     """The methods of `node.core.broker.Broker` that the loop needs."""
 
     def step(self, now_us: int, event: Event) -> Effects:
-        """Take one event, at a time in microseconds; say what it has for effect."""
+        """Handle one event, at a time in microseconds; return its effects."""
         ...
 
 
@@ -98,7 +98,6 @@ class TraceFile:
         to.write("the turn that failed had done:\n" + self._lines(now_us, events).decode())
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
     def _lines(self, now_us: int, events: list[TraceEvent]) -> bytes:
@@ -132,7 +131,8 @@ class Loop:
         breakpoints: Breakpoints | None = None,
         senders: Senders | None = None,
     ) -> None:
-        """`senders` says who may send what; None: anybody anything."""
+        """Prepare the loop. `senders` restricts which messages each sender may send; None: no
+        restriction."""
         self._node = node
         self._senders = senders
         self._breakpoints = breakpoints or Breakpoints(Armed(node, 0))

@@ -138,7 +138,6 @@ class Inbox:
         return found, False
 
     def close(self) -> None:
-        """Stop listening."""
         self._socket.close()
 
 
@@ -168,8 +167,9 @@ class Outbox:
         self._default = self._sockets.get(EVERYONE_ELSE)
 
     def wait_connected(self, timeout_ms: int, inbox: Inbox) -> None:
-        """Give the connections up to `timeout_ms` to come up; goes on without them. Those who
-        connect to `inbox` meanwhile are let in: each end may be waiting for the other."""
+        """Wait up to `timeout_ms` for the connections to come up; continue without them.
+        Connections to `inbox` are admitted meanwhile, since each end may be waiting for the
+        other."""
         end = time.monotonic() + timeout_ms / 1000
         waiting = list(self._all)
         while waiting and time.monotonic() < end:

@@ -29,7 +29,7 @@ class NodeClock(msgspec.Struct, frozen=True):
         return self.since_us - (self.at_us - own_us) * 100 // self.percent
 
     def at_rate(self, percent: int, host_us: int) -> NodeClock:
-        """Return the clock that goes on from here at another rate."""
+        """Return a clock that continues from this moment at another rate."""
         return NodeClock(percent, host_us, self.read(host_us))
 
 

@@ -77,13 +77,14 @@ class LogOverlay:
         self.present: bool | None = None
 
     def truncate(self, from_offset: int) -> None:
-        """Forget batches from there on, here and below."""
+        """Forget the batches from this offset on, in the overlay and in the tables below it."""
         self.cut = from_offset if self.cut is None else min(self.cut, from_offset)
         for base in [base for base in self.batches if base >= from_offset]:
             del self.batches[base]
 
     def delete_head(self, below: int) -> None:
-        """Forget batches that start below there, here and below."""
+        """Forget the batches that start below this offset, in the overlay and in the tables below
+        it."""
         self.head = max(self.head, below)
         for base in [base for base in self.batches if base < below]:
             del self.batches[base]
@@ -127,7 +128,6 @@ class Overlay:
         log.present = True
 
     def apply(self, op: Op) -> None:
-        """Add one operation."""
         if isinstance(op, Append):
             self.append(op.partition, op.base_offset, op.chain, op.data)
         elif isinstance(op, Put):
@@ -140,6 +140,6 @@ class Overlay:
             self.log(op.partition).delete()
 
     def clear(self) -> None:
-        """Forget everything: it is in the tables now."""
+        """Forget all batches, which are in the tables after a flush."""
         self.logs.clear()
         self.values.clear()

@@ -27,7 +27,6 @@ class Readiness:
         self._again: dict[Waited, None] = {}
 
     def watch(self, what: Waited) -> None:
-        """Wait for this too."""
         fd = what if isinstance(what, int) else int(what.get(zmq.FD))
         self._by_fd[fd] = what
         self._poll.register(fd, select.POLLIN)
@@ -35,12 +34,12 @@ class Readiness:
             self.again(what)
 
     def again(self, what: Waited) -> None:
-        """Not everything was received: the next wait is over at once, and names it."""
+        """Note that a socket has more to receive: the next wait ends at once, and names it."""
         self._again[what] = None
 
     def wait(self, timeout_ms: int) -> list[Waited]:
-        """Return when there is something, or `timeout_ms` passed: where it may be. A socket that is
-        named may also have nothing."""
+        """Wait for readable sockets, or for `timeout_ms`; return them. A returned socket may have
+        nothing to read."""
         again = self._again
         found = [self._by_fd[fd] for fd, _ in self._poll.poll(0 if again else timeout_ms)]
         if again:

@@ -89,7 +89,8 @@ class LmdbStorage:
         self._replay(replay, boot)
 
     def partitions(self) -> list[str]:
-        """Names of all logs here, sorted: those ever appended to and not deleted since."""
+        """Return the names of all logs in this store, sorted: those ever appended to and not
+        deleted since."""
         names = set(self._tables.ids)
         for overlay in (self._deferred, self._turn):
             for name, log in overlay.logs.items():
@@ -98,7 +99,7 @@ class LmdbStorage:
         return sorted(names)
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Headers of a log in offset order."""
+        """Return the headers of a log in offset order."""
         overlays = (self._deferred, self._turn)
         found = stored(self._tables, overlays, partition, whole=False)
         return iter([_header(*one) for one in found])
@@ -155,7 +156,6 @@ class LmdbStorage:
             self._ops.append(Delete(partition))
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        """Keep a small value."""
         _check_name(key)
         overlay = self._overlay_for(None, key, durable=durable)
         overlay.values[key] = value
@@ -250,7 +250,7 @@ class LmdbStorage:
             self._ops = []
 
     def _sync(self, overlays: list[Overlay], numbers: dict[str, int]) -> None:
-        """One synced commit, as well as the disk can."""
+        """Make one synced commit, subject to the faults of the disk."""
         self._tables.fill_map(self.disk.map_full)
         try:
             self.disk.sync(self.path, lambda: self._tables.write(overlays, numbers))

@@ -91,7 +91,7 @@ class Tables:
             raise
 
     def value(self, key: str) -> bytes | None:
-        """Return a small value. Raises DamagedStore if it is not what was written."""
+        """Return a small value. Raises DamagedStore if its checksum is wrong."""
         name = b"V" + key.encode()
         found = self._get(name)
         if found is None:

@@ -112,7 +112,6 @@ class ForkedChild:
             return self._code
 
     def is_alive(self) -> bool:
-        """Return whether it runs."""
         return self.exitcode is None
 
     def join(self, timeout: float | None = None) -> None:
@@ -354,7 +353,7 @@ def _exit_code(end: SystemExit) -> int:
 
 @contextlib.contextmanager
 def _subreaper() -> Any:
-    """Orphans among our descendants become our children meanwhile."""
+    """Make this process the parent of orphans among its descendants meanwhile."""
     before = ctypes.c_int()
     _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -96,7 +96,6 @@ class Executed:
         return f"{start} to {end} ({wording.span(self.end_us - self.start_us)}{left})"
 
     def effect(self) -> str:
-        """Describe its effect."""
         if self.status == "skipped":
             return f"Skipped: {self.detail or 'it found no target'}."
         if self.status == "missed":
@@ -198,7 +197,7 @@ def join(
 def _executed(
     fault: Executed, found: FaultRecord, restarts: Mapping[str, list[int]], last_us: int
 ) -> Executed:
-    """Fill in what the lines of a fault say."""
+    """Return a fault with the times, nodes and effects that its lines in faults.jsonl report."""
     inject, lines = found.injected, found.lines
     if inject is None:
         refused = next((x for x in lines if x.action in ("skipped", "missed")), None)

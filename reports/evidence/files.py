@@ -25,7 +25,6 @@ class Notes:
         self.sentences: list[str] = []
 
     def add(self, sentence: str) -> None:
-        """Keep `sentence` once."""
         if sentence not in self.sentences:
             self.sentences.append(sentence)
 

@@ -79,7 +79,7 @@ class ClusterTimeline:
     last_us: int
 
     def starts(self) -> dict[str, list[int]]:
-        """For each node, when its processes began, in order."""
+        """Return the start times of each node's processes, in order."""
         made: dict[str, list[int]] = {}
         for up in sorted(self.processes, key=lambda up: up.start_us):
             made.setdefault(up.node, []).append(up.start_us)
@@ -87,8 +87,8 @@ class ClusterTimeline:
 
 
 def read(traces: Traces, last_us: int) -> ClusterTimeline:
-    """Read who led, who was in sync, and who lived; `last_us` is the end of the run as far as
-    others know it."""
+    """Read leaders, in-sync sets and lives of processes; `last_us` is the end of the run by other
+    evidence."""
     last_us = max(last_us, traces.last_us)
     of: dict[str, list[Event]] = {kind: [] for kind in _KINDS}
     for e in traces.of_kinds(_KINDS):

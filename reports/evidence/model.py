@@ -93,7 +93,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything the page draws, and the notes about what could not be read."""
+    """The evidence of a run that the page draws, and notes about unreadable files."""
 
     path: Path
     info: RunInfo
@@ -181,7 +181,7 @@ class RunFolder:
         return wording.folder_of(self.info.replay, self.name)
 
     def seconds(self, t_us: int) -> float:
-        """Seconds since the storm began."""
+        """Return the seconds since the storm began."""
         return (t_us - self.zero_us) / 1e6
 
 

@@ -115,7 +115,7 @@ def _life(ups: list[Up], axis: svg.Axis) -> Markup:
 
 
 def _link_rows(axis: svg.Axis, faults: list[Executed]) -> list[TrackRow]:
-    """Faults on links, packed into as few rows as need be."""
+    """Pack faults on links into as few rows as possible."""
     rows = []
     for i, lane in enumerate(svg.pack(faults, lambda f: (f.start_us, f.end_us), 1)):
         body = Markup("").join(_bar(fault, axis, 0) for fault in lane)

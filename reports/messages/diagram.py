@@ -59,7 +59,7 @@ def diagram(folder: RunFolder) -> Diagram | None:
 
 
 def _width(shown: Messages, at: dict[str, int]) -> int:
-    """So wide that every remark beside its lifeline fits."""
+    """Return a width in which every remark beside its lifeline fits."""
     ends = [
         at[row.sender] + 16 + round(len(wording.clip(row.text, LONGEST)) * CHARACTER)
         for row in shown.rows

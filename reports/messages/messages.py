@@ -101,7 +101,8 @@ def _centre(folder: RunFolder, place: _Window) -> int:
 
 
 def _kept(found: list[MessageRow], centre: int) -> list[MessageRow]:
-    """At most MOST_ROWS: what broke something and what clients saw, then what was nearest."""
+    """Return at most MOST_ROWS: the events of the violation and those that clients saw, then the
+    nearest."""
     if len(found) <= MOST_ROWS:
         return found
 
@@ -156,7 +157,8 @@ def _addressed(found: list[MessageRow]) -> list[MessageRow]:
 
 
 def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
-    """Yield what clients wrote to and read at the place: acknowledgements come from the traces."""
+    """Yield the writes and reads of clients at this place; acknowledgements come from the
+    traces."""
     # Without traces nobody knows which server answered: one lifeline stands for all of them.
     whole = "" if folder.traces.rows.num_rows else "servers"
     ops = folder.operations

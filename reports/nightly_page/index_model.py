@@ -258,7 +258,7 @@ def versions_compared(nightly_runs: Sequence[NightlyRun]) -> list[VersionsCompar
 
 
 def _in_order(version: str) -> tuple[tuple[int, ...], str]:
-    """2.9.10 before 2.12.1."""
+    """Order version numbers: 2.9.10 before 2.12.1."""
     return tuple(int(part) for part in re.findall(r"\d+", version)), version
 
 

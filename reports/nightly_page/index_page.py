@@ -29,7 +29,6 @@ def build_index(store: Path) -> Path:
 
 
 def render_index(store: Path) -> str:
-    """Render the page of all nightly runs of a store."""
     known, unread = nightly_runs(store)
     buckets = index_model.buckets(known)
     table = index_model.coverage(known)

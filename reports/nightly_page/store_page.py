@@ -94,12 +94,12 @@ class Store:
     """A store being browsed; a run is read again only when its files changed."""
 
     def __init__(self, path: Path) -> None:
-        """`path` may be empty, or not there yet."""
+        """Read the store at `path`, which may be empty, or not exist yet."""
         self.path = path
         self._known: dict[str, tuple[tuple[float, float], RunRow]] = {}
 
     def runs(self) -> list[RunRow]:
-        """All runs, the latest first; those of findings are simulated."""
+        """Return all runs, the latest first; those of findings are simulated."""
         places = ("*/*/run.json", "findings/*/simulated/run.json")
         folders = [info.parent for place in places for info in self.path.glob(place)]
         # `latest` is a link to one of the others.

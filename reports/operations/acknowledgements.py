@@ -58,7 +58,7 @@ def _height(decade: int, low: int, high: int) -> float:
 
 
 def _decade(exponent: int) -> str:
-    """Ten to the `exponent` microseconds, as a short label."""
+    """Return a short label for ten to the `exponent` microseconds."""
     unit, power = (("µs", exponent), ("ms", exponent - 3), ("s", exponent - 6))[
         min(2, max(0, exponent // 3))
     ]

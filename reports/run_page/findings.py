@@ -27,7 +27,7 @@ WitnessRow = dict[str, Any]
 
 
 class Column(NamedTuple):
-    """One column of a witness table; those that say nothing anywhere are left out."""
+    """One column of a witness table; columns without any value are left out."""
 
     field: str
     title: str
@@ -63,7 +63,7 @@ class PageFinding:
 
     @property
     def first(self) -> tuple[WitnessRow, ...]:
-        """The witnesses that are shown at once."""
+        """The witnesses that are not folded."""
         return self.witnesses[: FIRST_WITNESSES if self.number == 1 else 0]
 
     @property

@@ -36,7 +36,7 @@ class Badge:
 
 @dataclass(frozen=True)
 class ShownCommand:
-    """A command line to copy, and what it does."""
+    """A command line to copy, and its purpose."""
 
     does: str
     line: str
@@ -266,7 +266,8 @@ def _tested(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def _disk(folder: RunFolder) -> list[tuple[str, str]]:
-    """Say what the disks are if that was chosen, and what one in user space writes back."""
+    """Return a sentence on the disks if they were chosen, with the write-back age of one in user
+    space."""
     form, schedule = folder.info.system.disk, folder.schedule
     if form == "user-space" and schedule is not None:
         age_s = schedule.cluster.write_back_ms / 1000
@@ -290,7 +291,7 @@ def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def _ran(fact: dict[str, str]) -> str:
-    """Format in one line what ran."""
+    """Format system, settings, seed, schedule and duration in one line."""
     named = ("bugs", "settings", "disk", "seed", "schedule")
     first = fact.get("system") or fact.get("history") or fact.get("protocol", "")
     words = [first, *(f"{n} {fact[n]}" for n in named if n in fact), fact["duration"]]
@@ -351,7 +352,7 @@ def properties(folder: RunFolder) -> list[PropertyResult]:
 
 
 def summary(run_dir: Path, program: str = PROGRAM) -> str:
-    """About ten lines: verdict, sentence, what ran, what was found, how to run it again.
+    """Return about ten lines: verdict, sentence, settings, findings, how to run it again.
 
     Raises ReportError when the folder holds nothing of a run.
     """

@@ -58,7 +58,6 @@ def _plots(folder: RunFolder) -> tuple[Plot, ...]:
 
 
 def render(folder: RunFolder) -> str:
-    """Render the page of a run folder."""
     found = [(section, section.data(folder)) for section in sections.SECTIONS]
     return theme.template("run_page/page.html.j2").render(
         folder=folder,

@@ -17,7 +17,7 @@ MOST_FAULTS: Final = 40
 
 @dataclass(frozen=True)
 class FaultCell:
-    """One fault in a lane; `fate` says what shrinking did to it: kept, simpler or removed."""
+    """One fault in a lane; `fate` is its state after shrinking: kept, simpler or removed."""
 
     letter: str
     what: str
@@ -59,7 +59,8 @@ def reproduction(folder: RunFolder) -> list[Plan] | None:
 
 
 def _fates(drawn: tuple[Fault, ...], minimal: tuple[Fault, ...]) -> dict[int, str]:
-    """Say what became of each drawn fault: the most alike of a kind are taken for the same one."""
+    """Return the fate of each drawn fault: the most similar faults of a kind count as the same
+    one."""
     left = list(minimal)
     fates = dict.fromkeys(range(len(drawn)), "removed")
     for exact in (True, False):

@@ -131,7 +131,7 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
-    """Return what a judged run folder came to."""
+    """Return the outcome of a judged run folder."""
     failed = result.verdict is Verdict.INVALID
     lost, on_links = effects(folder)
     broken = broken_classes(result)
@@ -164,7 +164,7 @@ def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
 
 
 def _lines_by_fault(folder: Path) -> dict[int, list[FaultLine]]:
-    """Return what `faults.jsonl` says of each fault; an unreadable line says nothing."""
+    """Return the lines of `faults.jsonl` by fault, without unreadable ones."""
     found: dict[int, list[FaultLine]] = {}
     reader = JsonReader(FaultLine)
     try:
@@ -193,7 +193,6 @@ class StormWorld:
         self._run_name = run_name
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """See `SearchWorld`."""
         storm = StormGenerator(self._subject, self._system, seed).draw(number)
         yield Drawn(storm.family, storm.schedule, self._job(storm.schedule).do())
 
@@ -233,7 +232,6 @@ class StormWorld:
         return f"{name}: {under}{_UNDELIVERED if undelivered else ''}"
 
     def found(self, drawn: Drawn) -> Finding:
-        """See `SearchWorld`."""
         outcome, once = drawn.outcome, RunCounts(failed=1, of=1)
         schedule = replace(drawn.schedule, name=f"found-{drawn.schedule.name}")
         safe = self._system.safe_settings
@@ -261,7 +259,6 @@ class StormWorld:
         )
 
     def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
-        """See `SearchWorld`."""
         anomaly = outcome.broken.get(finding.property)
         if not outcome.failed or anomaly is None:
             return False
@@ -301,6 +298,5 @@ class StormWorld:
             yield SafeRun(verdict=outcome.verdict, sentence=sentence, folder=outcome.folder)
 
     def drop(self, outcome: Attempt) -> None:
-        """See `SearchWorld`."""
         if outcome.folder:
             remove(Path(outcome.folder))

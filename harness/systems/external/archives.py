@@ -36,12 +36,12 @@ class Archive(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """The folder where it is unpacked: in the environment of this Python, like a wheel."""
+        """The folder of the unpacked archive: in the environment of this Python, like a wheel."""
         return Path(sys.prefix) / "share" / "floodmark" / f"{self.package}-{self.sha256[:12]}"
 
 
 def folder_of(archive: Archive) -> Path | None:
-    """Return the folder that is wanted of it; None while it is not here."""
+    """Return the folder of a part of the archive; None if it is not unpacked here."""
     found = archive.folder / archive.inside
     return found if found.is_dir() else None
 
@@ -104,7 +104,7 @@ def _check(archive: Archive, tarball: Path) -> None:
 
 
 def _unpack(tarball: Path, folder: Path) -> None:
-    """Every file of it, none outside of `folder`."""
+    """Unpack every file of the archive, none outside of `folder`."""
     try:
         with tarfile.open(tarball) as tar:
             members = tar.getmembers()
@@ -118,7 +118,7 @@ def _unpack(tarball: Path, folder: Path) -> None:
 
 
 def _move(unpacked: Path, place: Path) -> None:
-    """Into its place, unless another process has been faster."""
+    """Move the folder into its place, unless another process was faster."""
     try:
         unpacked.rename(place)
     except OSError:

@@ -30,7 +30,7 @@ HIGHEST_OFFSET: Final = (1 << 62) - 1
 
 
 class Late(Exception):
-    """A method did not come back in time."""
+    """A method that did not return in time."""
 
 
 class WrongAnswer(Exception):
@@ -99,7 +99,7 @@ def _look_away(task: asyncio.Future[Any]) -> None:
 
 
 class ClientConnection:
-    """One client's connection: made when it is needed, given up after whatever went wrong."""
+    """One client's connection: made when it is needed, given up after any failure."""
 
     def __init__(
         self, adapter: Adapter, client: str, nodes: Sequence[Node], turn: int, errors: CallErrors
@@ -123,7 +123,7 @@ class ClientConnection:
 
     async def send(self, record: Record) -> int:
         """Send a record; return its offset when it is acknowledged, UNKNOWN_OFFSET if the system
-        tells none.
+        gives none.
 
         Raises Refused when it certainly was not sent or not taken, else whatever went wrong.
         """

@@ -71,7 +71,7 @@ class _ClientsLoop:
         self._quit = asyncio.Event()
 
     async def run(self) -> None:
-        """Until a quit command."""
+        """Run until a quit command."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: _show(str(context.get("exception"))))
         loop.add_reader(self._pipe.fileno(), self._obey_all)
@@ -113,7 +113,7 @@ class _ClientsLoop:
         self._send(self._sessions.status())
 
     def _watch(self) -> None:
-        """Report a blocked loop, from a thread beside it."""
+        """Report a blocked event loop, from a second thread."""
         waiting = threading.Event()
         while not waiting.wait(_LOOK_S):
             if now_us() - self._alive_us > BLOCKED_S * 1e6:

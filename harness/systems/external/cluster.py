@@ -107,8 +107,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
-        """Partition -> its replicas: as far as the probe tells, and once the logs have been read,
-        the nodes whose `dump` gave one. What a probe tells decides nothing."""
+        """The replicas of each partition, by the probe; after the logs were read, the nodes whose
+        `dump` gave one. No verdict depends on the probe."""
         if self._dumped is None:
             return super().partitions
         return {
@@ -237,7 +237,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._links.set_processes(CLIENTS, (os.getpid(),))
 
     def _started(self, node: str, pid: int) -> None:
-        """Tell the links who dials."""
+        """Tell the links the processes of a started node."""
         if self._links is not None:
             self._links.set_processes(node, (pid,))
 

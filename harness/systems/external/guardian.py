@@ -55,7 +55,8 @@ def in_sessions(sessions: Collection[int]) -> list[int]:
 
 
 def kill_marked(mark: str, sessions: Collection[int] = ()) -> None:
-    """SIGKILL to all of them, until there are none: they may be starting others meanwhile."""
+    """Send SIGKILL to all marked processes until there are none, because they may be starting
+    others meanwhile."""
     for _ in range(ROUNDS):
         found = {*marked(mark), *in_sessions(sessions)}
         if not found:

@@ -70,7 +70,7 @@ class KafkaProtocol(Adapter):
         return {**own, **(old if self.speaks else {})}
 
     def send(self, connection: SimpleNamespace, record: Record) -> int:
-        """Refused only where the leader looks before it appends."""
+        """Send a batch; only errors from before the append are certain refusals."""
         told: list[tuple[KafkaError | None, Message]] = []
         connection.producer.produce(
             *(record.partition, record.payload),
@@ -110,7 +110,7 @@ class KafkaProtocol(Adapter):
 
 
 def release_in(folder: Path) -> str:
-    """Return the version of the release in a folder. Raises UsageError where there is none."""
+    """Return the version of the release in a folder. Raises UsageError if there is none."""
     for jar in sorted(folder.glob("libs/kafka_*.jar")):
         if found := _JAR.fullmatch(jar.name):
             return found[1]

@@ -78,7 +78,7 @@ def _only_adapter(place: str, module: Any) -> Any:
 
 
 def _is_ours(module: str) -> bool:
-    """Return whether it comes with floodmark, whose extras are called like the modules."""
+    """Return whether the module comes with floodmark, whose extras have the names of modules."""
     return module.startswith("harness.systems.")
 
 
@@ -111,7 +111,7 @@ def _from_file(path: Path) -> Any:
 
 
 def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
-    """Its own, and that of its executable."""
+    """Return the settings of the adapter, and the one for its executable."""
     return (*adapter.settings, *((SERVER,) if adapter.binary else ()))
 
 

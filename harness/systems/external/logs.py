@@ -154,7 +154,7 @@ def log_lines(
 
 
 def _records(found: Any) -> list[tuple[int, bytes]] | None:
-    """Return what `dump` gave, looked through. Raises ValueError for what makes no sense."""
+    """Check and return the records of `dump`. Raises ValueError for records that cannot be."""
     if found is None:
         return None
     kept: list[tuple[int, bytes]] = []

@@ -131,7 +131,7 @@ class _Memory:
         self._in_sync: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def take(self, node: str, incarnation: int, told: Mapping[str, Roles]) -> Iterator[TraceEvent]:
-        """Yield the events that follow from what a node says it leads."""
+        """Yield trace events for the leaderships that a node reports."""
         about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
         for partition in [name for name, who in self._leading if who == node and name not in told]:
             del self._leading[partition, node]

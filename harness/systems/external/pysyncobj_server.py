@@ -85,7 +85,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def main(host: str, port: str, conf: str, node: str, *others: str) -> None:
-    """Until SIGTERM."""
+    """Serve until SIGTERM."""
     # What an earlier process has left says nothing about one that does not end in order.
     Path(APPLIED).unlink(missing_ok=True)
     lists = Lists()

@@ -144,7 +144,7 @@ class Sessions:
     # -- what the harness asks for
 
     def status(self) -> Status:
-        """Return how things stand."""
+        """Return the present state of the clients."""
         status = self._statistics.status
         status.t_us = now_us()
         status.writers_idle = self._busy == 0
@@ -191,7 +191,7 @@ class Sessions:
         self._begin(self._carry_out(operation, asked, thread))
 
     def healed(self, t_us: int) -> None:
-        """Count progress from here."""
+        """Count progress from this moment, the heal."""
         self._statistics.healed(t_us)
 
     def stop_writing(self) -> None:
@@ -212,7 +212,7 @@ class Sessions:
             self._final.append(self._begin(self._read_to_the_end(thread, mine)))
 
     async def close(self) -> None:
-        """End everything that is under way."""
+        """End all pending operations."""
         for task in self._tasks:
             task.cancel()
         # Each puts the end of its operation on record.
@@ -280,7 +280,7 @@ class Sessions:
     async def _carry_out(
         self, number: int, asked: schedules.Operation, thread: ThreadOfCalls
     ) -> None:
-        """Carry out an operation of the schedule, after those before it of the same client."""
+        """Carry out an operation of the schedule, after earlier ones of the same client."""
         try:
             async with thread.turn:
                 if isinstance(asked, schedules.Send):

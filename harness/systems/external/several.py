@@ -33,7 +33,7 @@ def _commands(words: list[str]) -> list[list[str]]:
 
 
 def main(commands: list[list[str]]) -> None:
-    """Never returns."""
+    """Run several processes as one node; never return."""
     asked = []
     # A handler, unlike an ignored signal, is not handed on to a program that is executed.
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
@@ -67,7 +67,7 @@ def _start(command: list[str]) -> int:
 
 
 def _end_like(status: int) -> None:
-    """With the same exit code or by the same signal."""
+    """End with the same exit code or by the same signal."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         if -code != signal.SIGKILL:

@@ -43,7 +43,8 @@ class ExternalSystem(System):
     disk_forms: tuple[str, ...] = (PLAIN, USER_SPACE)
 
     def __init__(self, place: str, adapter: type[Adapter], given: Mapping[str, str]) -> None:
-        """`place` is where other processes find the class; `given` are settings."""
+        """Keep the class, with its settings. `place` is where other processes find the class;
+        `given` are settings."""
         self._place = place
         self.adapter = adapter
         self._given = dict(given)
@@ -148,7 +149,8 @@ class ExternalSystem(System):
         return cluster
 
     def check(self, schedule: Schedule) -> None:
-        """Refuse what this system cannot carry out; see that its server is there."""
+        """Refuse schedules that this system cannot carry out; check that its server is
+        installed."""
         super().check(schedule)
         work = schedule.workload
         counts = [one.count for one in work.operations if isinstance(one, Send)]

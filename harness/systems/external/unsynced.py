@@ -41,7 +41,7 @@ class UnsyncedFiles:
         return ASSUMPTION.format(globs=", ".join(self._globs)) if self._globs else NOTHING
 
     def synced(self, node: str, folder: Path) -> None:
-        """From now on all that is there counts as synced."""
+        """Count all present bytes as synced from now on."""
         self._floors[node] = {
             file: _Floor(status.st_ino, status.st_size) for file, status in self._files(folder)
         }

@@ -44,7 +44,7 @@ _RETRY_US: Final = 100_000
 
 
 class AdminCall:
-    """One command under way. `answer` is there once a controller has committed or refused it."""
+    """One pending command. `answer` is set when a controller has committed or refused it."""
 
     def __init__(self, voters: Sequence[str], request: AdminRequest) -> None:
         """`request.corr` distinguishes its answers from those to earlier commands."""
@@ -109,7 +109,7 @@ class Admin:
         self._call: AdminCall | None = None
 
     def begin(self, request: AdminRequest) -> None:
-        """Begin to ask; `step` goes on with it."""
+        """Begin to ask; `step` continues."""
         self._number += 1
         self._call = AdminCall(self._voters, replace(request, corr=self._number))
 
@@ -123,7 +123,7 @@ class Admin:
         self._call = None
 
     def step(self) -> AdminResponse | None:
-        """Read answers, and ask (again) when it is time. Return the answer once it is there."""
+        """Read answers, and ask (again) when it is time. Return the answer when it has come."""
         call = self._call
         assert call is not None, "begin first"
         for answer in (*self._answers(), None):

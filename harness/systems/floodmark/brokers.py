@@ -51,7 +51,7 @@ def topic_of(cluster: Cluster) -> CreateTopic:
 
 
 def promise_of(schedule: Schedule) -> Promise:
-    """Return what these brokers promise under this schedule."""
+    """Return the promise of these brokers under this schedule."""
     cluster, acks = schedule.cluster, schedule.workload.acks
     rules = protocol(cluster.protocol)
     unclean = cluster.unclean_election or any(
@@ -88,7 +88,7 @@ def _copies(rules: Protocol, cluster: Cluster) -> int | None:
 
 
 def check_upgrades(schedule: Schedule) -> None:
-    """Refuse upgrades to a protocol whose brokers cannot live beside the cluster's.
+    """Refuse upgrades to a protocol that cannot be mixed with the cluster's.
 
     Raises UsageError.
     """

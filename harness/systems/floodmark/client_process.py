@@ -68,7 +68,7 @@ def _largest_answer(workload: Workload) -> int:
 
 
 class _Driver:
-    """The loop and what it works on."""
+    """The loop of the client process, with its sockets and sessions."""
 
     def __init__(self, config: DriverConfig, pipe: Connection) -> None:
         self._group = ClientGroup(config.factory)

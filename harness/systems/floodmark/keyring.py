@@ -40,7 +40,8 @@ class Keyring:
         return self._pairs[owner][0].decode()
 
     def of(self, owner: str, addresses: Mapping[str, str]) -> CurveKeys:
-        """Return what the process of `owner` must know; `addresses` maps who listens to where."""
+        """Return the keys that the process of `owner` needs; `addresses` maps listeners to their
+        addresses."""
         public, secret = self._pairs[owner]
         servers = {
             address: self.public(HUB if name == HUB_CONTROL else name)

@@ -62,7 +62,8 @@ class ZmqMailbox:
         self.dropped = 0
 
     def drain(self) -> list[list[bytes]]:
-        """Return what has arrived, as frames, up to a bound; let others in, too."""
+        """Return the messages that have arrived, as frames, up to a bound; admit new connections,
+        too."""
         self.gate.serve()
         return self.receive()[0]
 
@@ -93,7 +94,7 @@ class ZmqMailbox:
             self.dropped += 1
 
     def close(self) -> None:
-        """Close all sockets; what did not leave is lost."""
+        """Close all sockets; unsent messages are lost."""
         self.context.destroy(linger=0)
 
     def _connect(self, address: str) -> zmq.Socket[bytes]:

@@ -190,7 +190,7 @@ class Nodes(NodeProcesses[_Running]):
         return number
 
     def disarm(self, node: str, number: int) -> None:
-        """Take a breakpoint away; a process that stands at it goes on."""
+        """Remove a breakpoint; a process that has stopped at it continues."""
         self._armed[node] = [each for each in self._armed.get(node, ()) if each.number != number]
         self._order(node)
 
