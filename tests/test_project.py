@@ -401,11 +401,11 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
     "documents": 3_613,
-    "node": 11_366,
-    "nemesis": 9_339,
-    "checker": 16_338,
+    "node": 11_364,
+    "nemesis": 9_326,
+    "checker": 16_336,
     "reports": 5_937,
-    "harness": 35_020,
+    "harness": 35_015,
     "tests": 40_258,
 }
 
