@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import copy
 import hashlib
 import importlib
 import json
@@ -30,6 +29,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from tests.lab.check_killers import Killer, Killers
+from tests.lab.mutate import changes, replaced
 from tests.support.paths import ROOT
 
 _NO_CHECKS = ("__init__.py", "findings.py", "registry.py")
@@ -57,159 +57,42 @@ WORDS = {
     *("which", "now", "then", "has", "should", "examined"),
 }
 
-BORDER = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-OTHER_NAME = {
-    "OK": "INFO",
-    "INFO": "FAIL",
-    "FAIL": "OK",
-    "READ_OK": "READ_OTHER",
-    "READ_FINAL": "READ_OK",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "min": "max",
-    "max": "min",
-    "first": "last",
-    "last": "first",
-    "all": "any",
-    "any": "all",
-    "invoke_us": "complete_us",
-    "complete_us": "invoke_us",
-}
-OTHER_TEXT = {"left": "right", "right": "left"}
-
 
 class Mutant(NamedTuple):
-    """One change: where, what, and a module of nothing but the function with it.
+    """One change: where, and a module of nothing but the function with it.
 
     `was` and `now` are the function's text without and with the change.
     """
 
     file: str
     function: str
-    line: int
-    change: str
     tree: ast.Module
     was: str
     now: str
 
 
-class _Mutator(ast.NodeTransformer):
-    """Makes the n-th change it comes by; `count` is how many there were."""
-
-    def __init__(self, wanted: int) -> None:
-        self.wanted, self.count = wanted, 0
-        self.made = ("", 0)
-
-    def _now(self, node: ast.AST, change: str) -> bool:
-        self.count += 1
-        if self.count - 1 == self.wanted:
-            self.made = (change, getattr(node, "lineno", 0))
-            return True
-        return False
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        return node
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        inside = [n for target in node.targets for n in ast.walk(target)]
-        names = {n.id for n in inside if isinstance(n, ast.Name)}
-        if (names and names <= WORDS) or _is_order(node):
-            return node
-        return self.generic_visit(node)
-
-    def visit_For(self, node: ast.For) -> ast.AST:
-        return node if _gathers(node) else self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if node.value is not None:
-            node.value = self.visit(node.value)
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        # A finding's count and offset matter, the rest of it is words.
-        if isinstance(node.func, ast.Name) and node.func.id in ("anomaly", "Anomaly", "Witness"):
-            for keyword in node.keywords:
-                if keyword.arg in ("count", "allowed", "verdict"):
-                    keyword.value = self.visit(keyword.value)
-            return node
-        return self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        new = BORDER.get(type(node.ops[0]))
-        if new and self._now(node, f"{_sign(node.ops[0])} becomes {_sign(new())}"):
-            node.ops[0] = new()
-            return node
-        return self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        if isinstance(node.op, ast.BitAnd | ast.BitOr):
-            sign = "&" if isinstance(node.op, ast.BitAnd) else "|"
-            if self._now(node, f"right of {sign} dropped"):
-                return node.left
-            if self._now(node, f"left of {sign} dropped"):
-                return node.right
-        if isinstance(node.op, ast.Add | ast.Sub) and not _is_text(node):
-            plus = isinstance(node.op, ast.Add)
-            if self._now(node, "+ becomes -" if plus else "- becomes +"):
-                node.op = ast.Sub() if plus else ast.Add()
-                return node
-        return self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        word = "and" if isinstance(node.op, ast.And) else "or"
-        if self._now(node, f"last of {word} dropped"):
-            kept = node.values[:-1]
-            return kept[0] if len(kept) == 1 else ast.BoolOp(node.op, kept)
-        return self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        if isinstance(node.op, ast.Not | ast.Invert) and self._now(node, "negation dropped"):
-            return node.operand
-        return self.generic_visit(node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        if isinstance(node.target, ast.Name) and node.target.id in WORDS:
-            return node
-        if self._now(node, "step left out"):
-            return ast.copy_location(ast.Pass(), node)
-        return self.generic_visit(node)
-
-    def visit_If(self, node: ast.If) -> ast.AST:
-        if not node.orelse and self._now(node, "condition never true"):
-            node.test = ast.copy_location(ast.Constant(False), node.test)
-            return node
-        return self.generic_visit(node)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if (new := OTHER_NAME.get(node.attr)) and self._now(node, f"{node.attr} becomes {new}"):
-            node.attr = new
-            return node
-        return self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id.isupper() or node.id in ("min", "max", "any", "all"):
-            new = OTHER_NAME.get(node.id)
-            if new and self._now(node, f"{node.id} becomes {new}"):
-                node.id = new
-        return node
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if node.value in OTHER_TEXT and self._now(node, f"{node.value} becomes the other side"):
-            return ast.copy_location(ast.Constant(OTHER_TEXT[node.value]), node)
-        return node
-
-
-def _sign(op: ast.cmpop) -> str:
-    return ast.unparse(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))[2:-2]
+def judging(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all parts of it that do more than choose words and witnesses."""
+    parts = ast.iter_child_nodes(node)
+    match node:
+        case ast.JoinedStr():
+            return
+        case ast.Assign(targets=targets):
+            names = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            if (names and names <= WORDS) or _is_order(node):
+                return
+        case ast.For() if _gathers(node):
+            return
+        case ast.AugAssign(target=ast.Name(id=name)) if name in WORDS:
+            return
+        case ast.AnnAssign(value=value):
+            parts = iter([value] if value else [])
+        case ast.Call(func=ast.Name(id="anomaly" | "Anomaly" | "Witness"), keywords=keywords):
+            # A finding's count and offset matter, the rest of it is words.
+            parts = (k.value for k in keywords if k.arg in ("count", "allowed", "verdict"))
+    yield node
+    for part in parts:
+        yield from judging(part)
 
 
 def _is_order(node: ast.Assign) -> bool:
@@ -229,10 +112,6 @@ def _gathers(node: ast.stmt) -> bool:
     return isinstance(node, ast.AugAssign) and ast.unparse(node.target) in WORDS
 
 
-def _is_text(node: ast.BinOp) -> bool:
-    return any(isinstance(n, ast.JoinedStr | ast.List | ast.Dict) for n in ast.walk(node))
-
-
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Every function and method that does more than word things, by its qualified name."""
     for node in tree.body:
@@ -244,29 +123,18 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def mutants(file: str) -> Iterator[Mutant]:
-    tree = ast.parse((ROOT / file).read_text())
-    for name, function in functions(tree):
-        was, number = ast.unparse(function), 0
-        while True:
-            changed = copy.deepcopy(function)
-            mutator = _Mutator(number)
-            changed.body = [mutator.visit(statement) for statement in changed.body]
-            if number >= mutator.count:
-                break
-            number += 1
-            change, line = mutator.made
-            yield Mutant(
-                file,
-                name,
-                line or function.lineno,
-                change,
-                _alone(name, changed),
-                was,
-                ast.unparse(changed),
-            )
+    """Yield all mutants of one file."""
+    text = (ROOT / file).read_text()
+    for name, function in functions(ast.parse(text)):
+        was = ast.unparse(function)
+        parts = (part for statement in function.body for part in judging(statement))
+        for old, new in (change for part in parts for change in changes(part)):
+            changed = dict(functions(ast.parse(replaced(text, old, new))))[name]
+            yield Mutant(file, name, _alone(name, changed), was, ast.unparse(changed))
 
 
 def _alone(name: str, function: ast.FunctionDef) -> ast.Module:
+    """Return a module of one function, or of a class of one method."""
     node: ast.stmt = function
     if "." in name:
         node = ast.ClassDef(name.partition(".")[0], [], [], [function], [])

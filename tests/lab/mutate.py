@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import json
 import os
 import random
@@ -36,19 +37,34 @@ MARKS: Final = "not integration and not nightly"
 BUDGET_S: Final = 25.0
 LONGEST_S: Final = 1500
 PLUGIN: Final = "mutation_probe"
-COMPARISONS: Final = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-    ast.In: "not in",
-    ast.NotIn: "in",
+COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
 }
-OPERATORS: Final = {ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.BitAnd: "|", ast.BitOr: "&"}
+OTHER_NAME: Final = {
+    "OK": "INFO",
+    "INFO": "FAIL",
+    "FAIL": "OK",
+    "READ_OK": "READ_OTHER",
+    "READ_FINAL": "READ_OK",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "min": "max",
+    "max": "min",
+    "first": "last",
+    "last": "first",
+    "all": "any",
+    "any": "all",
+    "invoke_us": "complete_us",
+    "complete_us": "invoke_us",
+}
+OTHER_TEXT: Final = {"left": "right", "right": "left"}
 
 
 PROBE: Final = """
@@ -86,49 +102,75 @@ def mutants_of(file: str, text: str) -> Iterator[Mutant]:
     """Yield every small change to one line of a source."""
     lines = text.splitlines()
     for node in ast.walk(ast.parse(text)):
-        for start, end, new in changes(node):
-            if start[0] != end[0]:
-                continue
-            line = lines[start[0] - 1]
-            encoded = line.encode()
-            now = (encoded[: start[1]] + new.encode() + encoded[end[1] :]).decode()
-            if now != line:
-                yield Mutant(file, line, now, lines[: start[0] - 1].count(line))
+        for old, new in [*changes(node), *coarse_changes(node)]:
+            number = old.lineno - 1
+            if old.end_lineno == old.lineno:
+                line, now = lines[number], replaced(text, old, new).splitlines()[number]
+                yield Mutant(file, line, now, lines[:number].count(line))
 
 
-Place = tuple[int, int]
+Part = ast.expr | ast.stmt
 
 
-def changes(node: ast.AST) -> Iterator[tuple[Place, Place, str]]:
-    """Yield the small changes to one node: from where to where, and what stands there then."""
+def changes(node: ast.AST) -> Iterator[tuple[Part, Part]]:
+    """Yield the small changes to one node: the part of it that changes, and what stands there."""
     match node:
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
-            yield ends(left), begins(right), f" {COMPARISONS[type(op)]} "
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            yield ends(left), begins(right), f" {OPERATORS[type(op)]} "
-        case ast.BoolOp(op=op, values=[left, right]):
-            other = "or" if isinstance(op, ast.And) else "and"
-            yield ends(left), begins(right), f" {other} "
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield begins(node), begins(operand), ""
+        case ast.Compare(ops=[op, *others]) if other := COMPARISONS.get(type(op)):
+            yield node, _with(node, ops=[other(), *others])
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr(), right=right):
+            yield from ((node, left), (node, right))
+        case ast.BinOp(op=ast.Add() | ast.Sub() as op) if not _is_text(node):
+            yield node, _with(node, op=ast.Sub() if isinstance(op, ast.Add) else ast.Add())
+        case ast.BoolOp(values=[*kept, _]):
+            yield node, kept[0] if len(kept) == 1 else _with(node, values=kept)
+        case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
+            yield node, operand
+        case ast.AugAssign():
+            yield node, ast.Pass()
+        case ast.If(test=test, orelse=[]):
+            yield test, ast.Constant(False)
+        case ast.Attribute(attr=name) if other := OTHER_NAME.get(name):
+            yield node, _with(node, attr=other)
+        case ast.Name(id=name) if other := OTHER_NAME.get(name):
+            if name.isupper() or name in ("min", "max", "any", "all"):
+                yield node, ast.Name(other)
+        case ast.Constant(value=str(text)) if other := OTHER_TEXT.get(text):
+            yield node, ast.Constant(other)
+
+
+def coarse_changes(node: ast.AST) -> Iterator[tuple[Part, Part]]:
+    """Yield the changes that are made outside the checks only."""
+    match node:
         case ast.Constant(value=bool(value)):
-            yield begins(node), ends(node), str(not value)
+            yield node, ast.Constant(not value)
         case ast.Constant(value=int(value)):
-            yield begins(node), ends(node), str(value + 1)
-        case ast.Expr(value=ast.Call()) | ast.AugAssign():
-            yield begins(node), ends(node), "pass"
+            yield node, ast.Constant(value + 1)
+        case ast.Expr(value=ast.Call()):
+            yield node, ast.Pass()
         case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-            yield begins(value), ends(value), "None"
+            yield value, ast.Constant(None)
 
 
-def begins(node: Any) -> Place:
-    """Return line and column (in bytes) of the first character of a node."""
-    return node.lineno, node.col_offset
+def _with(node: Any, **fields: Any) -> Any:
+    """Return a node with other fields."""
+    made = copy.copy(node)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
 
 
-def ends(node: Any) -> Place:
-    """Return line and column (in bytes) after the last character of a node."""
-    return node.end_lineno, node.end_col_offset
+def _is_text(node: ast.BinOp) -> bool:
+    return any(isinstance(n, ast.JoinedStr | ast.List | ast.Dict) for n in ast.walk(node))
+
+
+def replaced(text: str, old: Part, new: Part) -> str:
+    """Return a source with `new` in the place of `old`."""
+    lines = text.splitlines(keepends=True)
+    before, after = "".join(lines[: old.lineno - 1]), "".join(lines[old.end_lineno or 0 :])
+    first, last = (lines[at - 1].encode() for at in (old.lineno, old.end_lineno or 0))
+    word = f"({ast.unparse(new)})" if isinstance(new, ast.expr) else ast.unparse(new)
+    around = first[: old.col_offset].decode(), last[old.end_col_offset :].decode()
+    return f"{before}{around[0]}{word}{around[1]}{after}"
 
 
 def draw(seed: int, count: int, trees: Sequence[Path]) -> list[Mutant]:
