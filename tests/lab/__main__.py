@@ -3,9 +3,10 @@
     python -m tests.lab judges       our checks beside the outside judge, on drawn schedules
     python -m tests.lab damage       verdicts on damaged copies of runs
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
+    python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
 
-`python -m tests.lab NAME --help` lists the options of one. Two more have commands of their own:
-`tests.lab.mutate` changes lines of the sources, `tests.lab.kill_campaign` kills parts of runs.
+`python -m tests.lab NAME --help` lists the options of one. `tests.lab.mutate` and
+`tests.lab.check_mutants`, which change lines of the sources, have commands of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("judges", "damage", "storms")
+EXPERIMENTS: Final = ("judges", "damage", "storms", "kill_campaign")
 
 
 def main(words: list[str]) -> int:

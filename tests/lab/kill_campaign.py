@@ -1,6 +1,6 @@
 """Kills and stops every process of many runs, in every phase, on good and on failing stores.
 
-    python -m tests.lab.kill_campaign --times 300 --table FILE [--first N]
+    python -m tests.lab kill_campaign --times 300 --table FILE [--first N]
 
 Each number is one run, and draws: the form of the run, a phase and an instant in it, what happens
 to the store at that instant, SIGKILL or SIGSTOP, and which process gets it. The processes are those
@@ -407,39 +407,23 @@ def run_case(case: Case) -> tuple[str, str]:
     return f"{what}, {case.signal.name} {done.role}", " ".join(result.split())
 
 
-def main() -> int:
-    """Run the numbers, print a table; exit code 1 if a result was wrong."""
-    parser = argparse.ArgumentParser()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the experiment."""
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--table", type=Path)
-    given = parser.parse_args()
-    done = _read(given.table)
-    for number in range(given.first, given.first + given.times):
-        if number in done:
-            continue
+    parser.add_argument("--table", type=Path, default=Path(os.devnull))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the numbers that the table lacks; return 1 if a result was wrong."""
+    given.table.touch()
+    known = (line.split(": ", 1) for line in given.table.read_text().splitlines())
+    done = {int(about.split()[0]): result for about, result in known}
+    for number in sorted({*range(given.first, given.first + given.times)} - done.keys()):
         what, done[number] = run_number(number)
-        line = f"{number} {what}: {done[number]}\n"
-        sys.stdout.write(line)
-        sys.stdout.flush()
-        if given.table:
-            with given.table.open("a") as table:
-                table.write(line)
-    counts = Counter(
-        result if result in (NAMED, FINE, NEVER) else "wrong" for result in done.values()
-    )
-    sys.stdout.write(f"{dict(counts)}\n")
+        with given.table.open("a") as table:
+            for file in (sys.stdout, table):
+                print(f"{number} {what}: {done[number]}", file=file, flush=True)
+    counts = Counter(each if each in (NAMED, FINE, NEVER) else "wrong" for each in done.values())
+    print(dict(counts))
     return int(counts["wrong"] > 0)
-
-
-def _read(table: Path | None) -> dict[int, str]:
-    """Return the results that a table has."""
-    found = {}
-    for line in table.read_text().splitlines() if table and table.exists() else []:
-        about, result = line.split(": ", 1)
-        found[int(about.split()[0])] = result
-    return found
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
