@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for the whole session: one number repeats every storm of it."""
+    """Draw one seed for the whole session: one number repeats every storm of it."""
     given = config.getoption("--floodmark-seed")
     if given is not None and not 0 <= given < _SEEDS:
         raise pytest.UsageError(f"--floodmark-seed is {given}, but must be from 0 to {_SEEDS - 1}")

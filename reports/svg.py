@@ -159,7 +159,7 @@ def steps(points: Sequence[tuple[int, float]]) -> str:
 
 
 def path(kind: str, d: str, title: str = "") -> Markup:
-    """One path of CSS class `kind`; nothing at all when there is nothing to draw."""
+    """Return one path of CSS class `kind`; nothing at all if there is nothing to draw."""
     if not d:
         return Markup("")
     if not title:

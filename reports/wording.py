@@ -16,7 +16,7 @@ LONGEST_TEXT = 1200
 
 
 def clip(text: object, limit: int = LONGEST_TEXT) -> str:
-    """At most `limit` characters of `text`, an ellipsis where some were cut."""
+    """Return at most `limit` characters of `text`, with an ellipsis if some were cut."""
     whole = str(text)
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
 

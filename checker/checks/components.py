@@ -17,7 +17,8 @@ _UNSEEN: Final = -1
 
 
 def strongly_connected_components(count: int, source: I64, target: I64) -> I64:
-    """For each of `count` nodes the number of its component, -1 where it is alone in it.
+    """Return for each of `count` nodes the number of its component, -1 for a node alone in its
+    own.
 
     Components of more than one node are numbered by their lowest node.
     """

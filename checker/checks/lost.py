@@ -261,7 +261,7 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
 
 
 def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
-    """Of how many of these records nothing shows that they are there at the end; "" if of none.
+    """Say how many of these records nothing shows to be there at the end; "" if all are shown.
 
     A final read shows it, or a log below the HW of its replica, or the logs of all replicas. In a
     history of another tool without final reads any read does, as in Jepsen.

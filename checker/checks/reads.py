@@ -151,8 +151,8 @@ def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
 def depends_on_every_read(group: Group) -> bool:
     """Return whether a finding counts reads of which some were left out (`checker.engine`).
 
-    Of the reads of the same records the earliest is there: if that is not beyond what any replica
-    had established, none is.
+    Of the reads of the same records the earliest is kept: if it is not above any established high
+    watermark, none of them is.
     """
     known, bound_us = evidence(group), group.meta.promise.staleness_ms * 1000
     reads = group.of(Contents)

@@ -84,8 +84,8 @@ class _Reads:
         return rows(Contents, found.run, found.partition, **own, read_as=read_as[kept])
 
     def contents(self) -> npt.NDArray[np.int8]:
-        """For the earliest of all reads of the same run of records how all of them read it; 0 for
-        the others."""
+        """Return, for the earliest of all reads of the same records, the ways in which these were
+        read; 0 for the others."""
         said = np.zeros(len(self.op), np.int8)
         rows = np.flatnonzero(self.count > 0)
         if len(rows) == len(said):

@@ -166,7 +166,8 @@ class StagedExecutor:
         return {key: decoded(body) for key, body in judged}
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
-        """By run and value, the sends that wrote these values: one task for some row groups."""
+        """Return the sends that wrote these values, by run and value: one task for some row
+        groups."""
         work = [
             (source, unknown[number])
             for number in unknown

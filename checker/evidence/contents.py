@@ -78,7 +78,7 @@ class Records(Columnar):
 
 
 def expand(count: I64) -> tuple[I64, I64]:
-    """For each record of runs of `count` records: which run it is in, and its place there."""
+    """Return for each record of runs of `count` records its run, and its place there."""
     run = np.repeat(np.arange(len(count)), count)
     place = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
     return run, place
@@ -264,8 +264,8 @@ class Evidence:
 
     @cached_property
     def follows(self) -> Mask:
-        """For each row of `polls` whether polls before it were left out, the last of which ended
-        where it begins."""
+        """Return for each row of `polls` whether polls just before it were left out, the last of
+        which ended where it begins."""
         skipped = self.group.of(SkippedPolls)
         if not len(skipped):
             return np.zeros(len(self.polls), dtype=bool)
@@ -347,8 +347,8 @@ class Evidence:
 
     @cached_property
     def committed(self) -> Mask:
-        """For each send whether it certainly took effect: ok, or info with a record of its
-        operation read by an ok read, here or in another partition
+        """Return for each send whether it certainly took effect: ok, or info with a record of
+        its operation read by an ok read, here or in another partition
         (`checker.ingest.read_history`)."""
         found: Mask = self.committed_us != NEVER
         return found
@@ -463,7 +463,7 @@ class Evidence:
 
     @cached_property
     def first_read(self) -> Mask:
-        """For each send whether an ok read returned its first record."""
+        """Return for each send whether an ok read returned its first record."""
         found: Mask = self._first_records[1] & ~self.is_shared(self.sends.value)
         return found
 
@@ -476,7 +476,8 @@ class Evidence:
 
     @cached_property
     def known_positions(self) -> KnownPositions:
-        """Time and offset at which the last record of each ok send, and each read, was known."""
+        """The offsets that were known to hold a record, each with the time since when: the last
+        record of each ok send and of each read."""
         sends, read = self.sends, self.read_records
         timed = (sends.outcome == Outcome.OK) & (sends.complete_us >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(timed & (sends.count > 0))

@@ -76,14 +76,14 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def convergence_due_us(self) -> int:
-        """From when on replicas may not contradict each other: all in sync again, or the limit
-        over."""
+        """The time from which replicas may not contradict each other: all in sync again, or the
+        limit over."""
         return min(self._limit_us, self.phases.in_sync_us or self._limit_us)
 
     @property
     def copied_due_us(self) -> int:
-        """From when on all replicas owe the whole log. A system without traces says by itself who
-        is in sync, and may say so of a replica that still copies: then the limit alone counts."""
+        """The time from which all replicas must have the whole log. A system without traces may
+        call a replica in sync that still copies: then the limit alone counts."""
         return self._limit_us if self.is_undeclared("trace") else self.convergence_due_us
 
     @property

@@ -86,12 +86,12 @@ def _ties_sorted(order: I64, key: I64, rest: Sequence[I64]) -> I64:
 
 
 def any_order_of(columns: Sequence[I64]) -> I64:
-    """As `order_of`, but equal rows come in any order: several times faster."""
+    """Return an order as `order_of` does, with equal rows in any order: several times faster."""
     return order_of(columns, stable=False)
 
 
 def pack_keys(columns: Sequence[I64]) -> I64 | None:
-    """One number a row that sorts as the columns do; None if there is none of 63 bits."""
+    """Return one number a row that sorts as the columns do; None if 63 bits are too few."""
     key, used = _pack_first(columns)
     return key if used == len(columns) else None
 

@@ -239,7 +239,7 @@ def _send(key: Any, sent: Any) -> Send:
 def _read(key: Any, pairs: Any) -> Read:
     """Return the records of one key that a poll returned, as runs."""
     if not isinstance(pairs, list):
-        raise NotAnOperation(f"what was polled of {_show(key)} is {_kind_of(pairs)}")
+        raise NotAnOperation(f"the records polled of {_show(key)} are {_kind_of(pairs)}, no list")
     return Read(partition=_partition(key), records=tuple(runs_of(pairs)))
 
 

@@ -56,7 +56,6 @@ class Scanned:
     length: I64
 
     def line(self, row: int) -> bytes:
-        """Return the text of a line."""
         return self.text[int(self.ends[row - 1]) + 1 if row else 0 : int(self.ends[row])]
 
 

@@ -238,7 +238,6 @@ def _lines(
 def _facts(
     run: int, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, Exit]]
 ) -> Iterator[Rows]:
-    """Yield facts of faults and exits."""
     if faults:
         yield rows(
             FaultLines,

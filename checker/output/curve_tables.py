@@ -69,7 +69,7 @@ def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, 
 
 
 def curves_in_short(made: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """For `results.json`: the worst of each curve, and how it ended."""
+    """Return the worst value of each curve, and its last, for `results.json`."""
     unseen = [row for row in made["unseen"].to_pylist() if row["partition"] == _ALL]
     stale = [row for row in made["staleness"].to_pylist() if row["partition"] == _ALL]
     lag = made["lag"].to_pylist()

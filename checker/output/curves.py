@@ -68,7 +68,6 @@ class Curves(msgspec.Struct, frozen=True, array_like=True):
 
 
 def curves(group: Group) -> Curves:
-    """Return the curves of one partition."""
     steps, known = steps_of(group.meta), evidence(group)
     return Curves(_unseen(steps, known), _lag(group, steps), _stale(steps, known))
 

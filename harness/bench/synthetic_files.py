@@ -51,7 +51,7 @@ class TableWriter:
         }
 
     def write(self, sends: SendRows | None, polls: dict[int, PollRows], *, final: bool) -> None:
-        """One stretch; operations are numbered in the order of their invocation."""
+        """Write one stretch; operations are numbered in the order of their invocation."""
         send_t0 = sends.t0 if sends else np.zeros(0, np.int64)
         t0 = np.concatenate([send_t0, *(p.t0 for p in polls.values())])
         order = np.argsort(t0, kind="stable")

@@ -101,7 +101,6 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
 
 
 def command_names() -> list[str]:
-    """Return the names of all commands."""
     names = [each.name for each in pkgutil.iter_modules(cli.__path__)]
     return [name for name in names if name not in HELPERS]
 

@@ -64,7 +64,6 @@ class Consumer(Session):
         return self._poll(thread, partition)
 
     def _poll(self, thread: Thread, partition: str, step: int = -1) -> Call:
-        """Begin to poll a partition."""
         read = Read(partition=partition, start=self.positions[partition])
         final = self._targets is not None
         invocation = self._log.invoke(

@@ -55,7 +55,6 @@ class ClientGroup:
         return operation.client
 
     def stop_writing(self) -> None:
-        """Stop the producers."""
         for session in self._writers:
             session.stop()
 

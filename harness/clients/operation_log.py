@@ -66,7 +66,6 @@ class OperationLog:
         final: bool = False,
         step: int = -1,
     ) -> Op:
-        """Record an invocation."""
         op = Op(
             op=self._next_op(),
             t_us=now_us,
@@ -126,5 +125,4 @@ class HistoryFile:
         self.lines += len(ops)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

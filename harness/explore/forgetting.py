@@ -44,7 +44,8 @@ def _forget_fetching(r: Replica) -> None:
 
 
 def _forget_peers(r: Replica) -> None:
-    """Under a majority the log ends of voters count, under an ISR no high watermark is owed."""
+    """Forget notes about followers that the commit rule does not read: under a majority the log
+    ends of voters count, under an ISR no high watermark is owed."""
     majority = r.protocol.commit is Commit.MAJORITY
     if majority:
         r.next_lag_check_us = NEVER

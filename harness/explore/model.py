@@ -203,8 +203,8 @@ class Model:
         return made
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
-        """Yield a path again, step by step: each action that is no step of itself, and each step of
-        a node that it and the forced steps after it come to."""
+        """Yield a path again, step by step: each action that changes no node itself, and each step
+        of a node that follows from an action and the forced steps after it."""
         state = self.boot()
         for action in actions:
             steps: list[NodeStep] = []

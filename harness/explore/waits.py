@@ -127,7 +127,8 @@ class Waits:
                 yield _AfterWait(action, after)
 
     def _quiet(self, nodes: Nodes, cuts: Cuts, at: int, waits: tuple[str, ...]) -> Nodes:
-        """After these waits of a node have ended, and all messages under way have arrived."""
+        """Return the state after these waits have ended, and all messages under way have
+        arrived."""
         now = list(nodes)
         queue: deque[tuple[int, int, int]] = deque()
         event: Event = ("expire", waits)

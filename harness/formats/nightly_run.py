@@ -82,7 +82,7 @@ class SystemStorms(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Under which its buckets are filed."""
+        """The name under which its buckets are kept."""
         return system_label(self.system, self.version, self.given)
 
 

@@ -161,7 +161,7 @@ def broken_properties(result: RunResult) -> tuple[str, ...]:
 
 
 def broken_classes(result: RunResult) -> dict[str, str]:
-    """For each property that a run broke, the class of its first anomaly."""
+    """Return the class of the first anomaly of each property that a run broke."""
     found = dict.fromkeys(broken_properties(result), "?")
     for anomaly in reversed(result.anomalies):
         if anomaly.verdict is Verdict.INVALID:

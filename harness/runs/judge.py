@@ -134,7 +134,7 @@ class ManyProcesses:
     """A judge of large runs by processes of this machine, a core each. In the main thread only."""
 
     def ready(self) -> None:
-        """They start with the work."""
+        """Do nothing: the workers start with the work."""
 
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True

@@ -66,7 +66,6 @@ class Storm:
         self.is_complete = False
 
     def phases(self) -> tuple[Callable[[], None], ...]:
-        """Return all phases in their order."""
         return (self.run_storm, self.heal, self.recover, self.stop_writing, self.read_everything)
 
     def run_storm(self) -> None:

@@ -23,7 +23,6 @@ class RandomChoices:
         return self._rng.randint(low, high)
 
     def pick(self, options: Sequence[T]) -> T:
-        """Return one of `options`."""
         return options[self._rng.randrange(len(options))]
 
     def chance(self, percent: int) -> bool:

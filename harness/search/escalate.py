@@ -470,7 +470,8 @@ def _at(fault: Fault, t_us: int) -> Fault:
 
 
 def _escalated_again(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Without the last fault too, which usually is an escalation, and escalated again."""
+    """Yield escalations of the schedule without fault `gone` and without its last fault, which
+    usually is an escalation."""
     kept = tuple(f for at, f in enumerate(schedule.faults[:-1]) if at != gone)
     shorter = replace(schedule, faults=kept)
     for candidate in (shorter, *sooner(shorter)):

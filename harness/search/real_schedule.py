@@ -246,7 +246,7 @@ def breakpoint_at(trigger: TriggerCandidate) -> Break | None:
 
 
 def _without_needless(schedule: Schedule, own: int, evaluation: Evaluation) -> Schedule:
-    """Without added breakpoints and operations that do not make the failure more reliable."""
+    """Remove added breakpoints and operations that do not make the failure more reliable."""
     for index in reversed(range(own, len(schedule.faults))):
         if isinstance(schedule.faults[index], Break):
             rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])

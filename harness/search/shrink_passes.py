@@ -304,7 +304,7 @@ def _rounded(fault: Fault, sooner_ms: int) -> Fault:
 
 
 def _fitting(schedule: Schedule) -> Schedule:
-    """With a storm that ends as long after its last fault as before, and is no longer."""
+    """Shorten the storm so that it ends as long after its last fault as before."""
     last = max(((f.at_ms or 0) + (f.for_ms or 0) for f in schedule.faults), default=0)
     tail = max(GRAIN_MS, _tail(schedule))
     duration = min(schedule.workload.duration_ms, last + tail)

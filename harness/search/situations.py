@@ -132,7 +132,8 @@ def _uneven_batches(choose: RandomChoices, workload: Workload) -> Workload:
 
 
 def _soon_answered(choose: RandomChoices, workload: Workload) -> Workload:
-    """As before, and in half of the schedules no client waits for followers."""
+    """Use a workload as before, and in half of the schedules one in which no client waits for
+    followers."""
     return replace(_uneven_batches(choose, workload), acks=choose.pick((1, -1)))
 
 

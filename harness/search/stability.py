@@ -42,7 +42,7 @@ def jittered(schedule: Schedule, delay_ms: int = MESSAGE_DELAY_MS) -> Schedule:
 def stability(
     schedule: Schedule, fails_alike: FailsAlike, times: int = STABILITY_RUNS, *, above: int = -1
 ) -> int:
-    """Under how many of `times` jitter seeds the schedule fails as it should.
+    """Count the jitter seeds, of `times`, under which the schedule fails as it should.
 
     Stops early when the number can no longer exceed `above`.
     """
@@ -151,7 +151,7 @@ class Evaluation:
         return self._broken in outcome.broken
 
     def failing_worlds(self, schedule: Schedule, *, above: int = -1) -> int:
-        """In how many worlds a variant fails; stops early when that can no longer exceed
+        """Count the worlds in which a variant fails; stop early if the count can no longer exceed
         `above`."""
         failed = 0
         for left, world in zip(range(len(self._worlds) - 1, -1, -1), self._worlds, strict=True):

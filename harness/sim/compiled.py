@@ -127,7 +127,7 @@ def modules_in(folder: Path) -> dict[str, Path]:
 
 
 def use() -> None:
-    """From now on import the modules that were compiled from the present sources, if any.
+    """Import the modules that were compiled from the present sources, if any, from now on.
 
     Compiled and uncompiled modules do not mix: if one of them was imported from its source
     already, none is used.
@@ -140,8 +140,8 @@ def use() -> None:
 
 
 def leave() -> None:
-    """From now on import the sources: for who makes objects without calling their class, which
-    compiled ones refuse. Raises RuntimeError when a compiled module runs already."""
+    """Import the sources from now on, for code that makes objects without calling their class,
+    which compiled classes refuse. Raises RuntimeError if a compiled module is imported already."""
     for finder in [each for each in sys.meta_path if isinstance(each, Finder)]:
         if running := finder.running():
             raise RuntimeError(f"compiled modules run already: {', '.join(running)}")

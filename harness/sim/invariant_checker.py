@@ -613,7 +613,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _settled(r: Replica) -> bool:
-    """Without a pending proposal the leader commits with exactly the committed ISR."""
+    """Note that no proposal is pending: the leader commits with exactly the committed ISR."""
     if r.pending_alter is None:
         return set(r.maximal_isr) == set(r.isr)
     return set(r.isr) <= set(r.maximal_isr)

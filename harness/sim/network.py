@@ -46,7 +46,7 @@ class Network:
         self.messages = 0
 
     def join(self, name: str, arrive: Action) -> None:
-        """From now on `arrive` is called with the envelopes for `name`."""
+        """Call `arrive` with the envelopes for `name` from now on."""
         self._arrive[name] = arrive
 
     def send(self, sender: str, receiver: str, message: AnyMessage, body: bytes | None) -> None:
@@ -59,7 +59,7 @@ class Network:
             queue.at(queue.now_us + LATENCY_US, arrive, (receiver, sender, message, body))
 
     def exempt(self, exempt: Callable[[AffectedMessage], bool]) -> None:
-        """From now on the messages for which `exempt` returns True pass all rules."""
+        """Let messages for which `exempt` returns True pass all rules from now on."""
 
         def passes(sender: str, receiver: str, envelope: Envelope) -> bool:
             kind = str(envelope[2].__struct_config__.tag)

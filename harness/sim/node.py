@@ -143,7 +143,7 @@ class SimNode:
         self._resume_turn_if_free()
 
     def set_clock_rate(self, percent: int) -> None:
-        """From now on the node's clock passes `percent` of the time, in later processes too."""
+        """Let the node's clock pass `percent` of the time from now on, in later processes too."""
         self._clock = self._clock.at_rate(percent, self._queue.now_us)
         self._arm()
 

@@ -50,7 +50,7 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Cut:
-        """From its leader only: all others, the controller too, still hear it."""
+        """Draw a cut from its leader only: all others, the controller too, still hear it."""
         on, to = f"follower:{partition}", f"leader:{partition}"
         return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 

@@ -70,7 +70,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Of syncs, mostly: what else a process does when it cannot even write is less telling."""
+        """Draw mostly faults of syncs: a process that cannot even write shows less."""
         action: Literal["error", "lie", "delay", "kill"] = dice.weighted(
             (("error", 2), ("lie", 1), ("delay", 1), ("kill", 2))
         )

@@ -91,7 +91,7 @@ STRUCTS: Final[dict[str, type[Fault]]] = {}
 
 
 def register(struct: type[Fault]) -> str:
-    """From now on schedules may have faults of this type; returns the name of the kind."""
+    """Allow faults of this type in schedules from now on; return the name of the kind."""
     name = str(struct.__struct_config__.tag)
     STRUCTS[name] = struct
     return name

@@ -47,8 +47,8 @@ class Dialers:
         self._last: list[int] = []
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """From now on these processes are `name`, and all of the process groups and sessions that
-        they lead."""
+        """Give these processes, and the process groups and sessions that they lead, the name `name`
+        from now on."""
         self._pids = {pid: who for pid, who in self._pids.items() if who != name}
         self._pids.update(dict.fromkeys(pids, name))
 

@@ -57,7 +57,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetProcesses(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="processes"):
-    """From now on `pids`, with their process groups and sessions, are `name`."""
+    """The name of `pids`, and of their process groups and sessions, from now on."""
 
     name: str
     pids: tuple[int, ...]

@@ -113,7 +113,7 @@ class TcpProxy:
             self._admissions[connection.number].cancel()
 
     async def _admit(self, connection: ProxiedConnection, door: Door) -> None:
-        """See who dials, wait while the link is cut, and connect to the node."""
+        """Find out the dialer, wait while the link is cut, and connect to the node."""
         connection.dialer = door.dialer or await self._name(connection)
         name = f"{connection.dialer}>{door.node} {door.role}"
         self._stats.accepted[name] = self._stats.accepted.get(name, 0) + 1

@@ -337,7 +337,7 @@ class Broker:
         return self._deadline()
 
     def arm(self, name: str) -> None:
-        """See to it that the replica of that name is looked at when it has something to do."""
+        """Schedule the replica of that name for when it next has something to do."""
         r = self.replicas.get(name)
         if r is None:
             return

@@ -101,7 +101,7 @@ def check_payload(payload: bytes) -> None:
         raise WireError(f"metadata records not understood: {error}") from None
     for record in records:
         if isinstance(record, PartitionRecord) and record.leader_epoch > MAX_EPOCH:
-            raise WireError(f"metadata of leader epoch {record.leader_epoch}")
+            raise WireError(f"metadata: leader epoch {record.leader_epoch} is too large")
 
 
 def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -> list[Record]:

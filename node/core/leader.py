@@ -123,8 +123,8 @@ def _answer_duplicate(
 
 
 def serve_appended(ctx: Context, r: Replica) -> None:
-    """After the last message of a turn: answer the requests that waited for the appended
-    records."""
+    """Answer the requests that waited for the appended records, after the last message of a
+    turn."""
     if r.role == "leader":
         serve_waiting(ctx, r, followers=True)
         advance_hw(ctx, r)

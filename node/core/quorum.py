@@ -102,7 +102,7 @@ class Quorum:
         self._stay_out(ctx, max(self.r.leader_epoch, self._out_until), *damage)
 
     def _stay_out(self, ctx: Context, term: int, offset: int, what: str) -> None:
-        """Be no voter until there is a record of a term above `term`. Raises DamagedStore if no
+        """Do not vote until there is a record of a term above `term`. Raises DamagedStore if no
         other node has the metadata."""
         if len(self.voters) == 1 and self.r.partition == METADATA_PARTITION:
             what = f"{what}; {ctx.node} is the only voter, so nobody else has it"
@@ -144,7 +144,7 @@ class Quorum:
     # -- roles ----------------------------------------------------------------------------------
 
     def _follow(self, ctx: Context, term: int, new_leader: str) -> None:
-        """Be a follower in `term` of `new_leader` ("" when unknown)."""
+        """Follow `new_leader` ("" if unknown) in `term`."""
         r = self.r
         assert term >= r.leader_epoch, (term, r.leader_epoch)
         if r.role == "leader":

@@ -175,7 +175,8 @@ class Loop:
         self._storage.flush()
 
     def _wait_ms(self, now_us: int) -> int:
-        """Until the core's deadline: rounded up, for a poll that is early would spin."""
+        """Return the time until the core's deadline, rounded up, because a poll that ends early
+        would spin."""
         wait = LONGEST_WAIT_MS
         due_us = self._deadline_us and self._breakpoints.clock.when(self._deadline_us)
         for deadline_us in (due_us, self._give_up_us):

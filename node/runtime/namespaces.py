@@ -6,7 +6,7 @@ import os
 
 
 def enter(pid: int) -> None:
-    """See the mounts that a process sees. This process must have one thread. Raises OSError."""
+    """Enter the mount namespace of a process, which must have one thread. Raises OSError."""
     here = os.getcwd()
     libc = ctypes.CDLL(None, use_errno=True)
     flags = os.O_RDONLY | os.O_CLOEXEC

@@ -11,8 +11,9 @@ NEVER_US: Final = 1 << 62
 
 
 class NodeClock(msgspec.Struct, frozen=True):
-    """Since the host's clock said `since_us`, when this one said `at_us`, this one passes `percent`
-    of the time of the host's. By default both are the same. It never goes back."""
+    """The clock of a node, as a line: at `since_us` of the host's clock it showed `at_us`, and from
+    then on it passes `percent` of the host's time. By default both are the same. It never goes
+    back."""
 
     percent: int = 100
     since_us: int = 0

@@ -183,7 +183,7 @@ class Tables:
             raise
 
     def fill_map(self, full: bool) -> None:
-        """With `full` the map has no room beyond what is used now, and does not grow."""
+        """Leave the map no room beyond its present use if `full`; it does not grow then."""
         if full == self._full:
             return
         self._full = full

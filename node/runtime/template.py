@@ -316,7 +316,7 @@ def _fork_twice(control: socket.socket, request: _Request, descriptors: Sequence
 
 
 def _become(request: _Request, descriptors: Sequence[int], go_fd: int) -> NoReturn:
-    """In the child: wait for its parent, make the call, and end with its exit code."""
+    """Run in the child: wait for its parent, make the call, and end with its exit code."""
     code = _FAILED
     try:
         os.read(go_fd, 1)
@@ -370,7 +370,7 @@ def _prctl(option: int, argument: Any) -> None:
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:
-    """So many bytes. Raises EOFError when the other end is closed before."""
+    """Read so many bytes. Raises EOFError if the other end is closed before."""
     found = bytearray()
     while len(found) < size:
         data = source.recv(size - len(found))

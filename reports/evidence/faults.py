@@ -83,7 +83,6 @@ class Executed:
         return wording.listing(self.nodes) if _is(self.what, "bar_names_nodes") else self.victims
 
     def title(self, zero_us: int) -> str:
-        """One line for a tooltip."""
         return f"{self.what} {self.victims}: {self.times(zero_us)}"
 
     def times(self, zero_us: int) -> str:
@@ -250,7 +249,8 @@ def _counts(effects: list[FaultLine]) -> Iterator[tuple[str, int]]:
 
 
 def sentence(fault: Executed, zero_us: int) -> str:
-    """One fault as a sentence: what was asked, which nodes it hit, when, and its effect."""
+    """Describe a fault in one sentence: what was asked, which nodes it hit, when, and its
+    effect."""
     head = wording.intent(fault.asked) if fault.asked else f"{fault.what.capitalize()} {fault.on}"
     wanted = f" {wording.asked(fault.asked)}" if fault.asked else ""
     if fault.status != "done":

@@ -128,7 +128,6 @@ def read(traces: Traces, last_us: int) -> ClusterTimeline:
 
 
 def _by(events: Iterable[Event], key: Callable[[Event], K]) -> dict[K, list[Event]]:
-    """Group events, each group by time."""
     found: dict[K, list[Event]] = {}
     for e in sorted(events, key=lambda e: e.t_us):
         found.setdefault(key(e), []).append(e)

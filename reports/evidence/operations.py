@@ -190,7 +190,6 @@ class _Words(dict[str, int]):
         return code
 
     def codes(self, table: Table, name: str) -> Ints:
-        """Return a column of text as codes."""
         codes, words = table.words(name)
         return np.array([self[word] for word in words], np.int64)[codes]
 

@@ -92,7 +92,7 @@ def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
 
 
 def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed]) -> TrackRow:
-    """One node: a thin line while its process lives, a box for each fault on it."""
+    """Draw one node: a thin line while its process lives, a box for each fault on it."""
     lanes = svg.pack(own, lambda f: (f.start_us, f.end_us)) or [[]]
     height = LANE_HEIGHT * len(lanes)
     ups = [up for up in folder.cluster.processes if up.node == node and up.end_us > up.start_us]

@@ -72,7 +72,7 @@ def _partition(
 
 
 def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, node: str) -> TrackRow:
-    """One replica: a box while it leads (its own belief), a line while it is in sync."""
+    """Draw one replica: a box while it leads (its own belief), a line while it is in sync."""
     inside = [x for x in timeline.in_sync if node in x.isr and axis.covers(x.start_us, x.end_us)]
     start = axis.units(np.array([x.start_us for x in inside], dtype=np.int64))
     end = axis.units(np.array([x.end_us for x in inside], dtype=np.int64))

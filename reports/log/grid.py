@@ -159,7 +159,6 @@ def _common_prefix(window: LogWindow, held: dict[str, dict[int, Held]]) -> str:
 
 
 def _named(value: int | None) -> str:
-    """Return a value as histories show it."""
     return "unreadable" if value is None else show_value(value)
 
 
@@ -185,7 +184,7 @@ def _replica(
     prefix: str,
     acked: dict[int, list[Seen]],
 ) -> GridLine:
-    """One replica's row; hatched above its HW, outlined where it differs."""
+    """Make the row of one replica; hatched above its HW, outlined where it differs."""
     made = []
     for offset in offsets:
         cell = cells.get(offset)

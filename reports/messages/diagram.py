@@ -113,7 +113,8 @@ def _row(row: MessageRow, at: dict[str, int], y: int, width: int, at_s: float) -
 
 
 def _arrow(a: int, b: int, y: int, row: MessageRow) -> Markup:
-    """From `a` to `b`, its text above it in the middle; it ends at a bar where it was dropped."""
+    """Draw an arrow from `a` to `b` with its text above the middle; it ends at a bar if the message
+    was dropped."""
     way = 1 if b > a else -1
     end = (a + b) // 2 if row.tone == "lost" else b - way * 2
     head = Markup("")

@@ -225,7 +225,8 @@ def _affected(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
 
 
 def _evenly(found: list[MessageRow]) -> list[MessageRow]:
-    """Of very many alike, the first of each kind and link, and then evenly over all."""
+    """Select, of very many equal rows, the first of each kind and link, and then some at equal
+    distances."""
     first = {(row.sender, row.receiver, row.text.split(":")[0]): row for row in reversed(found)}
     kept = {id(row) for row in first.values()}
     rest = [row for row in found if id(row) not in kept]

@@ -159,7 +159,7 @@ def new_buckets(nightly_runs: Sequence[NightlyRun]) -> set[str]:
 
 
 def squares(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, Square]]:
-    """By protocol and property, what was expected and found in all nightly runs.
+    """Return what was expected and found in all nightly runs, by protocol and property.
 
     A search for a known bug counts where the protocol itself is the bug.
     """
@@ -272,7 +272,7 @@ def canary_failed(nightly_runs: Sequence[NightlyRun]) -> tuple[int, int]:
 
 
 def coverage(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, int]]:
-    """By fault kind and `role/phase`, how often a fault took effect there in all nightly runs.
+    """Return how often a fault took effect in all nightly runs, by fault kind and `role/phase`.
 
     Every kind that a storm can draw has a row, even an empty one.
     """

@@ -155,7 +155,7 @@ def _row(
 
 
 def _spread(rows: Ints, most: int) -> Ints:
-    """At most `most` of the rows, evenly over all of them (never only the first)."""
+    """Select at most `most` of the rows, evenly over all of them."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]

@@ -91,7 +91,8 @@ def _staircase(curve: Curve, axis: svg.Axis, top: int) -> str:
 
 
 def _peaks(curve: Curve, rows: svg.Ints) -> svg.Ints:
-    """Of too many points the highest and the last of each stretch: no peak is lost."""
+    """Select the highest and the last point of each stretch if there are too many: no peak is
+    lost."""
     kept: list[int] = []
     for part in np.array_split(rows, MOST_POINTS // 2):
         kept += [int(part[int(np.argmax(curve.values[part]))]), int(part[-1])]

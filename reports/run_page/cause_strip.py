@@ -73,7 +73,7 @@ def _fault(s: Span, axis: svg.Axis) -> Markup:
 
 
 def _node_rows(spans: Iterable[Span], axis: svg.Axis) -> Iterator[TrackRow]:
-    """One row a node: above who led and who was down, below whether it had the record."""
+    """Draw one row a node: above, when it led or was down; below, whether it had the record."""
     by_node: dict[str, list[Span]] = {}
     for s in spans:
         if s.lane != "fault":

@@ -70,8 +70,8 @@ def _whole(folder: RunFolder) -> svg.Axis:
 
 
 def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
-    """From the last good moment to the finding, a quarter more on both sides, at most 12 s. Where
-    there is a story, its steps that broke something are in it, however early a witness was.
+    """Return the time from the last good moment to the finding, a quarter more on both sides, at
+    most 12 s; with a story, wide enough for its steps that broke something.
 
     None when nothing was found, or when the window would be most of the run anyway.
     """

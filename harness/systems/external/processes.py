@@ -201,8 +201,8 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
                 self._guardian.stdin.flush()
 
     def _signal(self, node: str, number: signal.Signals) -> bool:
-        """To the session of the node, and to those of its processes that left it; whether the one
-        that was started runs."""
+        """Send a signal to the session of the node, and to those of its processes that left it;
+        return whether its first process runs."""
         process = self._running[node].process
         runs = not self._has_ended(self._running[node])
         if runs:
