@@ -196,7 +196,7 @@ class _Storm:
         ]
 
     def _restart_leader(self, now: int) -> list[Fault]:
-        """Return the leader of one partition goes away for a moment, again and again."""
+        """Draw an episode in which the leader of a partition restarts several times."""
         kind, partition = self._next(self._restarting), self._dice.partition()
         found: list[Fault] = []
         for _ in range(3):

@@ -328,7 +328,7 @@ def _none_between(reads: Polls, process: I64, first: I64, last: I64) -> bool:
 
 
 def _none_missing(reads: Polls) -> bool:
-    """Return every run of a read but its first has the one before it."""
+    """Return whether every run of a read but its first follows the one before it."""
     later = reads.idx[1:] > 0
     before = (reads.op[1:] == reads.op[:-1]) & (reads.seq[1:] == reads.seq[:-1])
     before &= reads.idx[1:] == reads.idx[:-1] + 1

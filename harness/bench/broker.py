@@ -246,7 +246,7 @@ def judge_a_run(store: Path, settings: BenchRequest, progress: Progress) -> Judg
 
 
 def table(figures: Figures) -> str:
-    """Return the figures for a person."""
+    """Format the figures as a text table."""
     settings = figures.settings
     lines = [
         f"3 brokers up and first acknowledgement: {figures.start_ms:.0f} ms (median)",

@@ -206,7 +206,7 @@ def compare(
 
 
 def check_table(found: Sequence[Checked]) -> str:
-    """Return the figures for a person."""
+    """Format the figures as a text table."""
     lines = as_table(
         (
             *("operations", "hot", "read", "seconds", "operations/s", "cpu s", "floor s"),

@@ -129,7 +129,7 @@ def _rates(label: str, clients: int, loads: Sequence[Load]) -> Rates:
 
 
 def peers_table(found: PeersFound) -> str:
-    """Return the figures for a person: medians, ranges, and rates relative to NATS with fsync."""
+    """Format medians, ranges, and rates relative to NATS with fsync as a text table."""
     reference = {
         each.clients: statistics.median(each.acked_s)
         for each in found.rates

@@ -109,7 +109,7 @@ def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBenc
 
 
 def sim_table(found: list[SimSpeed], settings: SimBench) -> str:
-    """Return the figures for a person."""
+    """Format the figures as a text table."""
     first = found[0]
     return "\n".join(
         [

@@ -287,7 +287,7 @@ def _growth(what: str, first: float, last: float, slack: float) -> Growth:
 
 
 def table(soaked: Soaked) -> str:
-    """Return the figures for a person."""
+    """Format the figures as a text table."""
     settings = soaked.settings
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in soaked.verdicts.items())
     lines = [

@@ -215,9 +215,9 @@ class Storm:
         return True
 
     def _is_broken(self, *, in_storm: bool) -> bool:
-        """Return whether there is no point in waiting any longer, for the cluster or the clients
-        are not what they should be. Of a process that was ended from outside the heal starts
-        another, and one that was suspended goes on."""
+        """Return whether there is no point in waiting any longer, because the cluster or the
+        clients are broken. A process that was ended from outside does not count, because the heal
+        starts another, nor one that was suspended, because it goes on."""
         problems = self._cluster.problems
         if problems and any(in_storm or problem.kind not in _PASSING for problem in problems):
             return True

@@ -141,8 +141,8 @@ def _clock_rates(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _resized(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Return a partition gets more replicas and fewer, and its leader fails now and then
-    meanwhile."""
+    """Draw moves of a partition to more replicas and to fewer, with a failure of its leader now and
+    then meanwhile."""
     cluster = schedule.cluster
     if protocol_of(cluster.protocol).leader_by is LeaderBy.VOTES:
         return schedule

@@ -129,8 +129,8 @@ def sent_twice(builder: ScenarioBuilder) -> None:
 
 def damaged_copy(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which a replica restarts with a damaged disk while others lead, or while
-    it leads, often with the only other copy of what is committed. What makes it good is late or
-    comes in parts, it may die again, and then a leader fails."""
+    it leads, often with the only other copy of what is committed. The records that repair it come
+    late or in parts, it may die again, and then a leader fails."""
     choose = builder.choose
     on = builder.broker() if choose.chance(65) else builder.preferred
     at = {"partition": builder.partition}

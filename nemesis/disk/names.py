@@ -60,7 +60,7 @@ class NameChanges:
         return name
 
     def sync(self) -> bool:
-        """Return all of them are on the disk now. Whether there was any."""
+        """Note that all are on the disk now; return whether there was any."""
         done = self._changes
         self._drop(done)
         return bool(done)

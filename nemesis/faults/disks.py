@@ -101,7 +101,7 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), delays_follower=(8,))
 
     def fails(self) -> DiskFails:
-        """Return a sync takes long."""
+        """Return the failure of a disk whose syncs take long."""
         return DiskFails("slow", delay_ms=self.delay_ms)
 
     @classmethod

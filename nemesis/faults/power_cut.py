@@ -60,7 +60,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return site.rng.getrandbits(31) if reordered else None
 
     def plainer(self) -> Iterator[PowerCut]:
-        """Yield all of the unsynced bytes are lost, or none."""
+        """Yield the fault with all unsynced bytes lost, and with none."""
         for keep in (0, 100):
             if self.keep_percent not in (0, keep):
                 yield msgspec.structs.replace(self, keep_percent=keep)

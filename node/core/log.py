@@ -144,7 +144,7 @@ class Log:
             if one.epoch < epoch:
                 raise WireError(f"{self.partition}: epoch {one.epoch} after {epoch} at {leo}")
             if one.epoch > MAX_EPOCH or one.end > MAX_OFFSET:
-                raise WireError(f"{self.partition}: epoch {one.epoch}, end offset {one.end}")
+                raise WireError(f"{self.partition}: epoch {one.epoch} or end {one.end} too large")
             leo, epoch = one.end, one.epoch
         for one in fetched:
             self._append(one)
