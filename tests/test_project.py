@@ -405,7 +405,7 @@ BUDGETS = {
     "nemesis": 9_326,
     "checker": 16_335,
     "reports": 5_937,
-    "harness": 35_012,
+    "harness": 34_966,
     "tests": 40_206,
 }
 

@@ -26,10 +26,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster, and how often each kind of action may happen to it on one path.
 
     `records` are batches of one record; with `retries` each is of an idempotent producer, which may
-    send its last one again. `late_registrations` are second copies of answers to registrations,
-    `delays` messages that others overtake, `late_metadata` those of them that go to or come from a
-    voter. If a message did not wait for the commit of its turn, one of the `crashes` comes before
-    that commit.
+    send its last one again. `delays` are messages that others overtake. If a message did not wait
+    for the commit of its turn, one of the `crashes` comes before that commit.
     """
 
     protocol: Annotated[str, msgspec.Meta(description="The protocol to explore.")] = "kafka"
@@ -51,9 +49,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     ) = None
     losses: Annotated[int, _times("Messages that are lost.")] = 0
     doubles: Annotated[int, _times("Messages with a second, late copy.")] = 0
-    late_registrations: int = 0
     delays: Annotated[int, _times("Messages that others overtake.")] = 0
-    late_metadata: int = 0
     cuts: Annotated[int, _times("Cuts between two brokers.")] = 0
     fencings: Annotated[int, _times("Cuts of a live broker from the voters.")] = 0
     elections: Annotated[int, _times("Elections by an operator.")] = 0
@@ -117,8 +113,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 BUDGETS: Final = (
     *("records", "retries", "reads", "kills", "voter_kills", "power_cuts", "crashes", "restarts"),
-    *("losses", "doubles", "late_registrations", "delays", "late_metadata", "cuts", "fencings"),
-    *("elections", "moves"),
+    *("losses", "doubles", "delays", "cuts", "fencings", "elections", "moves"),
 )
 """The actions that are counted, in the order in which they are tried."""
 _WORDS: Final = {
@@ -132,12 +127,7 @@ _WORDS: Final = {
     "restarts": ("restart", "restarts"),
     "losses": ("lost message", "lost messages"),
     "doubles": ("doubled message", "doubled messages"),
-    "late_registrations": (
-        "late copy of an answer to a registration",
-        "late copies of answers to registrations",
-    ),
     "delays": ("delayed message", "delayed messages"),
-    "late_metadata": ("late message of a voter", "late messages of voters"),
     "cuts": ("cut between brokers", "cuts between brokers"),
     "fencings": ("cut of a broker from the voters", "cuts of brokers from the voters"),
     "elections": ("ordered election", "ordered elections"),

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -25,17 +23,14 @@ from harness.explore.known_states import KnownStates
 from harness.explore.model import STEP, Edge, Model, State
 from harness.explore.requests import ExplorationLimits
 from harness.explore.waits import Action
-from harness.sim import compiled
 from harness.sim.invariant_checker import Violation
 from harness.sim.run import no_collections
-from node.formats.errors import UsageError
 
 Outcome = Literal["violation", "none", "time", "memory", "stopped"]
 SLICE: Final = 200
 """States that are expanded between two looks at time and memory."""
 MOST_VIOLATIONS: Final = 1000
 """So many are remembered of one length."""
-FORMAT: Final = 5
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -95,9 +90,8 @@ class _Frontier(NamedTuple):
 
 @dataclass
 class _Found:
-    """All that an exploration has found, which is what a file to continue from has: `bad` and
-    `bad_next` have, by the state after them, violations with as many actions as the round and with
-    one more."""
+    """All that an exploration has found: `bad` and `bad_next` have, by the state after them,
+    violations with as many actions as the round and with one more."""
 
     model: Model
     known: KnownStates
@@ -105,30 +99,20 @@ class _Found:
     bad_next: dict[State, _Edge] = field(default_factory=dict)
     edges: int = 0
     deepest: int = 0
-    spent_s: float = 0.0
     digest: bytes = b""
     frontier: _Frontier | None = None
 
 
 class Explorer:
-    """One exploration, which can be stopped, kept in a file and continued."""
+    """One exploration, which can be stopped."""
 
-    def __init__(
-        self,
-        bounds: Bounds,
-        *,
-        inner: bool = False,
-        check: bool = False,
-        reduced: bool = True,
-        found: _Found | None = None,
-    ) -> None:
+    def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         """With `check` other forms of merged nodes are kept, to be stepped again. Without `reduced`
-        states that can do no more than another are followed too. `found` continues another
-        exploration."""
+        states that can do no more than another are followed too."""
         self.bounds = bounds
-        self._inner = inner
-        self._found = found or _Found(
-            Model(bounds, inner=inner, check=check, reduced=reduced), KnownStates(reduced=reduced)
+        self._began_s = time.process_time()
+        self._found = _Found(
+            Model(bounds, check=check, reduced=reduced), KnownStates(reduced=reduced)
         )
 
     @property
@@ -142,29 +126,19 @@ class Explorer:
         *,
         stop: Callable[[], bool] = lambda: False,
         told: Callable[[str], None] = lambda line: None,
-        keep: Path | None = None,
     ) -> Exploration:
-        """Explore until the end, the first violation, or a limit. With `keep`, what is known is
-        written there when a limit or `stop` ends it, and at the end of each round."""
+        """Explore until the end, the first violation, a limit, or `stop`."""
         found = self._found
-        began_s, wall_s, before_s = time.process_time(), time.monotonic(), found.spent_s
-
-        def spent_s() -> float:
-            return before_s + time.process_time() - began_s
-
-        if found.frontier is None:
-            first = self.model.boot()
-            found.known.add(self.model.key(first), first, 0, before=-1, action=STEP, costs=False)
-            found.frontier = _Frontier(0, 0, [(0, first)], [], [])
+        self._began_s, wall_s = time.process_time(), time.monotonic()
+        first = self.model.boot()
+        found.known.add(self.model.key(first), first, 0, before=-1, action=STEP, costs=False)
+        found.frontier = _Frontier(0, 0, [(0, first)], [], [])
         outcome: Outcome | None = None
         # What it makes stays, and has no cycles: to look for them would take long.
         with no_collections():
             while outcome is None:
-                outcome = self._round(limits, spent_s, stop)
-                found.spent_s = spent_s()
+                outcome = self._round(limits, stop)
                 told(self._status())
-                if keep is not None:
-                    self._keep(keep)
             memory_mb = self._memory_mb()
         return Exploration(
             bounds=self.bounds,
@@ -175,7 +149,7 @@ class Explorer:
             steps=self.model.local.made,
             rounds=found.frontier.round,
             depth=found.deepest,
-            cpu_s=spent_s(),
+            cpu_s=self._spent_s(),
             wall_s=time.monotonic() - wall_s,
             memory_mb=memory_mb,
             digest=found.digest.hex(),
@@ -184,9 +158,7 @@ class Explorer:
 
     # -- rounds
 
-    def _round(
-        self, limits: ExplorationLimits, spent_s: Callable[[], float], stop: Callable[[], bool]
-    ) -> Outcome | None:
+    def _round(self, limits: ExplorationLimits, stop: Callable[[], bool]) -> Outcome | None:
         """Go on with this round to its end. Return how the exploration ended, None if it did
         not."""
         found = self._found
@@ -202,7 +174,7 @@ class Explorer:
                 self._add(before, self.model.edges(state), number, deeper, next_round)
             now = now[SLICE:]
             found.frontier = _Frontier(number, depth, now, deeper, next_round)
-            if (late := self._limit(limits, spent_s, stop)) is not None:
+            if (late := self._limit(limits, stop)) is not None:
                 return late
         found.bad = found.bad or found.bad_next
         if found.bad:
@@ -218,12 +190,10 @@ class Explorer:
         found.frontier = _Frontier(number + 1, 0, now, [], [])
         return None
 
-    def _limit(
-        self, limits: ExplorationLimits, spent_s: Callable[[], float], stop: Callable[[], bool]
-    ) -> Outcome | None:
+    def _limit(self, limits: ExplorationLimits, stop: Callable[[], bool]) -> Outcome | None:
         if stop():
             return "stopped"
-        if limits.seconds and spent_s() >= limits.seconds:
+        if limits.seconds and self._spent_s() >= limits.seconds:
             return "time"
         if limits.memory_mb and self._memory_mb() >= limits.memory_mb:
             return "memory"
@@ -257,6 +227,9 @@ class Explorer:
             found.digest = hashlib.blake2b(whole, digest_size=8).digest()
             (next_round if costs else deeper).append((number, after))
 
+    def _spent_s(self) -> float:
+        return time.process_time() - self._began_s
+
     def _memory_mb(self) -> int:
         """Return what is resident now: memory that this process needed before does not count."""
         return int(psutil.Process().memory_info().rss) >> 20
@@ -277,39 +250,8 @@ class Explorer:
     def _status(self) -> str:
         found = self._found
         assert found.frontier is not None
+        nodes, memory_mb = len(self.model.local), self._memory_mb()
         return (
-            f"{found.frontier.round} actions: {len(found.known):,} states, "
-            f"{len(self.model.local):,} of nodes, {found.spent_s:.0f} s, {self._memory_mb():,} MiB"
+            f"{found.frontier.round} actions: {len(found.known):,} states, {nodes:,} of nodes, "
+            f"{self._spent_s():.0f} s, {memory_mb:,} MiB"
         )
-
-    # -- a file to continue from
-
-    def _keep(self, file: Path) -> None:
-        """Write a checkpoint, whole or not at all."""
-        new = file.with_suffix(".new")
-        with new.open("wb") as out:
-            pickle.dump(_head(self.bounds, self._inner), out, 5)
-            pickle.dump(self._found, out, 5)
-        new.replace(file)
-
-    @classmethod
-    def continued(cls, file: Path, bounds: Bounds, *, inner: bool) -> Explorer:
-        """Return the exploration that a file has. Raises UsageError for a file of another one."""
-        another = "name another file with --checkpoint"
-        try:
-            with file.open("rb") as kept:
-                if pickle.load(kept) != _head(bounds, inner):
-                    raise UsageError(
-                        f"{file}: is of other bounds or of other sources of floodmark; {another}"
-                    )
-                found = pickle.load(kept)
-        except UsageError:
-            raise
-        except Exception as error:  # A damaged pickle can raise anything.
-            raise UsageError(f"{file}: cannot be continued: {error}; {another}") from None
-        return cls(bounds, inner=inner, found=found)
-
-
-def _head(bounds: Bounds, inner: bool) -> tuple[Any, ...]:
-    """Return the head of a checkpoint; only one with an equal head can be continued."""
-    return FORMAT, compiled.key(), bounds, inner

@@ -41,14 +41,11 @@ class Memory:
             return True
         return isinstance(other, Memory) and self.value == other.value
 
-    def __reduce__(self) -> Any:
-        return Memory, (self.value,)
-
 
 class Invariants:
     """Applies the invariants to steps, and carries what they remember from one to the next."""
 
-    def __init__(self, bounds: Bounds, *, inner: bool) -> None:
+    def __init__(self, bounds: Bounds) -> None:
         # One for all steps: it refers to itself, so that each further one would stay in memory
         # while nobody collects garbage.
         self._views: Callable[[str], Any] = _nobody
@@ -61,7 +58,6 @@ class Invariants:
         )
         # The log of a sole voter has no other to differ from: its events prove nothing.
         self._sole_voter = bounds.voters == 1
-        self._inner = inner
         self._known: dict[Memory, Memory] = {}
         self._numbers: dict[Memory, int] = {}
 
@@ -96,8 +92,7 @@ class Invariants:
             if (op := _operation(message, body)) is not None:
                 checker.on_history(op)
         self._views = _nobody
-        found = [v for v in checker.violations if v.visible or self._inner]
-        return self._memory(checker), found[0] if found else None
+        return self._memory(checker), next((v for v in checker.violations if v.visible), None)
 
     def ended(self, node: str, sentence: str) -> Violation:
         """Return the violation of a process that ended by itself."""

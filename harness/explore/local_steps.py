@@ -92,11 +92,6 @@ class LocalSteps:
         """Return the step with everything that it traced and sent."""
         return self._turn(self._owners[node], self._states[node], event)
 
-    @property
-    def repeatable(self) -> int:
-        """The number of steps that `repeated` makes."""
-        return sum(len(self._others.get(number, ())) for number, _ in self._steps)
-
     def repeated(self) -> Iterator[bool]:
         """Make all steps again from the other forms of merged nodes: whether each differs. Forms
         that turn up meanwhile are none of these."""
@@ -104,11 +99,6 @@ class LocalSteps:
         for (number, event), expected in list(self._steps.items()):
             for other in forms.get(number, ()):
                 yield self._make(self._owners[number], other, event) != expected
-
-    @property
-    def merged(self) -> int:
-        """The number of other forms of nodes that are kept."""
-        return sum(map(len, self._others.values()))
 
     def _turn(self, owner: str, state: NodeState, event: Event) -> Turn:
         node = ModelNode(self.configs[owner], state)

@@ -28,11 +28,9 @@ from node.core.messages import (
     CONSUMER,
     AnyMessage,
     ElectLeader,
-    Error,
     FetchRequest,
     ProduceRequest,
     ReassignReplicas,
-    RegisterBrokerResponse,
 )
 from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION
@@ -43,19 +41,7 @@ CLIENT: Final = "c1"
 _AT: Final = {name: at for at, name in enumerate(BUDGETS)}
 _CRASHES: Final = _AT["crashes"]
 _INTERRUPTING: Final = tuple(
-    _AT[n]
-    for n in (
-        *(
-            "records",
-            "retries",
-            "losses",
-            "doubles",
-            "late_registrations",
-            "delays",
-            "late_metadata",
-        ),
-        "crashes",
-    )
+    _AT[n] for n in ("records", "retries", "losses", "doubles", "delays", "crashes")
 )
 """While one of these is left, rounds of messages that change nothing matter: one of them may be
 under way when it happens."""
@@ -109,12 +95,10 @@ class Edge(NamedTuple):
 class Model:
     """All that can happen within some bounds."""
 
-    def __init__(
-        self, bounds: Bounds, *, inner: bool = False, check: bool = False, reduced: bool = True
-    ) -> None:
+    def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         self.bounds = bounds
         self.local = LocalSteps(bounds, check=check, reduced=reduced)
-        self.invariants = Invariants(bounds, inner=inner)
+        self.invariants = Invariants(bounds)
         self.names = self.local.names
         self.number = {name: at for at, name in enumerate(self.names)}
         self.voters = range(bounds.voters)
@@ -124,6 +108,26 @@ class Model:
         self._seen: Callable[[int, int, Event], None] | None = None
         # The same nodes with the same memory make the same step while other messages are under way.
         self._judged: dict[tuple[Memory, tuple[int, ...], int, Event], _Judged] = {}
+        self._effects: dict[str, Callable[..., Any]] = {
+            "expire": self._expire,
+            "release": self._release,
+            "lose": self._lose,
+            "double": self._double,
+            "delay": self._delay,
+            "crash": self._crash,
+            "kill": self._kill,
+            "power-cut": self._power_cut,
+            "start": self._start,
+            "send": self._send,
+            "send-crash": self._send_crash,
+            "again": self._again,
+            "read": self._read,
+            "fence": self._fence,
+            "cut": self._cut,
+            "heal": self._heal,
+            "elect": self._elect,
+            "move": self._move,
+        }
 
     # -- the beginning
 
@@ -199,7 +203,7 @@ class Model:
             forced = self._forced(state)
             assert forced is not None
             return self._forced_step(state, forced)
-        made: tuple[State, Violation | None] = _EFFECTS[action[0]](self, state, *action[1:])
+        made: tuple[State, Violation | None] = self._effects[action[0]](state, *action[1:])
         return made
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
@@ -283,13 +287,12 @@ class Model:
         if forced is not None and not (state.held or any(state.left)):
             return
         if forced is not None and forced[0] == "deliver":
-            source, to, _ = state.queue[0]
             if not self._is_heard(state, state.queue[0]):
                 # No node makes a step. With a choice here, the state after it would pass for known:
                 # the keys of both leave the message out.
                 return
-            yield from self._on_message(state, source, to)
-            yield from self._in_between(state, to)
+            yield from self._on_message(state)
+            yield from self._in_between(state, state.queue[0][1])
             return
         if forced is not None:
             yield from self._in_between(state, forced[1])
@@ -310,21 +313,15 @@ class Model:
         if state.left[_CRASHES]:
             yield from (("crash", wait) for wait in waits)
 
-    def _on_message(self, state: State, source: int, to: int) -> Iterator[Action]:
+    def _on_message(self, state: State) -> Iterator[Action]:
         """Return the actions on the oldest message under way."""
         left = state.left
-        if not self._is_heard(state, state.queue[0]):
-            return
         if left[_AT["losses"]]:
             yield ("lose",)
         if left[_AT["doubles"]]:
-            yield ("double", "doubles")
-        if left[_AT["late_registrations"]] and self._is_registration(state.queue[0]):
-            yield ("double", "late_registrations")
+            yield ("double",)
         if left[_AT["delays"]]:
-            yield ("delay", "delays")
-        if left[_AT["late_metadata"]] and (source in self.voters or to in self.voters):
-            yield ("delay", "late_metadata")
+            yield ("delay",)
         if left[_CRASHES]:
             yield ("crash", ("deliver",))
 
@@ -436,17 +433,12 @@ class Model:
     def _lose(self, state: State) -> Any:
         return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
 
-    def _is_registration(self, sent: Sent) -> bool:
-        """Return whether the message is the answer to a registration."""
-        message = self.local.messages[sent[2]][0]
-        return isinstance(message, RegisterBrokerResponse) and message.error is Error.NONE
-
-    def _double(self, state: State, budget: str) -> Any:
-        state = self._spent(state, budget)
+    def _double(self, state: State) -> Any:
+        state = self._spent(state, "doubles")
         return state._replace(held=tuple(sorted((*state.held, state.queue[0])))), None
 
-    def _delay(self, state: State, budget: str) -> Any:
-        state = self._spent(state, budget)
+    def _delay(self, state: State) -> Any:
+        state = self._spent(state, "delays")
         held = tuple(sorted((*state.held, state.queue[0])))
         return state._replace(queue=state.queue[1:], held=held), None
 
@@ -607,26 +599,3 @@ class Model:
 
     def _controllers(self, state: State) -> list[int]:
         return [at for at in self.voters if self._view(state, at).registered is not None]
-
-
-_EFFECTS: Final[dict[str, Callable[..., Any]]] = {
-    "expire": Model._expire,
-    "release": Model._release,
-    "lose": Model._lose,
-    "double": Model._double,
-    "delay": Model._delay,
-    "crash": Model._crash,
-    "kill": Model._kill,
-    "power-cut": Model._power_cut,
-    "start": Model._start,
-    "send": Model._send,
-    "send-crash": Model._send_crash,
-    "again": Model._again,
-    "read": Model._read,
-    "fence": Model._fence,
-    "cut": Model._cut,
-    "heal": Model._heal,
-    "elect": Model._elect,
-    "move": Model._move,
-}
-"""By the kind of an action, what makes it."""

@@ -91,9 +91,9 @@ def _words(names: tuple[str, ...], action: Any) -> str:
             return "the node that makes the next step ends before it has sent anything"
         case ("lose",):
             return "the oldest message is lost"
-        case ("double", _):
+        case ("double",):
             return "the oldest message is doubled, and one copy is late"
-        case ("delay", _):
+        case ("delay",):
             return "the oldest message is late"
         case ("release", _):
             return "a late message arrives"

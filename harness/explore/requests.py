@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from harness.explore.bounds import Bounds
-from harness.formats.options import WRITABLE_FILE, Budget, Json, Quiet, Store
+from harness.formats.options import Budget, Json, Quiet, Store
 
 
 class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,11 +22,9 @@ class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An exploration, and what to show of it. `inner`: invariants that no client sees broken count
-    too. `breaks`: the property that the schedule must violate, "" for any."""
+    """An exploration. `breaks`: the property that the schedule must violate, "" for any."""
 
     bounds: Bounds = Bounds()
-    inner: bool = False
     breaks: str = ""
     memory: Annotated[
         int, Meta(ge=0, le=10**6, description="Stop at this many MiB; 0: no limit.")
@@ -34,11 +32,6 @@ class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: Annotated[
         Budget, Meta(description="Stop after this much processor time; 0s: no limit.")
     ] = 0.0
-    checkpoint: Annotated[
-        Path | None,
-        Meta(description="File to continue from; it is written at every end.", extra=WRITABLE_FILE),
-    ] = None
-    real: Annotated[bool, Meta(description="Look for the form for real processes too.")] = False
     store: Annotated[Store, Meta(description="Folder for results; they go to its explored/.")] = (
         Path("store")
     )

@@ -11,11 +11,11 @@ import msgspec
 from harness.explore.explorer import Exploration, Explorer
 from harness.explore.requests import ExplorationLimits, ExploreRequest
 from harness.explore.to_schedule import Confirmed, confirm
-from harness.formats.finding import REAL, SCHEDULE
+from harness.formats.finding import SCHEDULE
 from harness.search.deadline import Stop, never
-from harness.search.real_schedule import real_schedule
 from harness.sim import compiled
-from node.formats.errors import UsageError
+from node.formats.errors import StorageError, UsageError
+from node.formats.files import cannot_write, write_whole
 
 FOLDER: Final = "explored"
 """The folder of a store that keeps what explorations found."""
@@ -23,9 +23,8 @@ FOLDER: Final = "explored"
 
 class Explored(msgspec.Struct, frozen=True, kw_only=True):
     """An exploration, and what became of its counterexample: the schedule that fails in the
-    simulated world after `runs` runs, `tried` counterexamples of the same length. `folder` has it;
-    `real_worlds` is in how many worlds its form for real processes fails, -1 where none was
-    looked for or found."""
+    simulated world after `runs` runs, kept in `folder`; `tried` counterexamples of the same
+    length."""
 
     result: Exploration
     confirmed: bool = False
@@ -35,7 +34,6 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     broken: tuple[str, ...] = ()
     faults: int = 0
-    real_worlds: int = -1
 
     @property
     def exit_code(self) -> int:
@@ -46,21 +44,15 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 def explore(
     request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
 ) -> Explored:
-    """Explore, from the checkpoint if there is one. Raises UsageError for a checkpoint of another
-    exploration and for compiled code, OSError if nothing can be written."""
+    """Explore, and write down the schedule of a counterexample. Raises UsageError where compiled
+    code runs, StorageError if nothing can be written."""
     if compiled.in_use():
         raise UsageError(
             f"an exploration cannot step compiled code; set {compiled.PURE}=1 in the environment"
         )
-    file = request.checkpoint
-    if file is not None and file.exists():
-        explorer = Explorer.continued(file, request.bounds, inner=request.inner)
-    else:
-        explorer = Explorer(request.bounds, inner=request.inner)
+    explorer = Explorer(request.bounds)
     limits = ExplorationLimits(seconds=request.budget_s, memory_mb=request.memory)
-    result = explorer.run(limits, stop=stop, told=told, keep=file)
-    if file is not None and result.outcome in ("none", "violation"):
-        file.unlink(missing_ok=True)
+    result = explorer.run(limits, stop=stop, told=told)
     return _confirmed(request, explorer, result, stop)
 
 
@@ -73,7 +65,7 @@ def _confirmed(
         tried += 1
         made = confirm(explorer.model, found, breaks=request.breaks)
         if made is not None:
-            folder, worlds = _kept(request, made, stop)
+            folder = _kept(request, made)
             # The first counterexample that is told is the one that was confirmed.
             rest = tuple(c for c in result.counterexamples if c is not found)
             result = msgspec.structs.replace(result, counterexamples=(found, *rest))
@@ -86,22 +78,18 @@ def _confirmed(
                 sentence=made.attempt.sentence,
                 broken=tuple(made.attempt.broken),
                 faults=len(made.schedule.faults),
-                real_worlds=worlds,
             )
         if stop():
             break
     return Explored(result=result, tried=tried)
 
 
-def _kept(request: ExploreRequest, made: Confirmed, stop: Stop) -> tuple[Path, int]:
-    """Write the schedule, and the one for real processes where it was asked for and exists."""
+def _kept(request: ExploreRequest, made: Confirmed) -> Path:
+    """Write the schedule; return its folder. Raises StorageError."""
     folder = request.store / FOLDER / f"{made.schedule.name}-{made.schedule.digest()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCHEDULE).write_bytes(made.schedule.to_pretty_json())
-    if not request.real:
-        return folder, -1
-    real = real_schedule(made.schedule, made.schedule.expectation.property or "", stop=stop)
-    if real is None:
-        return folder, -1
-    (folder / REAL).write_bytes(real.schedule.to_pretty_json())
-    return folder, real.failing_worlds
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(cannot_write(folder, error)) from None
+    write_whole(folder / SCHEDULE, made.schedule.to_pretty_json())
+    return folder

@@ -62,8 +62,8 @@ _TIMEOUT_MS: Final = 1500
 """How long a client tries to send a record."""
 _HELD_MS: Final = 600
 """By then a leader has answered each fetch that it held."""
-_COPY_MS: Final = {"doubles": 700, "late_registrations": 20_000}
-"""When a second copy arrives by itself: one for a later process waits until it is released."""
+_COPY_MS: Final = 700
+"""When a second copy arrives by itself."""
 _WAIT_MS: Final = {
     "fetch": 60,
     "alter": 100,
@@ -392,13 +392,12 @@ def _faults(
             return _crash(due, when)
         case ("lose",):
             return [_link(due, "drop", "", when)]
-        case ("delay", _):
+        case ("delay",):
             held.append(_Held(due.extra, name))
             return [_link(due, "hold", name, when)]
-        case ("double", budget):
+        case ("double",):
             held.append(_Held(due.extra, name))
-            late_ms = _COPY_MS[budget]
-            return [_link(due, "duplicate", name, when, late_ms)]
+            return [_link(due, "duplicate", name, when, _COPY_MS)]
     raise AssertionError(due.action)
 
 

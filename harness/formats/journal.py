@@ -55,7 +55,8 @@ class SearchBegan(BeganRow, tag="began"):
 class Searched(JournalRow, tag="search"):
     """A stretch of a search: the schedules of `seed` from number `first` on. `runs` counts reruns
     with a worse ending too. `core_s` are seconds of one core, `generator` is the version that drew
-    the schedules. `findings` has the failures of buckets that were not known before."""
+    the schedules. `findings` has the failures of buckets that were not known before,
+    `unknown_runs` the folders of the first runs that could not be judged."""
 
     protocol: str
     seed: int
@@ -72,6 +73,7 @@ class Searched(JournalRow, tag="search"):
     buckets: dict[str, LargeCount] = {}
     fault_coverage: dict[str, LargeCount] = {}
     problems: list[str] = []
+    unknown_runs: list[str] = []
     findings: list[Finding] = []
 
 

@@ -56,6 +56,8 @@ LATE_S: Final = 600.0
 """How long beyond its time a job may take before its process is killed."""
 AROUND_A_RUN_S: Final = 50.0
 """Start, recovery, final reads, end and verdict of a real run."""
+LEAST_FINISH_S: Final = 60.0
+"""What a find may take to be shrunk and explained, even if the time is over."""
 FORM_RUNS: Final = 150
 """How hard a nightly run looks for a form for real processes."""
 KEPT_EXPECTED: Final = 2
@@ -260,7 +262,7 @@ class NightlySession:
             case "canary":
                 return [self._real(CANARY, CANARY, plan.canary(), "canary")]
             case "search":
-                return self._finish_jobs() or self._searches(left_s)
+                return self._finish_jobs(left_s) or self._searches(left_s)
             case "known-bug":
                 return self._known_bug_jobs(left_s)
             case "determinism":
@@ -289,7 +291,7 @@ class NightlySession:
             )
         return found
 
-    def _finish_jobs(self) -> list[Job]:
+    def _finish_jobs(self, left_s: float) -> list[Job]:
         """Return the jobs that shrink and explain what was found, the first with a page."""
         done, rows = self._journal.done(), self._journal.rows
         pages = self._settings.pages
@@ -306,6 +308,7 @@ class NightlySession:
                         key=key,
                         subject=SimulatedSubject(protocol=row.protocol, internal=True),
                         finding=findings.latest(store, finding),
+                        seconds=max(LEAST_FINISH_S, left_s),
                         tries=self._settings.shrink_tries,
                         store=str(store),
                         form_runs=FORM_RUNS,

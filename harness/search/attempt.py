@@ -38,7 +38,7 @@ class Attempt:
     judged.
 
     Of real processes: `lost_disks` are the nodes that lost unsynced writes, `on_links` says that a
-    fault on links took effect. `folder` is the run's if it failed.
+    fault on links took effect. `folder` is the run's if it failed or could not be judged.
     """
 
     failed: bool = False

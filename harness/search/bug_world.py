@@ -18,8 +18,8 @@ from harness.search.deadline import Stop
 from harness.search.escalate import judge_with_escalations
 from harness.search.generator import draw_schedule
 from harness.search.known_bugs import SearchTarget
-from harness.search.loop import Drawn
-from harness.search.simulated_world import SimulatedSubject, SimulatedWorld
+from harness.search.loop import AnySearchJob, Drawn
+from harness.search.simulated_world import HANGS_S, SimulatedSubject, SimulatedWorld
 from harness.search.stability import STABILITY_RUNS, stabilise, stability
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Expectation, Schedule
@@ -45,9 +45,9 @@ class BugSubject(msgspec.Struct, frozen=True, kw_only=True):
         """See `harness.search.loop.Subject`."""
         return BugWorld(self.target)
 
-    def longest_s(self, seed: int, number: int) -> float:
+    def longest_s(self, job: AnySearchJob) -> float:
         """Return how long a job may take before it is taken to hang."""
-        return 3600.0
+        return HANGS_S
 
 
 class BugWorld(SimulatedWorld):

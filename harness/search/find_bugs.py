@@ -33,12 +33,13 @@ from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
 from harness.runs.run import machine
+from harness.runs.run_folder import remove
 from harness.search import findings, known_bugs, known_bugs_table
 from harness.search.bug_world import BugSubject
 from harness.search.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob, Job, Pool, work_through
 from harness.search.known_bugs import SearchTarget, wanted_targets
-from harness.search.loop import FinishJob, SearchJob
+from harness.search.loop import AnySearchJob, FinishJob, SearchJob
 from harness.search.real_schedule import MOST_RUNS
 from harness.search.requests import BugSearchRequest
 from harness.search.run import simulated_pool
@@ -200,11 +201,17 @@ class BugSearch:
                 # It may not have been written before the command was killed.
                 state.finding = findings.latest(request.store, state.finding)
                 findings.keep(state.finding, request.store)
-        findings.sweep(request.store, "replay-real-")
+        for run in self._replays().glob("*/*"):
+            if not (run / "results.json").is_file():
+                remove(run)  # It was cut off, and is made again.
         journal.add(BugsBegan())
 
     def _state(self, target: SearchTarget, seed: int) -> BugState:
         return self.states.setdefault((target.code, seed), BugState(target=target, seed=seed))
+
+    def _replays(self) -> Path:
+        """Return the folder of the replays on real processes."""
+        return self._request.store / FOLDER / "replays"
 
     # -- which job is next
 
@@ -282,14 +289,12 @@ class BugSearch:
                         key=f"{state.prefix}real-{state.real_runs}",
                         folder=str(findings.folder_of(self._request.store, state.finding)),
                         number=state.real_runs,
-                        store=str(self._request.store),
+                        store=str(self._replays()),
                     )
         return None
 
     def longest_s(self, job: Job) -> float:
-        return (
-            job.subject.longest_s(job.seed, job.first) if isinstance(job, SearchJob) else math.inf
-        )
+        return job.subject.longest_s(job) if isinstance(job, AnySearchJob) else math.inf
 
     # -- what came of it
 

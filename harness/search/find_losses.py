@@ -165,7 +165,7 @@ def result_of(file: Path, row: KnownLoss, seed: int) -> LossResult | None:
         finding=shown,
         unwanted={n: c for n, c in total.buckets.items() if shown is None or n != shown.bucket},
         problems=total.problems,
-        version=began[-1].version,
+        version=(shown is not None and shown.version) or began[-1].version,
         state=state_of(rows),
     )
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -137,14 +137,14 @@ def discard(finding: Finding) -> None:
         remove(Path(finding.run))
 
 
-def sweep(store: Path, prefix: str) -> None:
-    """Remove the runs of a search, by the prefix of their names, that no finding refers to: they
-    were cut off before anything was recorded."""
-    kept: set[Path] = set()
+def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
+    """Remove the runs of a search, called `prefix` or `prefix-..`, that no finding refers to, but
+    those to `keep`: they were cut off before anything was recorded."""
+    kept = {Path(run).resolve() for run in keep}
     for _, finding in load_all(store):
         runs = (finding.run, *(run.folder for run in finding.safe_runs))
         kept |= {Path(run).resolve() for run in runs if run}
-    for run in store.glob(f"{prefix}*/*"):
+    for run in (*store.glob(f"{prefix}/*"), *store.glob(f"{prefix}-*/*")):
         if run.is_dir() and not run.is_symlink() and run.resolve() not in kept:
             remove(run)
 

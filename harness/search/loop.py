@@ -55,6 +55,8 @@ SAVE_EVERY_S: Final = 1.0
 MOST_BUCKETS: Final = 100
 """Buckets that a search shrinks; with more the protocol is plainly broken."""
 MOST_PROBLEMS: Final = 20
+MOST_UNKNOWN: Final = 3
+"""Runs that could not be judged whose folders a search keeps."""
 GIVEN: Final = "a run that failed"
 """The family of a schedule that was not drawn."""
 
@@ -138,8 +140,8 @@ class Subject(Protocol):
         """Return the world to run schedules in; runs that leave a folder get it in `store`."""
         ...
 
-    def longest_s(self, seed: int, number: int) -> float:
-        """Return how long a job with this schedule may take before it is taken to hang."""
+    def longest_s(self, job: AnySearchJob) -> float:
+        """Return how long a job may take before it is taken to hang."""
         ...
 
 
@@ -148,7 +150,7 @@ class Subject(Protocol):
 
 class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
     """Try the schedules of a seed from number `first` on, until one fails in a way that is not
-    `known`, or for `seconds`."""
+    `known`, or for `seconds`. The folders of `unknown` runs that cannot be judged are kept."""
 
     key: str
     subject: Subject
@@ -156,6 +158,7 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     count: int
     known: tuple[str, ...] = ()
+    unknown: int = 0
     seconds: float = 0.0
     store: str = ""
     run_name: str = ""
@@ -180,6 +183,8 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
                         known.add(bucket)
                         place = {"seed": self.seed, "number": number}
                         row.findings.append(replace(world.found(drawn), **place))
+                    elif _is_unknown(drawn.outcome) and len(row.unknown_runs) < self.unknown:
+                        row.unknown_runs.append(drawn.outcome.folder)
                     else:
                         world.drop(drawn.outcome)
                 row.schedules += 1
@@ -229,6 +234,11 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
 AnySearchJob = SearchJob | FinishJob
 
 
+def _is_unknown(outcome: Attempt) -> bool:
+    """Return whether a run left a folder and could not be judged."""
+    return bool(outcome.folder) and not outcome.failed
+
+
 def count(row: Searched, outcome: Attempt, bucket: str) -> None:
     """Count a run."""
     row.runs += 1
@@ -239,8 +249,8 @@ def count(row: Searched, outcome: Attempt, bucket: str) -> None:
         _add(row.verdicts, outcome.verdict)
     for name in outcome.fault_coverage:
         _add(row.fault_coverage, name)
-    if outcome.problem and outcome.problem not in row.problems:
-        row.problems += [outcome.problem][: MOST_PROBLEMS - len(row.problems)]
+    if outcome.problem:
+        _add_problem(row, outcome.problem)
     if bucket:
         row.failures += 1
         _add(row.buckets, bucket)
@@ -254,7 +264,14 @@ def add(total: Searched, row: Searched) -> None:
     for name in ("verdicts", "buckets", "fault_coverage"):
         for what, number in getattr(row, name).items():
             _add(getattr(total, name), what, number)
-    total.problems += [p for p in row.problems if p not in total.problems]
+    for problem in row.problems:
+        _add_problem(total, problem)
+    total.unknown_runs += row.unknown_runs
+
+
+def _add_problem(row: Searched, problem: str) -> None:
+    if len(row.problems) < MOST_PROBLEMS and problem not in row.problems:
+        row.problems.append(problem)
 
 
 def _add(counts: dict[str, int], name: str, number: int = 1) -> None:
@@ -351,14 +368,19 @@ class _Trials:
             self.smallest = schedule
             if self._save is not None:
                 self._save(lambda: self.finding(shrunk=False))
+                self._drop_others()
         return fails
 
+    def _drop_others(self) -> None:
+        """Drop the runs of schedules that are not shown; that of the drawn one stays to the end."""
+        shown = (self.smallest.digest(), self._finding.drawn.digest())
+        for other in [digest for digest in self._runs if digest not in shown]:
+            self._world.drop(Attempt(folder=self._runs.pop(other)))
+
     def finding(self, *, shrunk: bool) -> Finding:
-        """Return the finding as it is now, and drop the runs of schedules that are not shown."""
+        """Return the finding as it is now."""
         smallest, digest = self.smallest, self.smallest.digest()
         drawn = self._finding.drawn.digest()
-        for other in [one for one in self._runs if one not in (digest, drawn)]:
-            self._world.drop(Attempt(folder=self._runs.pop(other)))
         last = self._last.get(digest)
         return replace(
             self._finding,
@@ -484,6 +506,7 @@ class Search:
         work_through(self, pool, lambda: stop() or self.seconds() >= limit_s)
         for bucket, finding in self.kept.items():
             self.kept[bucket] = findings.latest(self._store, finding)
+        self._sweep()
         self._add(Ended(state=STOPPED if stop() else FINISHED), 0.0)
 
     def _resume(self) -> None:
@@ -492,7 +515,8 @@ class Search:
         for row in self._journal.rows:
             if isinstance(row, Searched):
                 add(self.total, row)
-                stretches.append((row.first, row.schedules))
+                if row.generator == GENERATOR_VERSION:
+                    stretches.append((row.first, row.schedules))
                 for finding in row.findings:
                     if finding.bucket not in self.kept:
                         self._keep(findings.latest(self._store, finding))
@@ -504,7 +528,11 @@ class Search:
             self._next = max(self._next, first + number)
         heapq.heapify(self._left)
         if self._journal.rows:
-            findings.sweep(self._store, self.run_name)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove the runs that were cut off, while no job runs."""
+        findings.sweep(self._store, self.run_name, self.total.unknown_runs)
 
     # -- which job is next
 
@@ -542,6 +570,7 @@ class Search:
             first=first,
             count=number,
             known=tuple(self.kept),
+            unknown=max(0, MOST_UNKNOWN - len(self.total.unknown_runs)),
             seconds=self.left_s(),
             store=str(self._store),
             run_name=f"{self.run_name}-{first:04d}",
@@ -558,9 +587,8 @@ class Search:
         )
 
     def longest_s(self, job: Job) -> float:
-        if isinstance(job, SearchJob):
-            return self.subject.longest_s(job.seed, job.first)
-        return math.inf
+        assert isinstance(job, AnySearchJob)
+        return self.subject.longest_s(job)
 
     # -- what came of it
 
@@ -568,7 +596,7 @@ class Search:
         job, row = ended.job, ended.row
         if row is None:
             row = Lost(key=job.key, sentence=ended.sentence)
-            self.total.problems.append(f"{job.key}: {ended.sentence}")
+            _add_problem(self.total, f"{job.key}: {ended.sentence}")
             self._lost_in_a_row += 1
             if self._lost_in_a_row == MOST_LOSSES_IN_A_ROW:
                 raise FloodmarkError(f"{MOST_LOSSES_IN_A_ROW} jobs were lost: {ended.sentence}")
@@ -624,7 +652,7 @@ class Search:
             self._report(finding, self._keep(finding))
 
     def cut_off(self, job: Job) -> None:
-        findings.sweep(self._store, self.run_name)
+        """Leave the files of the job to the sweep at the end."""
 
     def _add(self, row: SearchRow, seconds: float) -> None:
         row.seconds, row.worked_s = round(seconds, 2), round(self.seconds(), 2)

@@ -64,18 +64,21 @@ def search(
         closing(JobJournal[SearchRow](file, SearchRow)) as journal,
     ):
         progress.phase(f"searching {subject.name}", request.budget_s)
+        budget = Budget(
+            seconds=request.budget_s,
+            schedules=request.schedules,
+            until_failure=request.until_failure,
+        )
+        output(table.began(subject.name, request.seed, budget, request.store))
+        then = table.what_follows(budget, shrinks=request.shrink)
         made = Search(
             subject,
             journal,
             request.store,
             seed=request.seed,
-            budget=Budget(
-                seconds=request.budget_s,
-                schedules=request.schedules,
-                until_failure=request.until_failure,
-            ),
+            budget=budget,
             shrinks=request.shrink,
-            report=lambda finding, folder: output(table.found(finding, folder)),
+            report=lambda finding, folder: output(f"{table.found(finding, folder)}\n  {then}"),
             finished=lambda finding, folder: output("\n".join(table.finished(finding, folder))),
             local=not request.master,
         )

@@ -74,6 +74,9 @@ def shrink_run(
         except FloodmarkError:
             if not stop():
                 raise
+        finally:
+            if isinstance(subject, StormSubject):
+                findings.sweep(request.store, job.run_name)
     # The job keeps the finding each time it becomes smaller.
     found = findings.latest(request.store, job.finding)
     output("\n".join(table.finished(found, folder)))

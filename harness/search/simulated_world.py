@@ -18,7 +18,7 @@ from harness.search.escalate import judge_with_escalations, rerun_without
 from harness.search.explain import explain, write
 from harness.search.findings import in_words
 from harness.search.generator import draw_schedule
-from harness.search.loop import Drawn, Shrinks
+from harness.search.loop import AnySearchJob, Drawn, Shrinks
 from harness.search.real_schedule import real_schedule
 from harness.search.shrink import SIMULATED_PASSES
 from harness.search.shrink_passes import fewer_by_chance
@@ -28,6 +28,7 @@ from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
 
 SHRINK_TRIES: Final = 1_500
+HANGS_S: Final = 3600.0
 INTERNAL: Final = "internal-invariant"
 """Stands for the property of a failure that only an internal invariant shows."""
 
@@ -54,9 +55,9 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         """See `harness.search.loop.Subject`; simulated runs leave no folder."""
         return SimulatedWorld(self)
 
-    def longest_s(self, seed: int, number: int) -> float:
+    def longest_s(self, job: AnySearchJob) -> float:
         """Return how long a job may take before it is taken to hang."""
-        return 60.0 * self.chunk
+        return HANGS_S
 
     def draw(self, seed: int, number: int) -> Schedule:
         """Return the schedule of this number, drawn independently of all others."""
@@ -126,7 +127,8 @@ class SimulatedWorld:
             return finding
         real = real_schedule(finding.smallest, finding.property, runs=form_runs, stop=stop)
         if real is None:
-            return finding
+            (folder / REAL).unlink(missing_ok=True)
+            return replace(finding, failing_worlds=0)
         (folder / REAL).write_bytes(real.schedule.to_pretty_json())
         return replace(finding, failing_worlds=real.failing_worlds)
 

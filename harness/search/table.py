@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from harness.formats import not_tried
-from harness.formats.finding import EXPLANATION, Explanation, Finding
+from harness.formats.finding import EXPLANATION, STORE_FOLDER, Explanation, Finding
 from harness.formats.journal import Searched
 from harness.runs.program import command_line
 from harness.search.explain import as_lines
-from harness.search.loop import GIVEN
+from harness.search.loop import GIVEN, Budget
 from harness.search.real_schedule import WORLDS
 from node.formats.json_input import Unreadable, read_file
 from reports import wording
@@ -22,6 +22,8 @@ UNFINISHED: Final = " (the time was over before it was the smallest)"
 
 def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
     """Return a line on the progress of a search."""
+    if not total.runs:
+        return "no run has ended yet"
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(total.verdicts.items()))
     words = [f"{wording.count(total.schedules, 'schedule')}{f' ({verdicts})' if verdicts else ''}"]
     if seconds >= 1 and total.runs:
@@ -40,7 +42,28 @@ def summary(total: Searched, kinds: int, seconds: float) -> str:
     if never := not_tried.in_words(not_tried.never_met(total.fault_coverage, drawn)):
         lines.append(f"  never met: {never}")
     lines += [f"  problem: {problem}" for problem in total.problems[:5]]
+    lines += [f"  could not be judged: {folder}" for folder in total.unknown_runs]
     return "\n".join(lines)
+
+
+def began(name: str, seed: int, budget: Budget, store: Path) -> str:
+    """Return the line on a search that comes before its first run has ended."""
+    ends = [f"for {budget.seconds:g} s"] * bool(budget.seconds)
+    ends += [f"for {wording.count(budget.schedules, 'schedule')}"] * bool(budget.schedules)
+    ends += ["until the first failure"] * budget.until_failure
+    return (
+        f"searching {name}, seed {seed}, {' or '.join(ends)}; "
+        f"each kind of failure is kept in {store / STORE_FOLDER}"
+    )
+
+
+def what_follows(budget: Budget, *, shrinks: bool) -> str:
+    """Return the words on what a search does after a find."""
+    left = f", at most until {budget.seconds:g} s" if budget.seconds else ""
+    if budget.until_failure:
+        return f"the smallest schedule is looked for{left}" if shrinks else "the search ends"
+    still = "the search goes on for other kinds of failures"
+    return f"{still}, and it is shrunk{left}" if shrinks else f"{still}{left}"
 
 
 def found(finding: Finding, folder: Path) -> str:
@@ -74,9 +97,11 @@ def _simulated(finding: Finding, folder: Path) -> Iterator[str]:
     try:
         explanation = read_file(folder / EXPLANATION, Explanation)
     except (OSError, Unreadable):
-        yield f"  {finding.sentence}"
-    else:
-        yield from (f"  {line}" for line in as_lines(explanation))
+        explanation = Explanation()
+    # It may explain what an earlier search found, before the time was over.
+    is_of_it = explanation.schedule == finding.smallest.digest()
+    lines = as_lines(explanation) if is_of_it else (finding.sentence,)
+    yield from (f"  {line}" for line in lines)
     yield f"  replay: {command_line('replay', folder)}"
     yield f"  page: {command_line('report', folder)}"
     if finding.failing_worlds:

@@ -6,6 +6,7 @@ runs, which end as soon as that is decided.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -28,7 +29,7 @@ from harness.search.attempt import Attempt
 from harness.search.deadline import Stop, never
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
-from harness.search.loop import Drawn, Shrinks
+from harness.search.loop import AnySearchJob, Drawn, FinishJob, Shrinks
 from harness.search.real.families import Disks
 from harness.search.real.known_losses import row_of
 from harness.search.real.storms import StormGenerator
@@ -38,7 +39,7 @@ from harness.systems.interface import System
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine, took_effect
 from nemesis.formats.schedule import Cluster, Schedule
-from node.formats.errors import FloodmarkError
+from node.formats.errors import FloodmarkError, StorageError
 from node.formats.json_input import JsonReader, Unreadable
 
 RUNS: Final = 3
@@ -84,9 +85,13 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         """See `harness.search.loop.Subject`."""
         return StormWorld(self, store, run_name)
 
-    def longest_s(self, seed: int, number: int) -> float:
-        """Return how long a storm may take before it is taken to hang."""
-        return self.longest_run_s(StormGenerator(self, self.find(), seed).draw(number).schedule)
+    def longest_s(self, job: AnySearchJob) -> float:
+        """Return how long a job may take before it is taken to hang: one that shrinks is not, for
+        it watches over its runs."""
+        if isinstance(job, FinishJob):
+            return math.inf
+        storm = StormGenerator(self, self.find(), job.seed).draw(job.first)
+        return self.longest_run_s(storm.schedule)
 
     def longest_run_s(self, schedule: Schedule) -> float:
         """Return how long a run of a schedule may take."""
@@ -120,19 +125,30 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
             folder = run.folder.path
             try:
                 result = run_and_judge(run, progress, interrupts)
-            except FloodmarkError as error:
+            except StorageError:
                 remove(folder)
-                unknown, seconds = Verdict.UNKNOWN.value, time.monotonic() - began_s
-                return Attempt(verdict=unknown, problem=str(error), seconds=seconds)
+                raise
+            except FloodmarkError as error:
+                return _unknown(str(error), began_s, folder)
         made = outcome_of(folder, result, time.monotonic() - began_s)
-        if not made.failed:
+        if not made.folder:
             remove(folder)
         return made
 
 
+def _unknown(problem: str, began_s: float, folder: Path | None = None) -> Attempt:
+    """Return the outcome of a run that could not be made."""
+    return Attempt(
+        verdict=Verdict.UNKNOWN.value,
+        problem=problem,
+        seconds=time.monotonic() - began_s,
+        folder="" if folder is None else str(folder),
+    )
+
+
 def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
     """Return the outcome of a judged run folder."""
-    failed = result.verdict is Verdict.INVALID
+    failed, unknown = result.verdict is Verdict.INVALID, result.verdict is Verdict.UNKNOWN
     lost, on_links = effects(folder)
     broken = broken_classes(result)
     return Attempt(
@@ -140,11 +156,12 @@ def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
         property=next(iter(broken), "") if failed else "",
         broken=broken,
         sentence=result.sentence,
+        problem=result.sentence if unknown else "",
         verdict=result.verdict.value,
         seconds=seconds,
         lost_disks=lost,
         on_links=on_links,
-        folder=str(folder) if failed else "",
+        folder=str(folder) if failed or unknown else "",
     )
 
 
@@ -214,8 +231,7 @@ class StormWorld:
             try:
                 made: Attempt = do_one(job, pool, stop, self._subject.longest_run_s(job.schedule))
             except FloodmarkError as error:
-                unknown, seconds = Verdict.UNKNOWN.value, time.monotonic() - began_s
-                return Attempt(verdict=unknown, problem=str(error), seconds=seconds)
+                return _unknown(str(error), began_s)
         return made
 
     def bucket(self, outcome: Attempt) -> str:
@@ -292,7 +308,8 @@ class StormWorld:
         subject = replace(self._subject, settings=safe)
         for _ in range(SAFE_RUNS):
             outcome = self._in_process(self._job(finding.smallest, subject), stop)
-            if stop():
+            if outcome.problem and stop():
+                self.drop(outcome)
                 return
             sentence = outcome.sentence or outcome.problem
             yield SafeRun(verdict=outcome.verdict, sentence=sentence, folder=outcome.folder)

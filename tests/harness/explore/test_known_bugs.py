@@ -85,9 +85,9 @@ def released(schedule: Schedule) -> list[str]:
 def test_a_release_delivers_the_held_message_and_not_the_oldest() -> None:
     first, second = (("n2", "n1", FetchRequest(partition="log-0", offset=n), None) for n in (0, 1))
     due = [
-        _Due(("delay", "delays"), (), 10.0, first),
+        _Due(("delay",), (), 10.0, first),
         _Due(("cut", (1, 2)), (), 20.0),
-        _Due(("delay", "delays"), (), 30.0, second),
+        _Due(("delay",), (), 30.0, second),
         _Due(("heal", (1, 2)), (), 40.0),
         _Due(("release", 1), (), 50.0, second),
         _Due(("release", 0), (), 60.0, first),

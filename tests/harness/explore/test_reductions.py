@@ -151,13 +151,3 @@ def test_calm_bounds_leave_nodes_alone_while_messages_are_under_way() -> None:
     assert state.queue
     assert {edge.action[0] for edge in moves.edges(state)} == {"lose", "step"}
     assert "kill" in {edge.action[0] for edge in moves.edges(moves._at_rest(state))}
-
-
-def test_only_answers_to_registrations_are_late_for_a_later_process() -> None:
-    moves = Model(Bounds(kills=1, late_registrations=1, calm=True))
-    state, _ = moves.apply(moves.boot(), ("kill", 2, "kills"))
-    state, _ = moves.apply(moves._at_rest(state), ("expire", 0, ("session/n2",)))
-    state, _ = moves.apply(moves._at_rest(state), ("start", 2))
-    while ("double", "late_registrations") not in [e.action for e in moves.edges(state)]:
-        state, _ = moves.apply(state, STEP)
-    assert moves.local.messages[state.queue[0][2]][0].incarnation == 2

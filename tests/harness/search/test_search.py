@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import DRAWN, EXPLANATION, README, RECORD, SCHEDULE, Finding
-from harness.formats.journal import JobJournal, Searched, SearchRow, state_of
-from harness.search import findings
+from harness.formats.journal import JobJournal, Searched, SearchRow, read_rows, state_of
+from harness.search import findings, table
 from harness.search.attempt import attempt
+from harness.search.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob, JobProcesses
 from harness.search.loop import Budget, FinishJob, Search, journal_of
 from harness.search.real_schedule import real_schedule
@@ -24,8 +25,9 @@ from harness.search.spark_jobs import SparkJobs
 from harness.sim import run
 from harness.sim.invariant_checker import Violation
 from nemesis import ready_made
-from nemesis.formats.schedule import load
+from nemesis.formats.schedule import Cluster, load
 from node.formats.errors import FloodmarkError, StorageError, UsageError
+from tests.lab.stores import can_mount, store_of
 from tests.support.local_pool import LocalPool
 from tests.support.nightly_fakes import Killed
 
@@ -145,6 +147,28 @@ def test_a_search_that_only_loses_its_jobs_ends(tmp_path: Path) -> None:
         searched(tmp_path, pool, Budget(seconds=60))
 
 
+def test_what_another_generator_drew_is_drawn_again(tmp_path: Path) -> None:
+    file = journal_of(tmp_path, HELD, 0)
+    with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
+        row = Searched(protocol="kafka", seed=0, schedules=3, generator=GENERATOR_VERSION - 1)
+        journal.add(row)
+        journal.add(replace(row, first=3, generator=GENERATOR_VERSION))
+    pool = Quick()
+    searched(tmp_path, pool, Budget(schedules=6), HELD)
+    assert [job.key for job in pool.jobs] == ["search/0"]
+
+
+def test_what_explains_an_earlier_schedule_is_not_shown(tmp_path: Path) -> None:
+    made = searched(tmp_path, Quick(), UNTIL_FOUND)
+    (finding,) = made.kept.values()
+    folder = findings.folder_of(tmp_path, finding)
+    assert "appends offset" in "".join(table.finished(finding, folder))
+    other = replace(finding, smallest=replace(finding.smallest, cluster=Cluster()))
+    said = list(table.finished(other, folder))
+    assert f"  {finding.sentence}" in said
+    assert "appends offset" not in "".join(said)
+
+
 def test_one_that_is_stopped_shrinks_later(tmp_path: Path) -> None:
     pool = Quick()
     pool.endless = (FinishJob,)
@@ -169,6 +193,24 @@ class TestJournals:
                 searched(tmp_path, LocalPool(), UNTIL_FOUND)
             assert len(journal.rows) == 1
         assert file.read_bytes().count(b"\n") == 1
+
+    @pytest.mark.integration
+    @pytest.mark.skipif(not can_mount(), reason="needs to mount a disk")
+    @pytest.mark.parametrize("kind", ["full", "read-only"])
+    def test_a_disk_that_fails_loses_nothing(self, tmp_path: Path, kind: str) -> None:
+        with store_of(kind, tmp_path) as store:
+            searched(store.folder, LocalPool(), Budget(schedules=3), HELD, stop=lambda: True)
+            file = journal_of(store.folder, HELD, 0)
+            before = file.read_bytes()
+            store.fail()
+            with pytest.raises(StorageError, match=r"cannot be written|no space|full"):
+                searched(store.folder, LocalPool(), Budget(schedules=999), HELD)
+            assert file.read_bytes()[: len(before)] == before
+            if kind == "full":
+                (store.folder / "filler").unlink()
+                before_it = sum(isinstance(row, Searched) for row in read_rows(file, SearchRow))
+                made = searched(store.folder, LocalPool(), Budget(schedules=3), HELD)
+                assert made.total.schedules == 3 * before_it
 
     def test_half_a_line_is_cut_off(self, tmp_path: Path) -> None:
         searched(tmp_path, LocalPool(), Budget(schedules=3), HELD, stop=lambda: True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from harness.formats.finding import RECORD, STORE_FOLDER, Finding, RunCounts
-from harness.search import findings
+from harness.search import findings, table
 from harness.search.attempt import Attempt
-from harness.search.loop import Budget, Search
+from harness.search.loop import MOST_PROBLEMS, MOST_UNKNOWN, Budget, Search, SearchJob
 from harness.search.real.families import FAMILIES
 from harness.search.real.storms import StormGenerator
 from harness.search.real.world import StormJob, StormSubject, effects
@@ -176,6 +177,26 @@ class TestFinding:
         assert made.total.problems == ["n1 did not start"]
         assert made.total.verdicts == {"unknown": 2}
 
+    def test_the_first_runs_that_cannot_be_judged_are_kept(
+        self, storm: Any, tmp_path: Path
+    ) -> None:
+        def plan(job: StormJob, run: int) -> Attempt:
+            unknown = {"failed": False, "verdict": "unknown", "problem": job.name}
+            return dataclasses.replace(loses_a_write(job), **unknown)
+
+        made = storm(plan, tmp_path, Budget(schedules=25))
+        total, folders = made.total, [str(each) for each in tmp_path.glob("search-*/*T*")]
+        assert sorted(folders) == sorted(total.unknown_runs)
+        assert (len(folders), len(total.problems)) == (MOST_UNKNOWN, MOST_PROBLEMS)
+        assert f"could not be judged: {folders[0]}" in table.summary(total, 0, 1.0)
+
+    def test_only_the_runs_of_that_search_are_swept(self, tmp_path: Path) -> None:
+        names = ("loss-1", "loss-1-0003", "loss-1-0003-smaller", "loss-10-0003")
+        for name in names:
+            (tmp_path / name / "20260101T000000").mkdir(parents=True)
+        findings.sweep(tmp_path, "loss-1", [str(tmp_path / names[1] / "20260101T000000")])
+        assert sorted(each.name for each in tmp_path.iterdir()) == [names[1], names[3]]
+
 
 @pytest.mark.integration
 class TestBudget:
@@ -232,10 +253,8 @@ class TestShrinking:
         assert (workload.clients, workload.consumers) == (1, 0)
         assert kept.smallest.cluster.partitions == 1
         assert all((fault.at_ms or 0) % 500 == 0 for fault in kept.smallest.faults)
-        # Only failing runs of the smallest and of the drawn schedule stay.
-        folders = {str(folder) for folder in tmp_path.glob("search-*/*T*")}
-        assert len(folders) == 2
-        assert kept.run in folders
+        # Only a failing run of the smallest schedule stays.
+        assert [str(folder) for folder in tmp_path.glob("search-*/*T*")] == [kept.run]
 
     @pytest.mark.parametrize(("fails", "counts"), [((1,), "2 of 3"), ((), "1 of 3")])
     def test_the_majority_of_three_runs_decides(
@@ -290,7 +309,8 @@ class TestOutcome:
         subject, schedule = StormSubject(system=TRIAL), storms().draw(0).schedule
         longer = replace(schedule, workload=replace(schedule.workload, duration_ms=3_600_000))
         assert subject.longest_run_s(longer) > 3600 + 15
-        assert subject.longest_s(1, 0) == subject.longest_run_s(schedule)
+        job = SearchJob(key="", subject=subject, seed=1, first=0, count=1)
+        assert subject.longest_s(job) == subject.longest_run_s(schedule)
 
 
 def _lines(fault: int, what: str, node: str, **counts: int) -> list[FaultLine]:
