@@ -20,13 +20,13 @@ from harness.runs.run_folder import RunDir
 from harness.systems.floodmark import nodes
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.system import Floodmark
-from nemesis.formats.schedule import Schedule
+from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.view import ClusterView
-from nemesis.world import World
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.formats.trace import TraceEvent
 from node.runtime.breakpoints import report_end
+from tests.support.nemesis_world import RecordingWorld
 
 
 class VirtualTime:
@@ -53,38 +53,16 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
     return made
 
 
-class FakeWorld(World):
-    """Notes what was done; `dead` are the nodes that are down."""
+class FakeWorld(RecordingWorld):
+    """A recording world at the time of the run."""
 
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self.dead: set[str] = set()
-        self.operated = 0
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        super().__init__(cluster or Cluster())
 
-    def kill(self, node: str) -> None:
-        self.done.append(f"kill {node}")
-        self.dead.add(node)
-
-    def start(self, node: str) -> None:
-        self.done.append(f"start {node}")
-        self.dead.discard(node)
-
-    def stop(self, node: str) -> None:
-        self.done.append(f"stop {node}")
-        self.dead.add(node)
-
-    def pause(self, node: str) -> None:
-        self.done.append(f"pause {node}")
-
-    def resume(self, node: str) -> None:
-        self.done.append(f"resume {node}")
-
-    def is_up(self, node: str) -> bool:
-        return node not in self.dead
-
-    def operate(self, operation: int) -> None:
-        self.done.append(f"operate {operation}")
-        self.operated += 1
+    @property
+    def done(self) -> list[str]:
+        """Return the acts without their times."""
+        return [line.partition(" ")[2] for line in self.log]
 
     def now_us(self) -> int:
         return now_us()
@@ -114,7 +92,7 @@ class FakeClients:
             final=self._final,
             problem=self.problem,
             last_op_us=1,
-            operated=self._world.operated,
+            operated=sum(act.startswith("operate") for act in self._world.done),
         )
 
     def go(self) -> None:
@@ -158,7 +136,7 @@ class FakeCluster:
             about = {"node": "v1", "leader": "n1", "leader_epoch": 1, "partition_epoch": 1}
             lists = {"isr": nodes, "elr": [], "replicas": nodes}
             self.view.observe({"event": "partition", "partition": name, **about, **lists})
-        self.world = FakeWorld()
+        self.world = FakeWorld(schedule.cluster)
         self.made = FakeClients(schedule.cluster.partition_names(), self.world)
         self.fail_start = ""
         self.fail_poll = ""

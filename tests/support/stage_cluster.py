@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from checker.formats.anomalies import KINDS
-from harness.formats.history import LogRun, RecordRun
 from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core.api import Tick
@@ -41,15 +40,12 @@ from node.core.snapshot import restore, snapshot
 from node.core.timers import expire
 from node.formats.trace import DAMAGED, METADATA_PARTITION, REPORTED, STOPPED, WITNESSED
 from node.formats.wire import split_fetch_body
-from tests.support.checker.story import STORM_MS, Story, against
+from tests.support.checker.story import STORM_MS, P, against
+from tests.support.cluster_story import RETRIES, story_of
 from tests.support.disk_damage import flip, spoil, text_of
 from tests.support.stage_replica import event_text, message_text, records
 from tests.support.world import World
 
-P = "log-0"
-RETRIES = 1000
-"""Correlation ids above this are those of batches that were sent again."""
-NAMES = ("n1", "n2", "n3")
 Rule = Callable[[str, str, AnyMessage], bool]
 
 
@@ -93,10 +89,10 @@ class ClusterStage:
         }
         self._traced = self._heard = 0
         self._state: dict[str, Any] = {}
-        self._sent: list[tuple[str, int]] = []
-        self._produced: dict[str, Produced] = {}
-        self._retries: list[tuple[str, int]] = []
-        self._reads: list[tuple[int, int, list[tuple[int, str]], int]] = []
+        self.sent: list[tuple[str, int]] = []
+        self.produced: dict[str, Produced] = {}
+        self.retries: list[tuple[str, int]] = []
+        self.reads: list[tuple[int, int, list[tuple[int, str]], int]] = []
         self._held: list[Rule] = []
         self._dropped: list[Rule] = []
         self._obey_rules()
@@ -115,11 +111,11 @@ class ClusterStage:
         """Send one batch of one record each to the leader, 20 ms after one another. With `seq` they
         are those of an idempotent producer, from that sequence on."""
         for text in texts:
-            self._sent.append((text, acks))
+            self.sent.append((text, acks))
             if seq >= 0:
-                self._produced[text] = Produced(7, 0, seq)
+                self.produced[text] = Produced(7, 0, seq)
                 seq += 1
-            self._send(len(self._sent), text, to)
+            self._send(len(self.sent), text, to)
         self.wait(20)
 
     def answers(self) -> list[str]:
@@ -128,20 +124,20 @@ class ClusterStage:
         lines = []
         for source, message, _ in fresh:
             if isinstance(message, ProduceResponse) and message.error:
-                text = self._sent[message.corr - 1][0] if message.corr <= len(self._sent) else "it"
+                text = self.sent[message.corr - 1][0] if message.corr <= len(self.sent) else "it"
                 doubt = ", in doubt" if message.appended else ""
                 lines.append(f"{source} refuses {text}: {message.error.value}{doubt}")
         return lines
 
     def again(self, text: str, *, to: str = "") -> None:
         """Send that batch again from the idempotent producer, as the same operation."""
-        self._retries.append((text, self._now_ms))
-        self._send(RETRIES + len(self._retries), text, to)
+        self.retries.append((text, self._now_ms))
+        self._send(RETRIES + len(self.retries), text, to)
         self.wait(20)
 
     def _send(self, corr: int, text: str, to: str) -> None:
-        acks = dict(self._sent)[text]
-        produced = self._produced.get(text)
+        acks = dict(self.sent)[text]
+        produced = self.produced.get(text)
         self.world.produce(to or self._leader(), P, corr, text.encode(), acks, produced)
 
     def read(self) -> None:
@@ -156,7 +152,7 @@ class ClusterStage:
         assert (source, message.error) == (leader, Error.NONE)  # type: ignore[union-attr]
         _, hw, data = split_fetch_body(body)
         texts = [(one.base_offset, one.payload.decode()) for one in batches.split(data)]
-        self._reads.append((start, self._now_ms, texts, hw))
+        self.reads.append((start, self._now_ms, texts, hw))
         self._note("records: " + " ".join(text for _, text in texts))
 
     # -- brokers -----------------------------------------------------------------------------------
@@ -540,85 +536,9 @@ class ClusterStage:
     # -- the verdict -------------------------------------------------------------------------------
 
     def judge(self, folder: Path) -> dict[str, str]:
-        """Return the checker's findings of this run: anomaly -> property."""
-        run = {
-            "promise": {
-                "acks": -1,
-                "durable_acks": not self.promise["unclean_election"],
-                "contiguous_offsets": True,
-                **self.promise,
-                "idempotent": bool(self._produced),
-            }
-        }
-        story = Story(P, recovery_limit_ms=1, **run)
-        story.run["phases"] = {"start_us": 1, "storm_us": 1000}
-        story.run["capabilities"] += ["logs", *["hw"] * self.promise["retention"]]
-        self._history(story)
-        for e in self.world.trace:
-            story.traces[e["node"]].append({"incarnation": 1, **e})
-        for node in NAMES:
-            self._log(story, node)
-        found = against(story.check(folder))
+        """Return what the checker finds in this run: anomaly -> property."""
+        found = against(story_of(self).check(folder))
         return {name: KINDS[name].property for name in found}
-
-    def _history(self, story: Story) -> None:
-        answers = self.world.answers()
-        for number, (text, acks) in enumerate(self._sent, 1):
-            answer: ProduceResponse | None = answers.get(number)
-            when: dict[str, Any] = {}
-            for nth, (again, at_ms) in enumerate(self._retries, 1):
-                if again == text and (answer is None or answer.error):
-                    answer = answers.get(RETRIES + nth, answer)
-                    when = {"process": 200 + number, "end": at_ms}
-            outcome: Any = None
-            if answer is not None:
-                outcome = "info" if answer.appended else "fail"
-                outcome = outcome if answer.error else "ok"
-            at = answer.base_offset if answer and not answer.error else -1
-            begin_ms = story.now_ms
-            story.send(number, at=at, outcome=outcome, acks=acks, **when)
-            if when:
-                story.now_ms = begin_ms + 2  # others are sent before it is acknowledged
-        for start, at_ms, texts, hw in self._reads:
-            runs = [(offset, self._value(text)) for offset, text in texts]
-            process = 100 + story.ops
-            story.poll(*runs, start=start, hw=hw, process=process, begin=at_ms, end=at_ms)
-
-    def _value(self, text: str) -> int:
-        return next(n for n, (sent, _) in enumerate(self._sent, 1) if sent == text)
-
-    def _log(self, story: Story, node: str) -> None:
-        """Write the replica's log as it is on disk now."""
-        replica = self.world.nodes[node].replicas.get(P)
-        if replica is None:
-            return  # the partition has moved away from here
-        runs = story.logs[node]
-        runs.append(
-            LogRun(
-                node=node,
-                partition=P,
-                offset=replica.log.start,
-                count=0,
-                hw=replica.hw,
-                leo=replica.leo,
-                epochs=tuple(replica.log.cache.entries()),
-            )
-        )
-        for base, (chain, data) in sorted(self.world.log(node, P).items()):
-            one = batches.view(data)
-            value = self._value(one.payload.decode())
-            runs.append(
-                LogRun(
-                    node=node,
-                    partition=P,
-                    offset=base,
-                    count=one.count,
-                    epoch=one.epoch,
-                    hash=chain.hex(),
-                    produced=one.produced,
-                    records=(RecordRun(base, value, one.count),),
-                )
-            )
 
 
 def _kind(message: AnyMessage) -> str:

@@ -115,4 +115,9 @@ def test_some_of_the_storms_that_have_all_pairs_of_options() -> None:
 @pytest.mark.parametrize("system", ["etcd", "nats", "pysyncobj", "redis"])
 def test_one_node_of_another_system_is_stormed(system: str) -> None:
     options = {"system": system, "faults": "pause", "brokers": "1", "time_limit": "4"}
-    assert run_storm(options, "real")[0] in (EXERCISED, BUSY)
+    for seed in "123":
+        # A pause finds no leader if its moment comes before the first answer of the probe.
+        result, sentence = run_storm(options | {"seed": seed}, "real")
+        if result != NOT_EXERCISED:
+            break
+    assert result in (EXERCISED, BUSY), sentence

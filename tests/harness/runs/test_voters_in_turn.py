@@ -24,7 +24,7 @@ def test_the_controller_fails_over_five_times_and_no_metadata_is_lost(
     schedule["cluster"]["voters"] = voters
     if voters == 5:
         # Two of five may be away at any time, so this one always is.
-        schedule["faults"].append({"what": "kill", "at_ms": 200, "on": "v5"})
+        schedule["faults"].append({"what": "kill", "after": {"event": "ack"}, "on": "v5"})
     (tmp_path / "schedule.json").write_text(json.dumps(schedule))
     folder, _ = ran(tmp_path, "run", "--schedule", "schedule.json")
     struck = [f["what"] for f in lines(folder / "faults.jsonl") if f["on"] == "controller"]

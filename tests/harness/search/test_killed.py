@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.nightly
 
-NAIVE = ROOT / "examples/naive_log/adapter.py"
+NAIVE = "examples/naive_log/adapter.py:NaiveLog"
 TIMES = int(os.environ.get("FLOODMARK_KILLS", "4"))
 
 
@@ -32,7 +32,7 @@ TIMES = int(os.environ.get("FLOODMARK_KILLS", "4"))
     [
         ("search --protocol quorum-naive --schedules 9999", "searches/*.jsonl", SearchRow),
         ("bugs find --only M19 --only M1 --seeds 2", "known-bugs/*.jsonl", BugRow),
-        (f"search --system {NAIVE}:NaiveLog --schedules 99", "searches/*.jsonl", SearchRow),
+        (f"search --system {NAIVE} --schedules 99", "searches/*.jsonl", SearchRow),
         ("nightly --budget 10m", "nightly/*.jsonl", AnyRow),
     ],
 )
