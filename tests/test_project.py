@@ -406,7 +406,7 @@ BUDGETS = {
     "checker": 16_335,
     "reports": 5_937,
     "harness": 34_966,
-    "tests": 40_206,
+    "tests": 40_183,
 }
 
 
