@@ -70,6 +70,8 @@ def run_check_bench(settings: CheckBench, progress: Progress) -> list[Checked]:
     spark = SparkOptions(settings.master) if settings.spark else None
     large = max(settings.ops) >= _LARGE
     session = SparkSoon(options=spark._replace(large=large)) if spark else ManyProcesses()
+    if settings.folder is not None:
+        settings.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-", dir=settings.folder) as name:
         sizes = [_size(settings, ops, hot) for ops in settings.ops for hot in settings.hot]
         return [_of_one_size(session, Path(name), settings, size, progress) for size in sizes]

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from harness.formats.options import (
-    EXISTING_FOLDER,
     HOUR_S,
     WRITABLE_FILE,
+    WRITABLE_FOLDER,
     Budget,
     Json,
     Master,
@@ -21,7 +21,6 @@ from harness.formats.options import (
     Store,
 )
 
-Rate = Annotated[float, Meta(gt=0, le=1e6, description="Batches per second of each producer.")]
 LoadBudget = Annotated[Budget, Meta(gt=0, le=HOUR_S, description="Time to measure each load.")]
 
 
@@ -75,7 +74,7 @@ class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Meta(
             description="Folder for the generated histories [default: a temporary folder].",
-            extra=EXISTING_FOLDER,
+            extra=WRITABLE_FOLDER,
         ),
     ] = None
     spark: OnSpark = True
@@ -90,7 +89,6 @@ class SimBench(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: Annotated[
         Budget, Meta(gt=0, le=HOUR_S, description="Processor time for each shape of schedule.")
     ] = 10.0
-    rate: Rate = 10.0
     protocol: Annotated[str, Meta(description="Replication protocol.")] = "kafka"
     seed: Annotated[Seed, Meta(description="Seed of the schedules.")] = 1
     quiet: Quiet = False
@@ -112,20 +110,15 @@ class PeersBench(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SoakRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Storms of a soak: how long, and how large their cluster and its load."""
+    """Storms of a soak: how long, and how large their cluster."""
 
     budget_s: Annotated[Budget, Meta(gt=0, description="Time for all storms together.")] = 3600.0
     storm_s: Annotated[
         float,
         Meta(gt=0, le=HOUR_S, description="Seconds of each storm.", extra={"option": "storm"}),
     ] = 45.0
-    brokers: Annotated[int, Meta(ge=3, le=99, description="Number of brokers.")] = 5
-    partitions: Annotated[int, Meta(ge=1, le=10_000, description="Number of partitions.")] = 50
-    rate: Rate = 5.0
-    retention_records: Annotated[
-        int,
-        Meta(ge=0, le=2**31 - 1, description="Committed records to keep of a partition, 0: all."),
-    ] = 10
+    brokers: int = 5
+    partitions: int = 50
     seed: Annotated[Seed, Meta(description="Seed of the first storm.")] = 1
     store: Annotated[Store, Meta(description="Folder for the runs; valid ones are removed.")] = (
         Path("store")

@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,8 @@ from harness.sim.run import batched_collections, simulate
 from nemesis.draw import draw
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core.protocol import protocol as protocol_of
+
+RATE: Final = 10.0
 
 
 class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +70,7 @@ def _storm(settings: SimBench, number: int) -> _Run:
     """Half a minute of storm: 3 brokers, 2 producers and 2 consumers, all faults."""
     seed = settings.seed + number
     cluster = Cluster(protocol=settings.protocol)
-    workload = Workload(seed=seed, clients=2, consumers=2, rate=settings.rate)
+    workload = Workload(seed=seed, clients=2, consumers=2, rate=RATE)
     faults = draw(cluster, workload, ("all",), seed)
     schedule = Schedule(cluster=cluster, workload=workload, faults=faults, drawn=True)
     result = simulate(schedule, seed=seed)
@@ -114,7 +117,7 @@ def sim_table(found: list[SimSpeed], settings: SimBench) -> str:
     return "\n".join(
         [
             f"{settings.protocol}, all checks on, by second of one core; storms of 3 brokers and 4 "
-            f"clients, {settings.rate:g} batches/s a producer ({first.operations_s:g} operations/s "
+            f"clients, {RATE:g} batches/s a producer ({first.operations_s:g} operations/s "
             f"in all)" + (", compiled" if first.compiled else ""),
             *as_table(
                 ("shape", "runs", "virtual s/s", "events/s", "schedules/s"),

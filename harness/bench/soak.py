@@ -53,6 +53,8 @@ SLACK_BYTES: Final = 16 << 20
 SLACK_COUNT: Final = 8
 SLACK_IN_A_STORM: Final = 2 << 20
 CLIENTS: Final = 8
+RATE: Final = 5.0
+RETENTION_RECORDS: Final = 10
 PAYLOAD_BYTES: Final = 1000
 DELETED_MARK: Final = DELETED.encode()
 
@@ -153,9 +155,9 @@ def one_storm(
         brokers=settings.brokers,
         partitions=settings.partitions,
         clients=CLIENTS,
-        rate=settings.rate,
+        rate=RATE,
         time_limit=settings.storm_s,
-        retention_records=settings.retention_records,
+        retention_records=RETENTION_RECORDS,
     )
     schedule = to_schedule(request)
     payloads = replace(schedule.workload, payload_bytes=PAYLOAD_BYTES)

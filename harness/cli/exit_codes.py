@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import refused
 
 EXIT_UNKNOWN: Final = 2
 EXIT_USAGE: Final = 64
@@ -40,6 +41,8 @@ def exit_code_of(error: Exception) -> tuple[int, str]:
     text = _short(error)
     if isinstance(error, FloodmarkError) or hasattr(error, "exit_code"):
         return int(getattr(error, "exit_code", EXIT_HARNESS)), text
+    if isinstance(error, OSError) and error.filename:
+        return EXIT_HARNESS, f"the host refused what the command needs: {refused(error)}"
     return EXIT_HARNESS, f"unexpected {type(error).__name__}: {text} ({DEBUG} shows where)"
 
 

@@ -181,9 +181,13 @@ class WritableFile(_PathKind):
     """A file to be written, in a folder that exists."""
 
     def examine(self, path: Path, option: str) -> None:
-        """Refuse a folder, and a file in a folder that is missing or cannot be written."""
-        if path.is_dir():
-            _refuse(option, f"must be a file, and '{_shown(path)}' is a folder")
+        """Refuse a folder, a FIFO, and a file that cannot be written, or whose folder cannot."""
+        mode = _mode(path)
+        if mode is not None and not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "none"
+            _refuse(option, f"must be a file, and '{_shown(path)}' is {kind}")
+        if mode is not None and not os.access(path, os.W_OK):
+            raise UsageError(f"{_shown(path)}: cannot be written: {NO_PERMISSION}")
         if not path.parent.is_dir():
             _refuse(option, f"must be in a folder, and '{_shown(path.parent)}' is none")
         if why := why_not_writable(path.parent):

@@ -104,13 +104,15 @@ def test_report_builds_every_page_of_a_store_that_it_can(floodmark: Run, tmp_pat
 def test_an_unexpected_error_shows_its_traceback_only_on_demand(
     floodmark: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    errors = [PermissionError(13, "No", "x"), ZeroDivisionError("a bug")]
+
     def broken(request: RunRequest) -> Schedule:
-        raise ZeroDivisionError("a bug")
+        raise errors[0]
 
     monkeypatch.setattr("harness.runs.options.to_schedule", broken)
-    code, _, err = floodmark("run")
-    assert code == 70
-    assert err.startswith("floodmark: unexpected ZeroDivisionError: a bug (--debug")
+    assert "needs: x: this user has no permission; grant it" in floodmark("run")[2]
+    errors.pop(0)
+    assert "unexpected ZeroDivisionError: a bug (--debug shows where)" in floodmark("run")[2]
     with pytest.raises(ZeroDivisionError):
         main.main(["run", "--debug"])
 

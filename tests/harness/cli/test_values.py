@@ -95,7 +95,7 @@ def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:
         case Readable():
             return ["", "/dev/null", "x" * 5000]
         case WritableFile():
-            return ["folder", "missing/file", "file/below", "", "x" * 5000]
+            return ["folder", "missing/file", "file/below", "", "/dev/null", "x" * 5000]
         case WritableFolder():
             return ["file", "file/below", "", "x" * 5000]
     raise AssertionError(f"no wrong value of {kind}")
@@ -152,13 +152,12 @@ def test_other_values_are_taken(
     assert kind.convert(text, "--it") == value
 
 
-@pytest.mark.parametrize("kind", [Readable(), ExistingFolder(), WritableFolder()])
-def test_a_folder_without_permission_is_refused(
+@pytest.mark.parametrize("kind", [Readable(), ExistingFolder(), WritableFolder(), WritableFile()])
+def test_a_path_without_permission_is_refused(
     kind: ValueKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    how = "written" if isinstance(kind, WritableFolder) else "read"
-    with pytest.raises(
-        UsageError, match=f"^{tmp_path}: cannot be {how}: this user has no permission"
-    ):
-        kind.convert(str(tmp_path), "--store")
+    path = tmp_path / "x" if isinstance(kind, WritableFile) else tmp_path
+    how = "read" if isinstance(kind, Readable) else "written"
+    with pytest.raises(UsageError, match=f"^{path}: cannot be {how}: this user has no perm"):
+        kind.convert(str(path), "--store")
