@@ -13,6 +13,6 @@ def nightly(request: NightlyRequest) -> int:
     it was stopped, 70 when disk or harness ended it.
     """
     from harness.nightly.main import run_nightly
-    from harness.nightly.plan import settings_for
+    from harness.nightly.plan import fitted
 
-    return run_nightly(settings_for(request), request)
+    return run_nightly(fitted(request))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -201,10 +201,21 @@ def equal_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{names[0]}{more[why]}: {why}" for why, names in about.items()]
 
 
-def bucket_key(protocol: str, world: str, name: str) -> str:
-    """Return the key of a class of failures, the same in every nightly run."""
-    text = "\0".join((protocol, world, name)).encode()
-    return hashlib.sha256(text).hexdigest()[:_DIGITS]
+def bucket_of(
+    protocol: str, world: str, name: str, *, expected: bool = False, **about: Any
+) -> Bucket:
+    """Return a class of failures, not counted yet. Its key is the same in every nightly run; its
+    property is the first word of its name."""
+    key = hashlib.sha256("\0".join((protocol, world, name)).encode()).hexdigest()[:_DIGITS]
+    broken = name.partition(":")[0]
+    named: dict[str, Any] = {
+        "key": key,
+        "protocol": protocol,
+        "world": world,
+        "name": name,
+        "property": broken,
+    }
+    return Bucket(**named, expected=expected, count=0, **about)
 
 
 def nightly_runs(store: Path) -> tuple[list[NightlyRun], list[str]]:

@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
+from harness.formats import nightly_run
 from harness.formats.finding import REAL, SCHEDULE, SIMULATED, STORE_FOLDER, Finding
-from harness.formats.nightly_run import Bucket, bucket_key
+from harness.formats.nightly_run import Bucket
 from harness.runs.options import load_schedule
 from harness.search import findings
 from nemesis import ready_made
@@ -56,15 +57,10 @@ def _findings(store: Path) -> list[Path]:
 
 def bucket_of(finding: Finding, folder: str, page: str, store: Path) -> Bucket:
     """Return the bucket of a finding in a folder of the store, not counted yet."""
-    protocol = finding.smallest.cluster.protocol
-    return Bucket(
-        key=bucket_key(protocol, SIMULATED, finding.bucket),
-        protocol=protocol,
-        world=SIMULATED,
-        property=finding.property,
-        name=finding.bucket,
-        expected=False,
-        count=0,
+    return nightly_run.bucket_of(
+        finding.smallest.cluster.protocol,
+        SIMULATED,
+        finding.bucket,
         sentence=finding.sentence,
         faults=len(finding.smallest.faults),
         schedule=f"{folder}/{SCHEDULE}",
@@ -87,14 +83,10 @@ def named(file: Path, schedule: Schedule) -> str:
 def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bucket:
     """Return the bucket of a finding that no nightly run made, not counted yet."""
     folder = f"{STORE_FOLDER}/{Path(file).name}"
-    return Bucket(
-        key=bucket_key(protocol, SIMULATED, name),
-        protocol=protocol,
-        world=SIMULATED,
-        property=name.partition(":")[0],
-        name=name,
-        expected=False,
-        count=0,
+    return nightly_run.bucket_of(
+        protocol,
+        SIMULATED,
+        name,
         sentence=sentence,
         faults=faults,
         schedule=f"{folder}/{SCHEDULE}",

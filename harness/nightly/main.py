@@ -10,38 +10,34 @@ from pathlib import Path
 import msgspec
 
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
-from harness.nightly import summary_text
+from harness.nightly import plan, summary_text
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.kept_runs import prune
-from harness.nightly.plan import Settings
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import FloodmarkError
 from node.formats.files import write_whole
 from reports.nightly_page.index_model import still_open
 
 JUNIT = "junit.xml"
-MakeEnvironment = Callable[[Settings, Interrupts, Progress], NightlyEnvironment]
+MakeEnvironment = Callable[[NightlyRequest, Interrupts, Progress], NightlyEnvironment]
 
 
-def run_nightly(
-    settings: Settings, request: NightlyRequest, make_environment: MakeEnvironment | None = None
-) -> int:
+def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | None = None) -> int:
     """Carry out a nightly run, or the rest of one, and report it; return the exit code.
 
     `make_environment` replaces the real environment in tests. Raises FloodmarkError before the
     first line, also while another process has the journal.
     """
-    if settings.number < 0 or settings.cores < 1:
-        raise UsageError("--number and --jobs must be positive")
-    settings, journal = open_journal(settings.store, settings, fresh=request.fresh)
+    systems = plan.systems_of(settings.systems)
+    settings, journal = open_journal(settings)
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]
-    with closing(journal), Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
+    with closing(journal), Interrupts() as interrupts, Progress(quiet=settings.quiet) as progress:
         environment = (make_environment or _real)(settings, interrupts, progress)
-        session = NightlySession(settings, environment, journal, past)
+        session = NightlySession(settings, systems, environment, journal, past)
         progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
         with closing(environment.pool):
             state = session.work()
@@ -50,7 +46,7 @@ def run_nightly(
         nightly.state = state
         nightly.open = _still_open([*past, nightly], settings.store)
         prune(settings.store, settings.kept_per_class)
-        return _report(settings, request, nightly, past, session.sentence)
+        return _report(settings, nightly, past, session.sentence)
 
 
 def _still_open(known: list[NightlyRun], store: Path) -> list[str]:
@@ -62,17 +58,15 @@ def _still_open(known: list[NightlyRun], store: Path) -> list[str]:
     ]
 
 
-def _real(settings: Settings, interrupts: Interrupts, progress: Progress) -> NightlyEnvironment:
+def _real(
+    settings: NightlyRequest, interrupts: Interrupts, progress: Progress
+) -> NightlyEnvironment:
     output = settings.store / FOLDER / f"{settings.number:04d}.txt"
     return NightlyEnvironment(settings.store, output, settings.cores, interrupts, progress)
 
 
 def _report(
-    settings: Settings,
-    request: NightlyRequest,
-    nightly: NightlyRun,
-    past: list[NightlyRun],
-    sentence: str,
+    settings: NightlyRequest, nightly: NightlyRun, past: list[NightlyRun], sentence: str
 ) -> int:
     """Write the summary, the JUnit file and the index, and print the summary."""
     from reports.nightly_page.index_page import build_index
@@ -85,14 +79,14 @@ def _report(
     try:
         made = msgspec.json.format(msgspec.json.encode(nightly), indent=1)
         write_whole(settings.store / FOLDER / f"{nightly.number:04d}.json", made + b"\n")
-        write_whole(request.junit or settings.store / JUNIT, summary_text.junit(known))
+        write_whole(settings.junit or settings.store / JUNIT, summary_text.junit(known))
         page: Path | None = build_index(settings.store)
     except FloodmarkError as error:
         if nightly.state != DISK_FULL:
             _print_error(str(error))
             code = summary_text.EXIT_HARNESS
         page = None
-    if request.json:
+    if settings.json:
         sys.stdout.write(msgspec.json.encode(nightly).decode() + "\n")
     else:
         sys.stdout.write(summary_text.summary(known) + "\n")

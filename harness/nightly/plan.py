@@ -7,14 +7,13 @@ stopped at any moment has done some of everything, and one that continues needs 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import NightlyRun
-from harness.formats.options import settings_of, worker_count
+from harness.formats.options import settings_of
 from harness.nightly.requests import NightlyRequest
 from harness.search.known_bugs import broken_by, correct_protocols, search_targets
 from harness.search.real.world import StormSubject
@@ -28,7 +27,6 @@ SHARES: Final = {"search": 50, "known-bug": 15, "storm": 22, "replay": 8, "deter
 """Percent of the budget. The time of a share with nothing left to do goes to the others."""
 SYSTEM: Final = "system"
 """The share of other people's systems, where some are asked for."""
-SYSTEMS_SHARE: Final = 20
 SEEDS_PER_RUN: Final = 1_000_000
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
@@ -43,30 +41,6 @@ FAULT_SETS: Final = (
 )
 """What the storms of a nightly run are drawn from; with power cuts, brokers flush now and then
 only, so protocols whose word is about flush=sync are spared them."""
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a nightly run. `job_schedules` ends a stretch of search by count (0: by time
-    alone). `pages` is the most findings that get a page. `storm_s` is the length of a storm,
-    without its start and end. `kept_per_class` is how many real runs of one class stay as folders,
-    over all nightly runs."""
-
-    store: Path
-    budget_s: float
-    cores: int = 1
-    number: int = 0
-    job_s: float = 20.0
-    job_schedules: int = 0
-    shrink_tries: int = 400
-    pages: int = 24
-    known_bug_s: float = 60.0
-    determinism_runs: int = 12
-    storm_s: float = 10.0
-    real: bool = True
-    least_free_bytes: int = 512 << 20
-    kept_per_class: int = 5
-    systems: tuple[StormSubject, ...] = ()
-    systems_share: int = SYSTEMS_SHARE
 
 
 class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,29 +66,14 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
         return f"nightly-{self.protocol}-{self.kinds.replace(',', '-')}"
 
 
-def settings_for(request: NightlyRequest) -> Settings:
-    """Return the settings of the nightly run that is asked for. Raises UsageError for a system that
-    cannot be stormed."""
-    return fitted(
-        Settings(
-            store=request.store,
-            budget_s=request.budget_s,
-            cores=worker_count(request.jobs),
-            number=request.number,
-            real=request.real,
-            systems=() if request.systems is None else systems_of(request.systems),
-        )
-    )
-
-
-def fitted(settings: Settings) -> Settings:
-    """Return settings with jobs short enough for all shares to have a turn in a short nightly
+def fitted(request: NightlyRequest) -> NightlyRequest:
+    """Return a request with jobs short enough for all shares to have a turn in a short nightly
     run."""
-    part_s = settings.budget_s / 100
+    part_s = request.budget_s / 100
     return msgspec.structs.replace(
-        settings,
-        job_s=min(settings.job_s, max(2.0, 2 * part_s)),
-        known_bug_s=min(settings.known_bug_s, max(3.0, 3 * part_s)),
+        request,
+        job_s=min(request.job_s, max(2.0, 2 * part_s)),
+        known_bug_s=min(request.known_bug_s, max(3.0, 3 * part_s)),
     )
 
 
@@ -139,10 +98,12 @@ def next_share(
     return min(left, key=lambda name: spent.get(name, 0.0) / percent[name], default=None)
 
 
-def systems_of(text: str) -> tuple[StormSubject, ...]:
+def systems_of(text: str | None) -> tuple[StormSubject, ...]:
     """`nats,nats+server=DIR/nats-server,redis+wait=2`: systems, each with its settings. Raises
     UsageError for one that is not there, or has no such setting."""
-    found = []
+    found: list[StormSubject] = []
+    if text is None:
+        return ()
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, *given = word.split("+")
         settings = settings_of(given)

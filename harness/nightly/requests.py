@@ -8,11 +8,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, Store
+from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, Store, worker_count
 
 
 class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a nightly run, and of its output."""
+    """The options of a nightly run, and of its output. `job_schedules` ends a stretch of search by count (0:
+    by time alone). `pages` is the most findings that get a page. `storm_s` is the length of a
+    storm, without its start and end. `kept_per_class` is how many real runs of one class stay as
+    folders, over all nightly runs."""
 
     budget_s: Annotated[Budget, Meta(gt=0)] = 1200.0
     store: Annotated[Store, Meta(description="The store to continue.")] = Path("store")
@@ -44,3 +47,18 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     quiet: Quiet = False
     json: Json = False
+    job_s: float = 20.0
+    job_schedules: int = 0
+    shrink_tries: int = 400
+    pages: int = 24
+    known_bug_s: float = 60.0
+    determinism_runs: int = 12
+    storm_s: float = 10.0
+    least_free_bytes: int = 512 << 20
+    kept_per_class: int = 5
+    systems_share: int = 20
+
+    @property
+    def cores(self) -> int:
+        """The number of jobs that are done side by side."""
+        return worker_count(self.jobs)

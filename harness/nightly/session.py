@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -32,7 +31,7 @@ from harness.formats.nightly_run import NightlyRun, system_label
 from harness.nightly import corpus, plan
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob, compared, given_of
-from harness.nightly.plan import Settings
+from harness.nightly.requests import NightlyRequest
 from harness.nightly.summary import CANARY, spent
 from harness.runs.host_disk import kind_of
 from harness.runs.options import to_schedule
@@ -45,6 +44,7 @@ from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, work_throug
 from harness.search.known_bugs import correct_protocols, search_targets
 from harness.search.loop import FinishJob, SearchJob
 from harness.search.real.storms import StormGenerator
+from harness.search.real.world import StormSubject
 from harness.search.simulated_world import SimulatedSubject
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
@@ -72,13 +72,15 @@ class NightlySession:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: NightlyRequest,
+        systems: Sequence[StormSubject],
         environment: NightlyEnvironment,
         journal: JobJournal[AnyRow],
         past: Sequence[NightlyRun],
     ) -> None:
-        """`past` are the earlier nightly runs."""
+        """`past` are the earlier nightly runs, `systems` the third-party systems to storm."""
         self._settings = settings
+        self._systems = systems
         self._environment = environment
         self._journal = journal
         self._past = past
@@ -86,7 +88,7 @@ class NightlySession:
         self._began_s = environment.now_s()
         self._seed = plan.seed_of(settings.number)
         self._idle: set[str] = set() if settings.real else {"storm", plan.SYSTEM}
-        self._systems_share = settings.systems_share if settings.systems else 0
+        self._systems_share = settings.systems_share if systems else 0
         self._share = ""
         self._batch: list[Job] = []
         """The jobs that are done together; the next share has its turn after them."""
@@ -233,7 +235,7 @@ class NightlySession:
             machine=machine(),
             real=self._settings.real,
             systems_share=self._systems_share,
-            systems=tuple(system_label(s.system, "", given_of(s)) for s in self._settings.systems),
+            systems=tuple(system_label(s.system, "", given_of(s)) for s in self._systems),
         )
         self._add(began, 0.0)
         known = {row.key for row in self._journal.rows if isinstance(row, Skipped)}
@@ -465,10 +467,10 @@ class NightlySession:
         done = [row.key for row in self._journal.rows if row.key.startswith(f"{plan.SYSTEM}/")]
         turns = [
             (sum(key.startswith(f"{plan.SYSTEM}/{at}/") for key in done), at)
-            for at in range(len(self._settings.systems))
+            for at in range(len(self._systems))
         ]
         number, at = min(turns)
-        subject = self._settings.systems[at]
+        subject = self._systems[at]
         system = subject.find()
         storm = StormGenerator(subject, system, self._settings.number).draw(number)
         if not self._fits(storm.schedule, left_s):
@@ -508,17 +510,15 @@ def _parts(sentence: str) -> tuple[str, str]:
     return (name, rest) if colon and name.isidentifier() else ("", sentence)
 
 
-def open_journal(
-    store: Path, settings: Settings, *, fresh: bool
-) -> tuple[Settings, JobJournal[AnyRow]]:
+def open_journal(settings: NightlyRequest) -> tuple[NightlyRequest, JobJournal[AnyRow]]:
     """Open the journal of the nightly run that is meant: `settings.number`, or the one that was
     left unfinished, or (`fresh`, or when there is none) the next. Raises FloodmarkError."""
+    store, number = settings.store, settings.number
     known = nightly_journal.numbers(store)
-    number = settings.number
     if not number:
         number = known[-1] if known else 1
         last = nightly_journal.read(nightly_journal.journal_of(store, number)) if known else []
-        if known and (fresh or state_of(last) == FINISHED):
+        if known and (settings.fresh or state_of(last) == FINISHED):
             number += 1
     journal = JobJournal[AnyRow](nightly_journal.journal_of(store, number), AnyRow)
     return msgspec.structs.replace(settings, number=number), journal

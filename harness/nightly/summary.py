@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from checker.formats.verdict import Verdict
 from harness.formats.journal import Finished, Lost, Searched, state_of
 from harness.formats.nightly_journal import (
@@ -27,7 +29,7 @@ from harness.formats.nightly_run import (
     Totals,
     Unmet,
     VerdictCounts,
-    bucket_key,
+    bucket_of,
     equal_reasons,
 )
 from harness.nightly import corpus, plan
@@ -36,7 +38,6 @@ from harness.search import findings
 from harness.search.known_bugs import correct_protocols, search_targets
 from harness.systems.disks import JOURNAL, kinds_on_disks
 from nemesis.faults import kinds_on, storm_kinds
-from nemesis.formats.schedule import Expectation
 from nemesis.links.abilities import HUB
 from reports import wording
 
@@ -199,17 +200,8 @@ class _Adding:
             bucket = corpus.bucket_of(finding, str(folder), "", self._store)
             kept[bucket.name] = self._saved[bucket.schedule] = bucket
         for name, count in row.buckets.items():
-            broken = name.partition(":")[0]
-            _count(cell.broken, broken, count)
-            made = kept.get(name) or Bucket(
-                key=bucket_key(row.protocol, "simulated", name),
-                protocol=row.protocol,
-                world="simulated",
-                property=broken,
-                name=name,
-                expected=False,
-                count=0,
-            )
+            made = kept.get(name) or bucket_of(row.protocol, "simulated", name)
+            _count(cell.broken, made.property, count)
             self._bucket(made, count)
         for name, count in row.fault_coverage.items():
             _count(self._nightly.coverage, name, count)
@@ -222,8 +214,7 @@ class _Adding:
         if known is not None and _rank(known) <= _rank(bucket):
             shown = known
         total = count + (known.count if known else 0)
-        fields = {name: getattr(shown, name) for name in Bucket.__struct_fields__}
-        self._buckets[bucket.key] = Bucket(**(fields | {"count": total}))
+        self._buckets[bucket.key] = msgspec.structs.replace(shown, count=total)
 
     def _known_bug_searched(self, row: Searched) -> None:
         target = next((t for t in search_targets() if t.code == row.protocol), None)
@@ -254,14 +245,7 @@ class _Adding:
         self._totals.replays_met += row.met
         bucket = self._finding(row)
         if not row.met:
-            self._unmet(
-                row.file,
-                "simulated",
-                row.expectation,
-                row.verdict,
-                row.sentence,
-                is_finding=bucket is not None,
-            )
+            self._unmet(row, "simulated", is_finding=bucket is not None)
         elif bucket is not None:
             # It was found on a protocol that should hold, and it still fails.
             self._bucket(bucket, 1)
@@ -278,24 +262,15 @@ class _Adding:
             return None
         return corpus.found(row.file, row.protocol, row.found, row.faults, row.sentence)
 
-    def _unmet(
-        self,
-        file: str,
-        world: str,
-        expected: Expectation,
-        verdict: str,
-        sentence: str,
-        *,
-        is_finding: bool = False,
-    ) -> None:
-        about = f" ({expected.property})" if expected.property else ""
+    def _unmet(self, row: Replayed | Ran, world: str, *, is_finding: bool = False) -> None:
+        about = f" ({row.expectation.property})" if row.expectation.property else ""
         self._nightly.unmet.append(
             Unmet(
-                file=file,
+                file=row.file,
                 world=world,
-                expected=f"{expected.verdict}{about}",
-                verdict=verdict,
-                sentence=sentence,
+                expected=f"{row.expectation.verdict}{about}",
+                verdict=row.verdict,
+                sentence=row.sentence,
                 is_finding=is_finding,
             )
         )
@@ -332,7 +307,7 @@ class _Adding:
         if run.why == "replay":
             self._totals.replays_met += met
             if not met:
-                self._unmet(run.file, "real", run.expectation, run.verdict, run.sentence)
+                self._unmet(run, "real")
         if not run.bugs:
             cell = self._cell(run.protocol, "real")
             cell.runs += 1
@@ -355,15 +330,12 @@ class _Adding:
             _count(known.buckets, real_class(run).name, 1)
 
     def _real_bucket(self, run: Ran, page: str) -> None:
-        under, about, name, news = real_class(run)
-        bucket = Bucket(
-            key=bucket_key(under, "real", name),
-            protocol=under,
-            world="real",
-            property=about,
-            name=name,
+        under, _, name, news = real_class(run)
+        bucket = bucket_of(
+            under,
+            "real",
+            name,
             expected=not news,
-            count=0,
             sentence=run.sentence,
             faults=run.faults if run.kept else -1,
             schedule=f"{run.kept}/schedule.json" if run.kept else "",

@@ -22,7 +22,6 @@ from harness.nightly import corpus
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob
 from harness.nightly.main import run_nightly
-from harness.nightly.plan import Settings
 from harness.nightly.requests import NightlyRequest
 from harness.replay import pages
 from harness.runs import run_folder
@@ -225,9 +224,9 @@ class FakePool(LocalPool):
         return self._environment.do_all(jobs)
 
 
-def settings(store: Path, **changes: object) -> Settings:
+def settings(store: Path, **changes: object) -> NightlyRequest:
     """Return a nightly run of ten minutes on the fake clock, with small jobs."""
-    made = Settings(store=store, budget_s=600.0, cores=2)
+    made = NightlyRequest(store=store, budget_s=600.0, jobs=2, quiet=True)
     return msgspec.structs.replace(made, **changes)
 
 
@@ -304,15 +303,13 @@ class NightlyRuns:
         `changes` sets fields of the environment and of the settings.
         """
 
-        def make(wanted: Settings, interrupts: Interrupts, progress: Progress) -> FakeEnvironment:
+        def make(_: NightlyRequest, interrupts: Interrupts, progress: Progress) -> FakeEnvironment:
             self.environment = FakeEnvironment(interrupts)
             for name in changes.keys() - fields:
                 assert hasattr(self.environment, name), name
                 setattr(self.environment, name, changes[name])
             return self.environment
 
-        fields = set(Settings.__struct_fields__)
+        fields = set(NightlyRequest.__struct_fields__)
         given = {name: value for name, value in changes.items() if name in fields}
-        return run_nightly(
-            settings(self.store, **given), NightlyRequest(quiet=True, fresh=fresh), make
-        )
+        return run_nightly(settings(self.store, fresh=fresh, **given), make)

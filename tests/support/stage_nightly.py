@@ -31,7 +31,6 @@ from harness.formats.finding import Finding
 from harness.formats.nightly_journal import Ran
 from harness.nightly import plan
 from harness.search import findings
-from harness.search.real.world import StormSubject
 from nemesis import wall_clocks
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
@@ -69,8 +68,8 @@ class NightlyStage:
     def systems(self, *speeds: str, system: str = "Trial", **settings: str) -> None:
         """Third-party systems to storm; the environment takes their speed for a protocol."""
         name = f"{trial_adapters.__name__}:{system}"
-        made = [StormSubject(system=name, settings={"speed": s, **settings}) for s in speeds]
-        self._changes["systems"] = tuple(made)
+        given = "".join(f"+{key}={value}" for key, value in settings.items())
+        self._changes["systems"] = ",".join(f"{name}+speed={speed}{given}" for speed in speeds)
 
     def missing(self, *tools: str) -> None:
         """Pretend that these tools are not installed."""

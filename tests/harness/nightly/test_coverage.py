@@ -11,7 +11,6 @@ import pytest
 
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.summary_text import EXIT_UNFINISHED
-from harness.search.real.world import StormSubject
 from nemesis import wall_clocks
 from nemesis.disk import control
 from nemesis.links import namespaces
@@ -55,13 +54,16 @@ def test_a_tool_that_is_taken_away_is_missed(
 def test_a_nightly_run_without_the_server_of_a_system_is_not_green(
     store: NightlyRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    there = ["1.0"]
+
     def version(self: trial_adapters.Trial) -> str:
+        if there:
+            return there.pop()
         raise UsageError("its server is not on PATH")
 
     monkeypatch.setattr(trial_adapters.Trial, "version", version)
     name = f"{trial_adapters.__name__}:Trial"
-    subject = StormSubject(system=name, settings={"speed": "fast"})
-    assert store.nightly(systems=(subject,), systems_share=20) == EXIT_UNFINISHED
+    assert store.nightly(systems=f"{name}+speed=fast") == EXIT_UNFINISHED
     said = capsys.readouterr().out
     assert f"not covered no storm on real processes proved anything about {name} speed=fast" in said
     assert "its server is not on PATH" in said
