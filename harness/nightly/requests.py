@@ -12,10 +12,10 @@ from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, St
 
 
 class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a nightly run, and of its output. `job_schedules` ends a stretch of search by count (0:
-    by time alone). `pages` is the most findings that get a page. `storm_s` is the length of a
-    storm, without its start and end. `kept_per_class` is how many real runs of one class stay as
-    folders, over all nightly runs."""
+    """The options of a nightly run, and of its output. `job_schedules` ends a stretch of search by
+    count (0: by time alone). `pages` is the most findings that get a page. `storm_s` is the length
+    of a storm, without its start and end. `kept_per_class` is how many real runs of one class stay
+    as folders, over all nightly runs."""
 
     budget_s: Annotated[Budget, Meta(gt=0)] = 1200.0
     store: Annotated[Store, Meta(description="The store to continue.")] = Path("store")
