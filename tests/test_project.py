@@ -405,7 +405,7 @@ BUDGETS = {
     "nemesis": 9_326,
     "checker": 16_335,
     "reports": 5_937,
-    "harness": 34_966,
+    "harness": 34_921,
     "tests": 40_183,
 }
 
