@@ -95,6 +95,8 @@ def assemble(
     judged = Judgement(run.meta, verdict, properties, anomalies, problems, measures, run.losses)
     if run.notes:
         measures["notes"] = run.notes
+    if judged.loss.lost:
+        measures["loss"] = judged.loss._asdict()
     if run.meta.is_jepsen:
         measures["jepsen"] = _as_jepsen(anomalies)
     return RunResult(

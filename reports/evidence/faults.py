@@ -71,6 +71,11 @@ class Executed:
         return _is(self.what, "lasts")
 
     @property
+    def ends_process(self) -> bool:
+        """Whether its victims' processes end."""
+        return _is(self.what, "ends_process")
+
+    @property
     def victims(self) -> str:
         """The nodes that it hit, or the links with arrows (`n1 ⇄ n2`)."""
         if self.on_process or not self.links:
@@ -207,7 +212,7 @@ def _executed(
         return replace(fault, status=status, start_us=at, end_us=at, detail=refused.detail)
     start = inject.t_us
     end = (found.healed.done_us or found.healed.t_us) if found.healed is not None else None
-    if _is(fault.what, "ends_process"):
+    if fault.ends_process:
         # Whoever restarted them: a kill is over when all its victims are up again.
         ups = [next((t for t in restarts.get(n, ()) if t > start), 0) for n in inject.nodes]
         end = max(ups) if ups and all(ups) else end

@@ -50,7 +50,6 @@ class Up:
     incarnation: int
     start_us: int
     end_us: int
-    exit: Exit | None = None
 
 
 @dataclass
@@ -94,7 +93,8 @@ def read(traces: Traces, last_us: int) -> ClusterTimeline:
     for e in traces.of_kinds(_KINDS):
         of[e.event].append(e)
     ups = _processes(of[trace.STARTED], of[trace.STOPPED], traces.exits, last_us)
-    deaths = {(up.node, up.incarnation): up.end_us for up in ups}
+    deaths = {(x.node, x.incarnation): x.t_us for x in traces.exits}
+    deaths |= {(up.node, up.incarnation): up.end_us for up in ups}
     made: dict[str, PartitionTimeline] = {}
 
     def timeline(partition: str) -> PartitionTimeline:
@@ -158,7 +158,7 @@ def _processes(
         for e, until in zip(events, [*(e.t_us for e in events[1:]), last_us], strict=True):
             ended = next((x for x in exits if x.node == node and e.t_us <= x.t_us <= until), None)
             end = ended.t_us if ended else stopped.get((node, e.incarnation), until)
-            made.append(Up(node, e.incarnation, e.t_us, max(end, e.t_us), ended))
+            made.append(Up(node, e.incarnation, e.t_us, max(end, e.t_us)))
     return tuple(made)
 
 

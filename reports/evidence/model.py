@@ -20,6 +20,7 @@ from harness.formats.baseline import Baseline
 from harness.formats.finding import Explanation
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, FORMAT_VERSION, RunInfo, understood
+from harness.formats.seal import PROBES
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.formats.schedule import parse as parse_schedule
@@ -32,7 +33,7 @@ from reports.evidence.leaders import ClusterTimeline
 from reports.evidence.operations import AckGap, LogWindow, Operations
 from reports.evidence.replicas import Cells, Replicas
 from reports.evidence.tables import RunTables
-from reports.evidence.traces import Traces
+from reports.evidence.traces import Traces, of_probes
 from reports.theme import ReportError
 
 GRID_COLUMNS: Final = 48
@@ -223,7 +224,10 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     exits = tuple(x for _, x in json_lines(run_dir / "exits.jsonl", Exit, notes))
     lines = [x for _, x in json_lines(run_dir / "faults.jsonl", FaultLine, notes)]
     traces = Traces(tables.table("trace"), exits)
-    if not tables.files["trace"]:
+    if not tables.files["trace"] and (run_dir / PROBES).exists():
+        traces = of_probes(run_dir, exits, notes)
+        notes.add("No traces: leaders and in-sync sets are what nodes answered when asked.")
+    elif not tables.files["trace"]:
         notes.add("No traces: roles, in-sync sets and high watermarks are not shown.")
     seen = [ops.last_us(), info.phases.end_us, *(x.t_us for x in exits), *(x.t_us for x in lines)]
     traced = leaders.read(traces, max(seen))

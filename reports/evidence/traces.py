@@ -1,9 +1,14 @@
-"""The traces of the nodes as events, each with its line: `sed -n 57p trace/n1.jsonl` shows one."""
+"""The traces of the nodes as events, each with its line: `sed -n 57p trace/n1.jsonl` shows one.
+
+For a system without traces the answers of its nodes to probes stand for them: who leads, and who is
+in sync.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -12,9 +17,11 @@ import pyarrow.compute as pc
 
 from checker.ingest.tables import SCHEMAS
 from harness.formats.process_exits import Exit
+from harness.formats.seal import PROBES
 from node.formats import trace
 from node.formats.event_text import EXIT, Event
 from node.formats.json_input import JsonReader, Unreadable
+from reports.evidence.files import Notes, json_lines
 
 _OF_ALL: Final = (trace.STARTED, trace.CONTROLLER)
 """Events that are shown with those of any partition."""
@@ -36,10 +43,12 @@ Cited = tuple[Event, FileLine]
 
 @dataclass(frozen=True)
 class Traces:
-    """The rows of the table `trace`, and the exits, which no trace has."""
+    """The rows of the table `trace`, and the exits, which no trace has. If `probed`, the rows are
+    lines of probes.jsonl."""
 
     rows: pa.Table = field(default_factory=SCHEMAS["trace"].empty_table)
     exits: tuple[Exit, ...] = ()
+    probed: bool = False
 
     @property
     def last_us(self) -> int:
@@ -70,8 +79,20 @@ class Traces:
 
     def _events(self, wanted: pa.Array) -> list[Cited]:
         rows = self.rows.select([*_FIELDS, "line", "line_json"]).filter(wanted).to_pylist()
-        found = ((_event(r), FileLine(f"trace/{r['node']}.jsonl", r["line"])) for r in rows)
+        file = PROBES if self.probed else "trace/{}.jsonl"
+        found = ((_event(r), FileLine(file.format(r["node"]), r["line"])) for r in rows)
         return [(e, line) for e, line in found if e is not None]
+
+
+def of_probes(run_dir: Path, exits: tuple[Exit, ...], notes: Notes) -> Traces:
+    """Return what the nodes of a run answered when they were asked who leads and who is in sync."""
+    schema = SCHEMAS["trace"]
+    rows = [
+        {name: getattr(e, name, None) for name in schema.names} | {"line": number}
+        for number, e in json_lines(run_dir / PROBES, Event, notes)
+        if e.event in (trace.ROLE, trace.ISR)
+    ]
+    return Traces(pa.Table.from_pylist(rows, schema), exits, probed=True)
 
 
 def _is_in(column: pa.ChunkedArray, words: Iterable[str]) -> pa.Array:

@@ -88,7 +88,8 @@ def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
             f"The lanes show {drawn:,} of {total:,} fault bars; the shading shows all of them."
         )
     note = "" if done else "No fault was active in this window."
-    return Panel("Faults as executed", tuple(rows), _legend(done), note)
+    legend = _legend(done, processes=bool(folder.cluster.processes))
+    return Panel("Faults as executed", tuple(rows), legend, note)
 
 
 def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed]) -> TrackRow:
@@ -99,10 +100,10 @@ def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed])
     body = [svg.drawing([_life(ups, axis)], height)]
     for level, lane in enumerate(lanes):
         body += [_bar(fault, axis, level) for fault in lane]
-    for up in ups:
-        if up.exit and not up.exit.expected and axis.covers(up.end_us):
-            title = f"{node} exited by itself at {axis.label(up.end_us)}, code {up.exit.code}"
-            body.append(svg.element("i", "crash", axis.place(up.end_us), "✗", title=title))
+    for x in folder.exits:
+        if x.node == node and not x.expected and axis.covers(x.t_us):
+            title = f"{node} exited by itself at {axis.label(x.t_us)}, code {x.code}"
+            body.append(svg.element("i", "crash", axis.place(x.t_us), "✗", title=title))
     return TrackRow(node, Markup("").join(body), height, "lane")
 
 
@@ -134,13 +135,13 @@ def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
     return svg.element("a", kind, place, shown, title=title, href=f"#fault-{fault.index}")
 
 
-def _legend(faults: Iterable[Executed]) -> Markup:
+def _legend(faults: Iterable[Executed], *, processes: bool) -> Markup:
     kinds = {f.what: f.letter for f in faults}
     items = [
         Markup(f'<li><i class="key f-{escape(what)}">{letter}</i>{escape(what)}</li>')
         for what, letter in kinds.items()
     ]
-    if items:
+    if items and processes:
         items.append(Markup('<li><i class="key line life"></i>process alive</li>'))
     return Markup("").join(items)
 

@@ -15,13 +15,18 @@ from typing import Final, NamedTuple
 from harness.formats.history import show_value
 from nemesis.formats import message_log
 from nemesis.formats.message_log import MessageLine
+from node.formats import trace
+from node.formats.event_text import EXIT
 from reports import wording
+from reports.evidence import citations
 from reports.evidence.files import json_lines
 from reports.evidence.model import RunFolder
 from reports.messages.message_events import Known, MessageRow, Tone
 
 MOST_ROWS: Final = 64
 MOST_AFFECTED: Final = 24
+MOST_EARLIER: Final = 6
+"""Of the faults that were over before the first row."""
 MARGIN_US: Final = 250_000
 AROUND_US: Final = 1_500_000
 
@@ -101,14 +106,15 @@ def _centre(folder: RunFolder, place: _Window) -> int:
 
 
 def _kept(found: list[MessageRow], centre: int) -> list[MessageRow]:
-    """Return at most MOST_ROWS: the events of the violation and those that clients saw, then the
+    """Return at most MOST_ROWS: the events of the violation, faults and what clients saw, then the
     nearest."""
     if len(found) <= MOST_ROWS:
         return found
 
     def rank(at: int) -> tuple[bool, int]:
         row = found[at]
-        return (not (row.breaks or row.tone == "client"), abs(row.t_us - centre))
+        kept = row.breaks or row.tone == "client" or not row.sender
+        return (not kept, abs(row.t_us - centre))
 
     return [found[at] for at in sorted(sorted(range(len(found)), key=rank)[:MOST_ROWS])]
 
@@ -137,10 +143,25 @@ def _recorded(folder: RunFolder, place: _Window) -> list[MessageRow]:
     known = Known(place.low, place.high)
     found = list(_operations(folder, place))
     for e, line in folder.traces.of_partition(place.partition):
-        row = known.row(e, str(line))
+        row = known.row(e, str(line)) if e.event == EXIT or not folder.traces.probed else None
         if row is not None:
             found.append(row)
+    if folder.traces.probed:
+        found += _answered(folder)
     return _addressed(sorted(found, key=lambda row: row.t_us))
+
+
+def _answered(folder: RunFolder) -> Iterator[MessageRow]:
+    """Yield what nodes without traces said of themselves, as the story words it, and when they were
+    started again."""
+    for step, line in citations.of_story(folder) or ():
+        if step.kind in (trace.ROLE, trace.ISR) and step.node:
+            text = step.text.removeprefix(f"{step.node} ").rstrip(".")
+            yield MessageRow(step.t_us, step.node, "", text, "own", str(line or ""))
+    for fault in folder.faults:
+        for node in fault.nodes if fault.ends_process and fault.healed else ():
+            text, cited = "is started again", f"#fault-{fault.index}"
+            yield MessageRow(fault.end_us, node, "", text, "own", cited, up=node)
 
 
 def _addressed(found: list[MessageRow]) -> list[MessageRow]:
@@ -160,7 +181,8 @@ def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
     """Yield the writes and reads of clients at this place; acknowledgements come from the
     traces."""
     # Without traces nobody knows which server answered: one lifeline stands for all of them.
-    whole = "" if folder.traces.rows.num_rows else "servers"
+    traced = folder.traces.rows.num_rows and not folder.traces.probed
+    whole = "" if traced else "servers"
     ops = folder.operations
     for window in folder.windows:
         if window.partition != place.partition or not window.low <= place.low < window.high:
@@ -189,11 +211,16 @@ def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
 
 
 def _faults(folder: RunFolder, place: _Window, *, counted: bool) -> Iterator[MessageRow]:
-    """Faults that took effect in the window; `counted`: with how many messages each dropped."""
-    for fault in folder.faults:
-        if fault.status != "done" or not place.start_us <= fault.start_us <= place.end_us:
+    """Yield the faults that were active in the window, and the last ones before it; `counted`: with
+    the number of messages that each dropped."""
+    done = [f for f in folder.faults if f.status == "done" and f.start_us <= place.end_us]
+    earlier = [f for f in done if f.end_us < place.start_us]
+    for fault in done:
+        if fault in earlier[:-MOST_EARLIER]:
             continue
         text = f"fault: {fault.what} {wording.clip(fault.short_victims, 40)}"
+        if fault.lasts and fault.healed:
+            text += f", for {wording.span(fault.end_us - fault.start_us)}"
         if counted and (dropped := fault.counts.get("dropped")):
             text += f" ({wording.count(dropped, 'message')} dropped until it ends)"
         yield MessageRow(fault.start_us, "", "", text, "fault", f"#fault-{fault.index}")

@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
 from reports import wording
+from reports.evidence import citations
 from reports.evidence.model import RunFolder
 from reports.evidence.traces import FileLine
 from reports.log.grid import Grid, grids
 from reports.operations.clients import witnesses_in
-from reports.run_page import citations
 from reports.run_page.time_view import windows
 
 MOST_FINDINGS: Final = 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from checker.formats.anomalies import LOST_WRITES
 from checker.formats.story import RULES
 from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.history import show_value
@@ -47,6 +46,7 @@ _PLURAL: Final = {
 }
 
 
+_LOST: Final = ("lost", "tail-lost", "vanished")
 _STUCK: Final = {
     "no-progress": "stopped acknowledging",
     "not-converged": "has replicas that did not converge",
@@ -74,8 +74,7 @@ def headline(folder: RunFolder) -> str:
     when = f", {folder.seconds(t_us):.2f} s" if t_us >= 0 else ""
     if found.name in _STUCK:
         return f"{found.partition or 'The cluster'} {_STUCK[found.name]}{when}"
-    number = _lost(folder, found)
-    one = _WHAT.get(found.name, f"time {found.name}")
+    number, one = _counted(folder, found)
     what = one if number == 1 else _PLURAL.get(one, f"times {found.name}")
     where = f"{'; first' if number > 1 else ''} in {found.partition}" if found.partition else ""
     at = f" at offset {found.offset:,}" if found.offset >= 0 and where else ""
@@ -91,13 +90,13 @@ def _about(folder: RunFolder) -> Anomaly | None:
     return next(same, None) or next(iter(broke), None)
 
 
-def _lost(folder: RunFolder, found: Anomaly) -> int:
-    """Count the records or places of all findings of its property."""
-    if found.property != LOST_WRITES:
-        return found.count
-    lost = ("lost", "tail-lost")
-    alike = [a for a in folder.anomalies if a.verdict is Verdict.INVALID and a.name in lost]
-    return sum(a.count for a in alike) if found.name in lost else found.count
+def _counted(folder: RunFolder, found: Anomaly) -> tuple[int, str]:
+    """Count the records or places of a finding, and word one of them; of lost records, all that
+    were acknowledged."""
+    loss = folder.result.measures.get("loss") if folder.result is not None else None
+    if found.name in _LOST and isinstance(loss, dict) and (number := loss.get("acknowledged")):
+        return int(number), _WHAT["lost"]
+    return found.count, _WHAT.get(found.name, f"time {found.name}")
 
 
 def _moment(folder: RunFolder, found: Anomaly) -> int:

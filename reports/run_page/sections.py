@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reports.evidence import citations
 from reports.evidence.model import RunFolder
 from reports.faults import lanes
 from reports.log import steps
 from reports.messages import diagram
-from reports.run_page import citations, environment, findings, head, reproduction, time_view
+from reports.run_page import environment, findings, head, reproduction, time_view
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from nemesis.faults import Kill, Pause
 from node.formats import trace
 from node.formats.event_text import Event
 from reports import svg
-from reports.evidence import model
+from reports.evidence import citations, model
 from reports.messages import messages
 from reports.messages.message_events import Known, MessageRow
 from reports.operations import curves
-from reports.run_page import citations, head, plots, reproduction
+from reports.run_page import head, plots, reproduction
 from tests.support import report_fixtures as made
 
 
