@@ -35,7 +35,7 @@ MARKS: Final = {
     Verdict.NOT_EXAMINED: "–",
 }
 Scheme = Literal["light", "dark"]
-_VARIABLE: Final = re.compile(r"--([a-z0-9-]+):\s*(#[0-9a-f]{3,6})\s*;")
+_VARIABLE: Final = re.compile(r"--([a-z0-9-]+):\s*(#[0-9a-f]{6})\s*;")
 
 
 class ReportError(FloodmarkError):
@@ -64,12 +64,7 @@ def colours(scheme: Scheme = "light") -> dict[str, str]:
     found = dict(_VARIABLE.findall(light))
     if scheme == "dark":
         found |= dict(_VARIABLE.findall(dark.split("\n}", 1)[0]))
-    return {name: _six(colour) for name, colour in found.items()}
-
-
-def _six(colour: str) -> str:
-    """Return `#abc` as `#aabbcc`."""
-    return colour if len(colour) == 7 else "#" + "".join(2 * digit for digit in colour[1:])
+    return found
 
 
 def _source(name: str) -> tuple[str, str, Callable[[], bool]]:

@@ -148,13 +148,15 @@ def unexplained_exit(group: Group) -> Finding:
             )
             for row in wrong
         ]
+        said = exits.said[first].rstrip(".")
+        said = f"; its last lines: {said}" if said else ""
         anomalies = (
             anomaly(
                 group,
                 "unexplained-exit",
                 f"{witnesses[0].node} ended by itself with code {exits.code[first]} "
                 f"{group.seconds(exits.t_us[first])} into the storm "
-                f"({plural(len(wrong), 'such exit')}).",
+                f"({plural(len(wrong), 'such exit')}){said}.",
                 witnesses,
                 count=len(wrong),
                 offset=-1,

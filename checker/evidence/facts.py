@@ -71,7 +71,7 @@ class Exits(Facts):
 
     order_by = ("line",)
     line, t_us, incarnation, code, node = Numbers(), Numbers(), Numbers(0), Numbers(), Name()
-    by = Text()
+    by, said = Text(), Text()
     expected = Flag()
 
 

@@ -264,4 +264,5 @@ def _facts(
             node=[e.node for _, e in exits],
             by=[e.by for _, e in exits],
             expected=[e.expected for _, e in exits],
+            said=[str(e.said or "") for _, e in exits],
         )

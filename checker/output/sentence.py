@@ -42,24 +42,19 @@ def sentence(judged: Judgement) -> str:
             return _held(judged)
         case Verdict.UNKNOWN:
             reasons = [p.reason for p in judged.properties if p.verdict is Verdict.UNKNOWN]
-            return f"unknown: {_inside([*judged.problems, *reasons][0])}."
+            return f"unknown: {[*judged.problems, *reasons][0].rstrip('.')}."
     against = [a for a in judged.anomalies if a.verdict is judged.verdict]
     others = sorted({a.name for a in against[1:]} - {against[0].name}, key=RANK.__getitem__)
     more = f" (also: {', '.join(others)})" if others else ""
     words = f"{judged.verdict}: {_counted(judged, against[0])}{more}."
     if judged.verdict is Verdict.INVALID and judged.meta.impaired:
-        words += f" Besides: {_inside(judged.problems[0])}."
+        words += f" Besides: {judged.problems[0].rstrip('.')}."
     return words
-
-
-def _inside(message: str) -> str:
-    """Return a message without its full stop, to go on after it."""
-    return message.rstrip(".")
 
 
 def _counted(judged: Judgement, first: Anomaly) -> str:
     """Return the first anomaly, and how many records are lost where it does not say that itself."""
-    loss, message = judged.loss, _inside(first.message)
+    loss, message = judged.loss, first.message.rstrip(".")
     if loss.lost == 0 or loss.lost == (first.count if first.name in _LOSSES else 0):
         return message
     if first.name in _LOSSES:

@@ -14,7 +14,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
 
     `code` is as in `subprocess` (below 0: a signal). `by` says who ended it: a fault ("kill"), the
     harness ("stop"), a signal that the harness did not send ("outside"), or the process ("itself").
-    An end without a request is not `expected`, and the checker reports it.
+    An end without a request is not `expected`; the checker reports it, and what it `said` last.
     """
 
     node: str
@@ -23,3 +23,4 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     code: Number | None = None
     by: Literal["kill", "stop", "itself", "outside", ""] = ""
     expected: bool = False
+    said: str | msgspec.UnsetType = msgspec.UNSET

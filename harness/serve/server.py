@@ -148,15 +148,10 @@ def _listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at the address. Raises UsageError."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(where)
-            listening.listen(MOST_CONNECTIONS)
-        except OSError:
-            listening.close()
-            raise
-        return listening
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(
+            where, family=family, backlog=MOST_CONNECTIONS, dualstack_ipv6=both
+        )
     except (OSError, UnicodeError) as error:
         raise UsageError(f"cannot listen on {host} port {port}: {reason(error)}") from None
 

@@ -23,7 +23,7 @@ EndedBy = Literal["kill", "stop", "itself", "outside"]
 
 
 LAST_LINES: Final = 5
-_LAST_BYTES: Final = 4096
+_LAST_BYTES: Final = 1024
 
 
 class RunningNode(Protocol):
@@ -207,10 +207,11 @@ class NodeProcesses(Generic[Running]):
     ) -> Exit:
         """Write down an end. One from outside is a problem of the run, and so is one because of
         the host; another one that was not `expected` is a finding about the system."""
+        said = "" if expected or by == "outside" else self._said(node, running)
         if by == "outside":
             self._problems.append(node_ended(node, code))
         elif not expected:
-            why = self._host.why_ended(node, self._said(node, running))
+            why = self._host.why_ended(node, said)
             if why is not None:
                 self._problems.append(why)
                 expected = True
@@ -221,6 +222,7 @@ class NodeProcesses(Generic[Running]):
             code=code,
             by=by,
             expected=expected,
+            said=said or msgspec.UNSET,
         )
         if by != "outside" and not expected:
             self.unexpected.append(ended)

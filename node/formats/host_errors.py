@@ -23,6 +23,7 @@ _REASONS: Final = {
     errno.EEXIST: "that exists already",
     errno.ENAMETOOLONG: "the name is too long",
     errno.EADDRINUSE: "another process uses that port; end it, or choose another port",
+    errno.EADDRNOTAVAIL: "this machine has no such address; choose one of its own",
     errno.EMFILE: "this process has too many open files; raise the limit (ulimit -n)",
     errno.ENOMEM: "the host has no more memory",
 }
@@ -43,6 +44,5 @@ def refused(error: OSError) -> str:
 
 
 def cannot(do: str, error: BaseException, hint: str = "") -> StorageError:
-    """Return an error for a failed operation on the disk; `do` describes the operation and its
-    place."""
+    """Return the error of a failed operation on the disk; `do` names it and its place."""
     return StorageError(f"cannot {do}: {reason(error)}{hint and f'; {hint}'}")

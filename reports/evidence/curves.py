@@ -34,15 +34,13 @@ class Curve:
         return max(known, default=0)
 
 
-@dataclass(frozen=True)
-class RunCurves:
-    """`unseen` by partition ("" all together), `lag` by partition and follower; None: no table."""
-
-    unseen: tuple[Curve, ...] | None = None
-    lag: dict[str, tuple[Curve, ...]] | None = None
+Unseen = tuple[Curve, ...] | None
+"""By partition ("" all together) the acknowledged records that were not read; None: no table."""
+Lag = dict[str, tuple[Curve, ...]] | None
+"""By partition the lag of each follower."""
 
 
-def read(tables: RunTables) -> RunCurves:
+def read(tables: RunTables) -> tuple[Unseen, Lag]:
     """Read both tables, as far as they are there."""
     unseen = tables.measure("unseen", ("partition", "at_us", "unseen"))
     lag = tables.measure("lag", ("partition", "node", "at_us", "lag"))
@@ -51,10 +49,8 @@ def read(tables: RunTables) -> RunCurves:
         for name in pc.unique(lag["partition"]).to_pylist():
             own = lag.filter(pc.equal(lag["partition"], name))
             by_partition[name] = _by_name(own, "node", "lag")
-    return RunCurves(
-        None if unseen is None else _by_name(unseen, "partition", "unseen"),
-        None if lag is None else by_partition,
-    )
+    by_name = None if unseen is None else _by_name(unseen, "partition", "unseen")
+    return by_name, None if lag is None else by_partition
 
 
 def _by_name(table: pa.Table, by: str, value: str) -> tuple[Curve, ...]:

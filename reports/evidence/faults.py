@@ -143,9 +143,7 @@ def styles() -> Markup:
     )
 
 
-def _is(
-    what: str, trait: Literal["on_processes", "lasts", "bar_names_nodes", "ends_process"]
-) -> bool:
+def _is(what: str, trait: str) -> bool:
     """Return whether a kind of fault has a trait; an unknown kind has the default."""
     return bool(getattr(KINDS.get(what, FaultKind), trait))
 

@@ -26,7 +26,7 @@ from nemesis.formats.schedule import Schedule
 from nemesis.formats.schedule import parse as parse_schedule
 from reports import wording
 from reports.evidence import curves, faults, leaders, operations, replicas
-from reports.evidence.curves import RunCurves
+from reports.evidence.curves import Lag, Unseen
 from reports.evidence.faults import Executed
 from reports.evidence.files import Notes, json_file, json_lines, shown, tolerantly
 from reports.evidence.leaders import ClusterTimeline
@@ -113,7 +113,8 @@ class RunFolder:
     story: Story | None = None
     provenance: Provenance | None = None
     baseline: Baseline | None = None
-    curves: RunCurves = field(default_factory=RunCurves)
+    unseen: Unseen = None
+    lag: Lag = None
     plots: tuple[Plot, ...] = ()
     zero_us: int = 0
     last_us: int = 0
@@ -234,6 +235,7 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     executed = faults.join(
         lines, schedule.faults if schedule else (), traced.starts(), traced.last_us
     )
+    unseen, lag = curves.read(tables)
     return RunFolder(
         path=run_dir,
         info=info,
@@ -252,7 +254,8 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
         story=json_file(run_dir / stories.FILE, Story, notes),
         provenance=_provenance(run_dir, notes),
         baseline=json_file(run_dir / baseline.FILE, Baseline, notes),
-        curves=curves.read(tables),
+        unseen=unseen,
+        lag=lag,
         zero_us=_zero(info, ops, lines, traced),
         last_us=traced.last_us,
         program=program,

@@ -202,7 +202,7 @@ def read(
     every = max(1, -(-tables.number("ops") // MOST_OPERATIONS))
     words = {name: _Words() for name in ("clients", "kinds", "partitions")}
     errors = _Words({"": 0})
-    parts: list[dict[str, Ints]] = [{}]
+    parts: list[dict[str, Ints]] = [dict.fromkeys(_COLUMNS, np.zeros(0, np.int64))]
     for table in tables.rows("ops"):
         ended, invoked = table.numbers("complete_us"), table.numbers("invoke_us")
         outcome, names = table.words("outcome")
@@ -225,10 +225,7 @@ def read(
             "end_line": table.numbers("complete_line"),
         }
         parts.append({name: column[kept] for name, column in found.items()})
-    made = {
-        name: np.concatenate([p[name] for p in parts[1:]]) if parts[1:] else np.zeros(0, np.int64)
-        for name in (parts[-1] or dict.fromkeys(_COLUMNS))
-    }
+    made = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
     order = np.argsort(made["invoked_us"], kind="stable")
     made = {name: column[order] for name, column in made.items()}
     first, is_write = _first_parts(tables, made["op"], words["partitions"], windows)

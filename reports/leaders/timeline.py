@@ -63,9 +63,9 @@ def _partition(
         sorted({span.node for span in timeline.roles})
     )
     rows = [_replica(folder, axis, timeline, node) for node in nodes[:9]]
-    rows.append(_hw(axis, timeline, gap))
-    changes = wording.count(timeline.leader_changes, "change of leader", "changes of leader")
-    note = changes
+    if timeline.hw:
+        rows.append(_hw(axis, timeline, gap))
+    note = wording.count(timeline.leader_changes, "change of leader", "changes of leader")
     if gap and gap.length_us >= SHORTEST_GAP_US:
         note += f"; longest time without an acknowledged write {wording.span(gap.length_us)}"
     return Panel(timeline.name, tuple(rows), note=note)

@@ -33,6 +33,7 @@ def render_index(store: Path) -> str:
     buckets = index_model.buckets(known)
     table = index_model.coverage(known)
     last = known[-1] if known else None
+    speeds = [nightly.totals.schedules_per_s for nightly in known[-index_model.TREND :]]
     canary_found, canary_age = index_model.canary_failed(known)
     return theme.template("nightly_page/index.html.j2").render(
         last=last,
@@ -55,9 +56,9 @@ def render_index(store: Path) -> str:
         never_met=not_tried.in_words(index_model.never_met(table)),
         roles=ROLES,
         phases=PHASES,
-        most=_most(table),
+        most=max((count for row in table.values() for count in row.values()), default=1),
         bars=bars,
-        speeds=_speeds(known),
+        speeds=bars(speeds, "schedules a second by nightly run"),
         there=lambda path: bool(path) and (store / path).is_file(),
         folder=FOLDER,
         css=theme.stylesheet("nightly_page/index.css"),
@@ -135,12 +136,3 @@ def _sentence(known: Sequence[NightlyRun]) -> str:
     else:
         why = "no canary was judged"
     return f"Nightly run {latest.number} found no unexpected failure, but {why}: {done}."
-
-
-def _most(table: dict[str, dict[str, int]]) -> int:
-    return max((count for row in table.values() for count in row.values()), default=1)
-
-
-def _speeds(known: Sequence[NightlyRun]) -> Markup:
-    speeds = [nightly.totals.schedules_per_s for nightly in known[-index_model.TREND :]]
-    return bars(speeds, "schedules a second by nightly run")

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from reports import svg
-from reports.evidence.curves import Curve, RunCurves
-from reports.evidence.files import Notes
+from reports.evidence.curves import Curve, Unseen
+from reports.evidence.model import RunFolder
 from reports.svg import Panel, TrackRow
 
 HEIGHT: Final = 46
@@ -20,16 +20,16 @@ MOST_PARTITIONS: Final = 3
 _AGAIN: Final = "The tables of this run folder do not hold it: judge the run again."
 
 
-def panels(curves: RunCurves, notes: Notes, axis: svg.Axis, first: Iterable[str]) -> list[Panel]:
+def panels(folder: RunFolder, axis: svg.Axis, first: Iterable[str]) -> list[Panel]:
     """Return the two panels of the time view; partitions named in `first` come first."""
-    return [_unseen(curves, axis), _lag(curves, notes, axis, list(dict.fromkeys(first)))]
+    return [_unseen(folder.unseen, axis), _lag(folder, axis, list(dict.fromkeys(first)))]
 
 
-def _unseen(curves: RunCurves, axis: svg.Axis) -> Panel:
+def _unseen(unseen: Unseen, axis: svg.Axis) -> Panel:
     title = "Acknowledged and not yet read"
-    if curves.unseen is None:
+    if unseen is None:
         return Panel(title, (), note=_AGAIN)
-    whole = [curve for curve in curves.unseen if curve.name == ""]
+    whole = [curve for curve in unseen if curve.name == ""]
     if not whole:
         return Panel(title, (), note="No write was acknowledged.")
     last = int(whole[0].values[-1]) if len(whole[0].values) else 0
@@ -38,15 +38,15 @@ def _unseen(curves: RunCurves, axis: svg.Axis) -> Panel:
     return Panel(title, (row,), note=f"records; {end}")
 
 
-def _lag(curves: RunCurves, notes: Notes, axis: svg.Axis, first: list[str]) -> Panel:
+def _lag(folder: RunFolder, axis: svg.Axis, first: list[str]) -> Panel:
     title = "Replication lag"
-    lag = curves.lag
+    lag = folder.lag
     if lag is None:
         return Panel(title, (), note=_AGAIN)
     order = [*(name for name in first if name in lag), *(n for n in sorted(lag) if n not in first)]
     shown = order[:MOST_PARTITIONS]
     if len(order) > len(shown):
-        notes.add(
+        folder.notes.add(
             f"Replication lag is drawn for {len(shown)} of {len(order):,} partitions: those with "
             "findings first."
         )
@@ -55,6 +55,8 @@ def _lag(curves: RunCurves, notes: Notes, axis: svg.Axis, first: list[str]) -> P
     rows = tuple(
         _row(name, lag[name], styles, axis, f"{name}: records behind the leader") for name in shown
     )
+    if not rows:
+        return Panel(title, (), note="No log end of a replica was recorded while the run went on.")
     legend = Markup("").join(
         Markup(f'<li><i class="key line lag{style}"></i>{escape(node)}</li>')
         for node, style in styles.items()

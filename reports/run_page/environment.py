@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 import msgspec
 
 from reports import wording
-from reports.evidence.model import RawFile, RunFolder
-
-MOST_FILES: Final = 80
-MOST_PROBLEMS: Final = 50
+from reports.evidence.model import RunFolder
 
 
-@dataclass(frozen=True)
-class Environment:
-    """The section's data; `more_files` counts the files that are not listed."""
-
-    problems: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
-    files: tuple[RawFile, ...]
-    more_files: int
-
-
-def environment(folder: RunFolder) -> Environment:
-    return Environment(
-        problems=tuple(wording.clip(p) for p in folder.problems[:MOST_PROBLEMS]),
-        facts=tuple(_facts(folder)),
-        files=folder.files[:MOST_FILES],
-        more_files=max(0, len(folder.files) - MOST_FILES),
-    )
-
-
-def _facts(folder: RunFolder) -> list[tuple[str, str]]:
-    """Versions, host, promise and what else the run recorded about itself."""
+def facts(folder: RunFolder) -> list[tuple[str, str]]:
+    """Return what the run recorded about itself: (name, value) pairs."""
     info = folder.info
 
     def pairs(values: dict[str, object]) -> str:
@@ -48,9 +23,14 @@ def _facts(folder: RunFolder) -> list[tuple[str, str]]:
         ("capabilities", wording.listing(info.capabilities)),
         ("state", info.state),
         ("command", wording.clip(" ".join(info.command), 600)),
-        ("measures", pairs(folder.result.measures) if folder.result else ""),
+        ("measures", pairs(_figures(folder.result.measures)) if folder.result else ""),
     ]
     return [(name, value) for name, value in made if value]
+
+
+def _figures(measures: dict[str, object]) -> dict[str, object]:
+    """Return the measures that are one figure; the others are in results.json."""
+    return {name: value for name, value in measures.items() if isinstance(value, int | float)}
 
 
 def _plain(value: object) -> str:

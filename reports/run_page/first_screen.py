@@ -14,38 +14,34 @@ from reports.evidence.model import RunFolder
 from reports.run_page import head
 
 MOST_WORDS: Final = 14
+_LOST_RECORDS: Final = ("acknowledged record lost", "acknowledged records lost")
+_DIFFERING: Final = (
+    "range of offsets differs between replicas",
+    "ranges of offsets differ between replicas",
+)
 _WHAT: Final = {
-    "lost": "acknowledged record lost",
-    "tail-lost": "acknowledged record lost",
-    "unseen": "acknowledged record never read",
-    "vanished": "read record lost",
-    "duplicate": "record appended twice",
-    "divergence": "range of offsets differs between replicas",
-    "divergent-tail": "log end differs between replicas",
-    "replicas-differ": "range of offsets differs between replicas",
-    "inconsistent-offsets": "offset read with two values",
-    "read-beyond-hw": "record read above the high watermark",
-    "stale-read": "stale read",
-    "fenced-in-isr": "fenced broker in an ISR",
-    "leader-outside-isr": "leader elected from outside the ISR",
-    "unexplained-exit": "process ended by itself",
+    "lost": _LOST_RECORDS,
+    "tail-lost": _LOST_RECORDS,
+    "unseen": ("acknowledged record never read", "acknowledged records never read"),
+    "vanished": ("read record lost", "read records lost"),
+    "duplicate": ("record appended twice", "records appended twice"),
+    "divergence": _DIFFERING,
+    "divergent-tail": ("log end differs between replicas", "log ends differ between replicas"),
+    "replicas-differ": _DIFFERING,
+    "inconsistent-offsets": ("offset read with two values", "offsets read with two values"),
+    "read-beyond-hw": (
+        "record read above the high watermark",
+        "records read above the high watermark",
+    ),
+    "stale-read": ("stale read", "stale reads"),
+    "fenced-in-isr": ("fenced broker in an ISR", "fenced brokers in ISRs"),
+    "leader-outside-isr": (
+        "leader elected from outside the ISR",
+        "leaders elected from outside the ISR",
+    ),
+    "unexplained-exit": ("process ended by itself", "processes ended by themselves"),
 }
-"""What a finding is about, for the headline: a noun that an s may follow, or a clause."""
-_PLURAL: Final = {
-    "acknowledged record lost": "acknowledged records lost",
-    "acknowledged record never read": "acknowledged records never read",
-    "read record lost": "read records lost",
-    "record appended twice": "records appended twice",
-    "range of offsets differs between replicas": "ranges of offsets differ between replicas",
-    "log end differs between replicas": "log ends differ between replicas",
-    "offset read with two values": "offsets read with two values",
-    "record read above the high watermark": "records read above the high watermark",
-    "leader elected from outside the ISR": "leaders elected from outside the ISR",
-    "fenced broker in an ISR": "fenced brokers in ISRs",
-    "process ended by itself": "processes ended by themselves",
-}
-
-
+"""The subject of a finding in the headline: of one, and of several."""
 _LOST: Final = ("lost", "tail-lost", "vanished")
 _STUCK: Final = {
     "no-progress": "stopped acknowledging",
@@ -74,8 +70,8 @@ def headline(folder: RunFolder) -> str:
     when = f", {folder.seconds(t_us):.2f} s" if t_us >= 0 else ""
     if found.name in _STUCK:
         return f"{found.partition or 'The cluster'} {_STUCK[found.name]}{when}"
-    number, one = _counted(folder, found)
-    what = one if number == 1 else _PLURAL.get(one, f"times {found.name}")
+    number, of = _counted(folder, found)
+    what = of[number != 1]
     where = f"{'; first' if number > 1 else ''} in {found.partition}" if found.partition else ""
     at = f" at offset {found.offset:,}" if found.offset >= 0 and where else ""
     said = f"{number:,} {what}{where}{at}{when}"
@@ -90,13 +86,13 @@ def _about(folder: RunFolder) -> Anomaly | None:
     return next(same, None) or next(iter(broke), None)
 
 
-def _counted(folder: RunFolder, found: Anomaly) -> tuple[int, str]:
-    """Count the records or places of a finding, and word one of them; of lost records, all that
-    were acknowledged."""
+def _counted(folder: RunFolder, found: Anomaly) -> tuple[int, tuple[str, str]]:
+    """Count the records or places of a finding, and word one and several of them; of lost records
+    count all that were acknowledged."""
     loss = folder.result.measures.get("loss") if folder.result is not None else None
     if found.name in _LOST and isinstance(loss, dict) and (number := loss.get("acknowledged")):
-        return int(number), _WHAT["lost"]
-    return found.count, _WHAT.get(found.name, f"time {found.name}")
+        return int(number), _LOST_RECORDS
+    return found.count, _WHAT.get(found.name, (f"time {found.name}", f"times {found.name}"))
 
 
 def _moment(folder: RunFolder, found: Anomaly) -> int:

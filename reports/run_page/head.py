@@ -20,6 +20,7 @@ from reports.evidence.model import PROGRAM, SEVERITY, RunFolder, read
 from reports.evidence.operations import FAIL, INFO, OK
 
 Tone = Literal["good", "bad", "unsure", "plain"]
+MOST_PROBLEMS: Final = 3
 _SOURCES: Final = {"edn": "of Jepsen (EDN)", "jepsen": "of Jepsen (JSON)", "own": "a bare file"}
 """What the forms of histories of other tools are called."""
 
@@ -93,7 +94,9 @@ def badges(folder: RunFolder) -> list[Badge]:
 def _harness(folder: RunFolder) -> Badge:
     problems = folder.problems
     if problems:
-        return Badge("Harness", wording.count(len(problems), "problem"), problems[0], "bad")
+        said = " ".join(f"{problem.rstrip('.')}." for problem in problems[:MOST_PROBLEMS])
+        more = f" And {len(problems) - MOST_PROBLEMS} more." if problems[MOST_PROBLEMS:] else ""
+        return Badge("Harness", wording.count(len(problems), "problem"), f"{said}{more}", "bad")
     if folder.info.state != "finished":
         state = folder.info.state or "unknown"
         return Badge("Harness", "not finished", f"The run's state is '{state}'.", "unsure")
@@ -136,13 +139,10 @@ def _exercised(folder: RunFolder) -> Badge:
         return Badge("Exercised", "not judged", "No verdict was written.", "unsure")
     found = next((p for p in folder.result.properties if "exercise" in p.property), None)
     if found is None:
-        poor = folder.verdict is Verdict.NOT_EXERCISED
-        return Badge(
-            "Exercised",
-            "no" if poor else "not stated",
-            "The checker does not say more.",
-            "unsure" if poor else "plain",
-        )
+        detail = "The checker does not say more."
+        if folder.verdict is Verdict.NOT_EXERCISED:
+            return Badge("Exercised", "no", detail, "unsure")
+        return Badge("Exercised", "not stated", detail, "plain")
     good = found.verdict is Verdict.VALID
     if not good and folder.verdict is Verdict.INVALID:
         detail = "Enough to break a property. To hold as valid it would have been too little."
@@ -195,14 +195,8 @@ def _baseline(folder: RunFolder) -> list[Badge]:
     if pair is None or pair.baseline is None or pair.as_it_is is None:
         return [Badge("Baseline run", "not run", "See 'Minimal reproduction'.", "plain")]
     both = not pair.baseline.broken and pair.as_it_is.verdict == "invalid"
-    return [
-        Badge(
-            "Baseline run",
-            _outcome(pair.baseline),
-            pair.says("invalid"),
-            "good" if both else "unsure",
-        )
-    ]
+    tone: Tone = "good" if both else "unsure"
+    return [Badge("Baseline run", _outcome(pair.baseline), pair.says("invalid"), tone)]
 
 
 def _outcome(side: Side) -> str:
@@ -219,11 +213,8 @@ def _again(folder: RunFolder) -> list[Badge]:
     if folder.baseline.same_again:
         detail = "A second run gave the same operations, faults and traces, byte for byte."
         return [Badge("Deterministic", "yes", detail, "good")]
-    detail = (
-        "A second run gave other operations, faults or traces: "
-        "other code, or a bug of the simulator."
-    )
-    return [Badge("Deterministic", "no", detail, "bad")]
+    given = "A second run gave other operations, faults or traces"
+    return [Badge("Deterministic", "no", f"{given}: other code, or a bug of the simulator.", "bad")]
 
 
 def facts(folder: RunFolder) -> list[tuple[str, str]]:
@@ -371,7 +362,8 @@ def summary(run_dir: Path, program: str = PROGRAM) -> str:
         ("Harness", "harness"),
     ):
         if (badge := by_name.get(name)) is not None:
-            lines.append(f"  {label:<11} {badge.value}. {wording.clip(badge.detail, 160)}")
+            most = 160 if badge.tone != "bad" else 600
+            lines.append(f"  {label:<11} {badge.value}. {wording.clip(badge.detail, most)}")
     lines.append(f"  properties  {_properties_line(folder)}")
     for anomaly in folder.anomalies[:3]:
         allowed = " (allowed)" if anomaly.verdict is Verdict.VALID else ""
@@ -393,12 +385,7 @@ def _properties_line(folder: RunFolder) -> str:
     parts = [f"{len(by[Verdict.VALID])} of {len(found)} valid"]
     parts += [
         f"{verdict}: {wording.listing(by[verdict], 6)}"
-        for verdict in (
-            Verdict.INVALID,
-            Verdict.UNKNOWN,
-            Verdict.NOT_EXERCISED,
-            Verdict.NOT_EXAMINED,
-        )
-        if by[verdict]
+        for verdict in SEVERITY
+        if by[verdict] and verdict is not Verdict.VALID
     ]
     return "; ".join(parts)

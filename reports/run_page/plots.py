@@ -152,7 +152,7 @@ def _rate(axis: Any, folder: RunFolder, ink: Ink) -> None:
 
 
 def _unseen(axis: Any, folder: RunFolder, ink: Ink) -> None:
-    whole = [c for c in folder.curves.unseen or () if c.name == ""]
+    whole = [c for c in folder.unseen or () if c.name == ""]
     lines = [("", (c.t_us - folder.zero_us) / 1e6, c.values) for c in whole]
     _lines(axis, "acked, unread", lines, ink)
 
@@ -164,7 +164,7 @@ def _hw(axis: Any, folder: RunFolder, ink: Ink) -> None:
 
 
 def _lag(axis: Any, folder: RunFolder, ink: Ink) -> None:
-    curves = [(name, c) for name, own in (folder.curves.lag or {}).items() for c in own]
+    curves = [(name, c) for name, own in (folder.lag or {}).items() for c in own]
     curves.sort(key=lambda pair: -int(pair[1].values.max(initial=0)))
     lines = [(f"{n} on {c.name}", (c.t_us - folder.zero_us) / 1e6, c.values) for n, c in curves]
     _lines(axis, "records behind", lines, ink)

@@ -67,11 +67,7 @@ def _fates(drawn: tuple[Fault, ...], minimal: tuple[Fault, ...]) -> dict[int, st
         for index, fault in enumerate(drawn):
             if fates[index] != "removed":
                 continue
-            alike = (
-                [f for f in left if f == fault]
-                if exact
-                else [f for f in left if type(f) is type(fault)]
-            )
+            alike = [f for f in left if f == fault or (not exact and f.what == fault.what)]
             if alike:
                 left.remove(alike[0])
                 fates[index] = "kept" if exact else "simpler"

@@ -53,7 +53,7 @@ SECTIONS: list[Section] = [
         "environment",
         "Environment and files",
         "run_page/environment.html.j2",
-        environment.environment,
+        environment.facts,
         long=True,
     ),
 ]

@@ -110,7 +110,7 @@ def _view(folder: RunFolder, axis: svg.Axis, name: str, anchored: Container[int]
             clients.panel(folder, axis, anchored),
             acknowledgements.latency(folder, axis),
             acknowledgements.rate(folder, axis),
-            *curves.panels(folder.curves, folder.notes, axis, found_in),
+            *curves.panels(folder, axis, found_in),
         ),
         leaders=tuple(timeline.panels(folder, axis)),
     )

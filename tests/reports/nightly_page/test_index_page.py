@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.formats.nightly_run import (
-    Bucket,
-    Canary,
-    NightlyRun,
-    TimeToBug,
-    Totals,
-    Unmet,
-    VerdictCounts,
-)
+from harness.formats import nightly_run as nightly
 from reports.nightly_page import index_model
 from reports.nightly_page.index_page import render_index
 from tests.support import nightly_fakes as fakes
@@ -30,7 +22,7 @@ EXPECTED = {
 }
 
 
-def bucket(name: str, count: int, *, protocol: str = "kafka", faults: int = -1) -> Bucket:
+def bucket(name: str, count: int, *, protocol: str = "kafka", faults: int = -1) -> nightly.Bucket:
     file = f"findings/{name}-{faults}.json" if faults >= 0 else ""
     return fakes.bucket(
         f"{name:0>12}",
@@ -45,50 +37,52 @@ def bucket(name: str, count: int, *, protocol: str = "kafka", faults: int = -1) 
     )
 
 
-def nightly_run(number: int, **fields: Any) -> NightlyRun:
+def nightly_run(number: int, **fields: Any) -> nightly.NightlyRun:
     usual = {
         "machine": "2 cores",
         "expected": EXPECTED,
-        "canary": Canary(result="failed", bug="ack-before-isr"),
-        "totals": Totals(schedules=5000, search_seconds=500.0, real_runs=3, determinism_runs=10),
-        "cells": [VerdictCounts(protocol="kafka", world="simulated", runs=5000)],
+        "canary": nightly.Canary(result="failed", bug="ack-before-isr"),
+        "totals": nightly.Totals(
+            schedules=5000, search_seconds=500.0, real_runs=3, determinism_runs=10
+        ),
+        "cells": [nightly.VerdictCounts(protocol="kafka", world="simulated", runs=5000)],
         "kinds": ("kill", "delay"),
         "coverage": {"kill/leader/in-sync": 40, "kill/follower/leaderless": 2},
     }
     return fakes.nightly_run(number, **{**usual, **fields})
 
 
-def written(store: Path, *known: NightlyRun) -> str:
+def written(store: Path, *known: nightly.NightlyRun) -> str:
     for one in known:
         fakes.write_nightly_run(store, one)
     return render_index(store)
 
 
-def search(code: str, seconds: float, *, found: bool = True) -> TimeToBug:
+def search(code: str, seconds: float, *, found: bool = True) -> nightly.TimeToBug:
     about = {"code": code, "name": code, "protocol": "kafka", "breaks": LOST, "schedules": 10}
-    return TimeToBug(**about, found=found, seconds=seconds)
+    return nightly.TimeToBug(**about, found=found, seconds=seconds)
 
 
 CUT = nightly_run(1, buckets=[bucket("cut", 3, faults=2)], red=["x"])
 ENDED = {"world": "simulated", "expected": "invalid", "verdict": "valid", "sentence": "valid."}
-FIXED = Unmet(file="store/findings", is_finding=True, **ENDED)
+FIXED = nightly.Unmet(file="store/findings", is_finding=True, **ENDED)
 HISTORY = [
     nightly_run(1, buckets=[bucket("cut", 3, faults=5), bucket("known", 9, protocol="liftbridge")]),
     nightly_run(2),
     nightly_run(3, buckets=[bucket("cut", 2, faults=2), bucket("fresh", 1)], red=["x", "y"]),
 ]
 CELLS = [
-    VerdictCounts(protocol="kafka", world="real", runs=4, broken={"liveness": 1}),
-    VerdictCounts(protocol="quorum-naive", world="real", runs=4, broken={LOST: 3}),
-    VerdictCounts(protocol="liftbridge", world="real", runs=2),
+    nightly.VerdictCounts(protocol="kafka", world="real", runs=4, broken={"liveness": 1}),
+    nightly.VerdictCounts(protocol="quorum-naive", world="real", runs=4, broken={LOST: 3}),
+    nightly.VerdictCounts(protocol="liftbridge", world="real", runs=2),
 ]
 IDLE = ["storm/kafka/kill/1: not-exercised: fault 0 (kill) was never reached."]
-PAGES: dict[str, list[NightlyRun]] = {
+PAGES: dict[str, list[nightly.NightlyRun]] = {
     "green": [nightly_run(1)],
     "not finished": [nightly_run(1, state="stopped")],
-    "no canary judged": [nightly_run(1, canary=Canary())],
+    "no canary judged": [nightly_run(1, canary=nightly.Canary())],
     "a canary that did not fail": [nightly_run(1, red=["canary did not fail: valid."])],
-    "no canary without real runs": [nightly_run(1, canary=Canary(), real=False)],
+    "no canary without real runs": [nightly_run(1, canary=nightly.Canary(), real=False)],
     "buckets of three runs": HISTORY,
     "a bucket still open": [CUT, nightly_run(2, open=[f"kafka: {LOST}: cut"])],
     "a bucket that is fixed": [CUT, nightly_run(2, unmet=[FIXED])],
@@ -99,7 +93,7 @@ PAGES: dict[str, list[NightlyRun]] = {
 }
 
 
-def blocks(store: Path, *known: NightlyRun) -> list[str]:
+def blocks(store: Path, *known: nightly.NightlyRun) -> list[str]:
     """Return the texts of the page of a store with these nightly runs."""
     store.mkdir()
     file = store / "index.html"
@@ -162,7 +156,9 @@ def test_known_bugs_that_were_never_found_come_first(tmp_path: Path) -> None:
     [(["failed"], 0), (["failed", ""], 1), (["failed", "missed", ""], 2), (["", "missed"], -1)],
 )
 def test_the_canary_ages(results: list[str], age: int) -> None:
-    known = [nightly_run(n, canary=Canary(result=result)) for n, result in enumerate(results, 1)]
+    known = [
+        nightly_run(n, canary=nightly.Canary(result=result)) for n, result in enumerate(results, 1)
+    ]
     assert index_model.canary_failed(known)[1] == age
 
 

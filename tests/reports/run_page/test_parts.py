@@ -19,7 +19,7 @@ from reports.evidence import faults, leaders, model, operations
 from reports.evidence.files import Notes
 from reports.evidence.replicas import Head
 from reports.evidence.tables import RunTables
-from reports.evidence.traces import Traces
+from reports.evidence.traces import Traces, of_probes
 from reports.log import grid
 from reports.run_page import time_view
 from tests.support import report_fixtures as made
@@ -42,12 +42,7 @@ class TestDrawing:
 
     @pytest.mark.parametrize(
         ("seconds", "first", "last"),
-        [
-            (30, "0", "30"),
-            (0.8, "0.0", "0.8"),
-            (0.004, "0.0000", "0.0040"),
-            (86_400, "0", "80,000"),
-        ],
+        [(30, "0", "30"), (0.8, "0.0", "0.8"), (4e-3, "0.0000", "0.0040"), (86_400, "0", "80,000")],
     )
     def test_ticks_are_round(self, seconds: float, first: str, last: str) -> None:
         ticks = svg.Axis(0, int(seconds * 1e6), 0).ticks()
@@ -74,6 +69,8 @@ class TestWords:
 
     def test_every_fault_has_a_sentence(self, snapshot: Snapshot) -> None:
         after = s.After(event="truncated", match={"node": "n2"}, nth=2, delay_ms=50)
+        match = {"hw": {"at_least": 9}, "diverging": {"given": True}}
+        drop: dict[str, Any] = {"action": "drop", "match": match}
         every: list[s.Fault] = [
             kinds.Kill(on="minority", after=after),
             kinds.Restart(on="n1", at_ms=1),
@@ -87,15 +84,7 @@ class TestWords:
             kinds.Loss(on="n1", to="all", percent=7, at_ms=1, two_way=False, kinds=("fetch",)),
             kinds.PowerCut(on="leader:log-0", at_ms=1),
             kinds.PowerCut(on="n1", at_ms=1, keep_percent=0),
-            kinds.Link(
-                on="n1",
-                to="n2",
-                action="drop",
-                kinds=("fetch-response",),
-                match={"hw": {"at_least": 9}, "diverging": {"given": True}},
-                at_ms=1,
-                limit=2,
-            ),
+            kinds.Link(on="n1", to="n2", kinds=("fetch-response",), at_ms=1, limit=2, **drop),
             kinds.Break(on="n2", at_ms=1, event="ack", match={"partition": "log-0"}, for_ms=5),
             kinds.Release(of="late", after=after),
             kinds.Stop(on="n1", at_ms=1, for_ms=5),
@@ -214,6 +203,15 @@ class TestCluster:
         assert timeline.partitions["p"].roles == [leaders.RoleSpan("n1", "leader", 4, 10, 50)]
         assert [(up.start_us, up.end_us) for up in timeline.processes] == [(1, 50), (70, 100)]
         assert timeline.starts() == {"n1": [1, 70]}
+
+    def test_answers_to_probes_stand_for_traces(self, tmp_path: Path) -> None:
+        said = [("n1", 10, "role"), ("n2", 20, "partition"), ("n2", 60, "role")]
+        lines = [{**LEADS, "node": n, "t_us": t, "event": event} for n, t, event in said]
+        made.write_lines(tmp_path / "probes.jsonl", lines)
+        probed = of_probes(tmp_path, (Exit(node="n1", t_us=50, incarnation=0),), Notes())
+        led = leaders.read(probed, 100).partitions["p"].roles
+        assert [(x.start_us, x.end_us) for x in led] == [(10, 50), (60, 100)]
+        assert [str(line) for _, line in probed.at([("n2", 60)])["n2", 60]] == ["probes.jsonl:3"]
 
     def test_a_commit_in_the_traces_of_two_voters_counts_once(self, tmp_path: Path) -> None:
         head = {"event": "partition", "partition": "p", "leader": None, "leader_epoch": 1}

@@ -270,9 +270,9 @@ class TestRawLines:
 class TestCurves:
     def test_lag_and_unread_records_are_those_of_the_tables(self, tmp_path: Path) -> None:
         run = model.read(made.storm(tmp_path / "a" / "b"))
-        assert run.curves.lag is not None
+        assert run.lag is not None
         axis = svg.Axis(made.us(0), run.last_us, made.us(0))
-        unseen, lag = curves.panels(run.curves, run.notes, axis, ["log-0"])
+        unseen, lag = curves.panels(run, axis, ["log-0"])
         assert unseen.note == "records; all had been read by the end"
         assert [row.label for row in lag.rows] == ["log-0", "log-1"]
         table = pq.read_table(run.path / "tables" / "lag.parquet").to_pylist()
@@ -288,12 +288,12 @@ class TestCurves:
         pq.write_table(table.set_column(place, "unseen", column), file)
         read = model.read(run)
         axis = svg.Axis(made.us(0), read.last_us, made.us(0))
-        assert curves.panels(read.curves, read.notes, axis, [])[0].note == "records; 80 never read"
+        assert curves.panels(read, axis, [])[0].note == "records; 80 never read"
 
     def test_without_tables_the_panels_say_how_to_make_them(self, tmp_path: Path) -> None:
         run = model.read(made.storm(tmp_path / "a" / "b", judged=False))
         axis = svg.Axis(made.us(0), made.us(9), made.us(0))
-        for panel in curves.panels(run.curves, run.notes, axis, []):
+        for panel in curves.panels(run, axis, []):
             assert "judge the run again" in panel.note
 
 
