@@ -74,5 +74,5 @@ def test_make_has_each_target() -> None:
 
 def test_the_laboratory_has_each_experiment() -> None:
     texts = [document.read_text(encoding="utf-8") for document in DOCUMENTS]
-    asked = {name for text in texts for name in re.findall(r"tests\.lab ([a-z-]+)", text)}
+    asked = {name for text in texts for name in re.findall(r"tests\.lab ([a-z_-]+)", text)}
     assert set() < asked <= {*EXPERIMENTS}
