@@ -410,6 +410,11 @@ BUDGETS = {
 }
 
 
+def test_no_module_of_tests_has_more_lines_than_a_reader_takes_in() -> None:
+    lengths = {file: file.read_bytes().count(b"\n") for file in python_files("tests")}
+    assert [str(file) for file, length in lengths.items() if length > 600] == []
+
+
 @pytest.mark.parametrize("package", BUDGETS)
 def test_a_package_stays_within_its_budget_of_lines(package: str) -> None:
     """A change that exceeds the budget replaces something, which goes first."""
