@@ -403,10 +403,10 @@ BUDGETS = {
     "documents": 3_500,
     "node": 11_364,
     "nemesis": 9_326,
-    "checker": 16_335,
+    "checker": 16_127,
     "reports": 5_937,
-    "harness": 34_921,
-    "tests": 40_131,
+    "harness": 34_904,
+    "tests": 40_116,
 }
 
 

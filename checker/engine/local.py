@@ -18,7 +18,7 @@ from checker.evidence.group import groups_of
 from checker.formats.verdict import RunResult
 from checker.ingest.counts import concat
 from checker.ingest.fault_windows import InjectedFault
-from checker.ingest.ingest import IN_MEMORY, ingest, sources, sources_in_memory
+from checker.ingest.ingest import IN_MEMORY, ingest, sources
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_run_files import read_meta
 from checker.output import measures
@@ -43,8 +43,7 @@ class LocalExecutor:
 
     def _read(self, number: int, run: RunToJudge) -> list[Rows]:
         facts, counts = self._facts[number], self._counts[number]
-        found = sources(0, run.folder) if run.files is None else sources_in_memory(run.files)
-        for source in found:
+        for source in sources(0, run.folder, run.files):
             made = ingest(source, run.written, run.meta)
             facts.extend(made.facts)
             for name, parts in counts.items():

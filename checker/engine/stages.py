@@ -5,8 +5,8 @@
 A worker of the first stage reads some sources and leaves the facts in a file of its own; nothing
 comes back but where they are. This process then knows what there is of each group and how large it
 is. A worker of the second stage maps the facts of one group into memory and judges it, the largest
-group first. Large histories of lines are made into tables by the same workers before
-(`checker.engine.large_history`).
+group first. Large histories of lines are made into
+tables by the same workers before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -26,7 +26,6 @@ from checker.checks.findings import Origin
 from checker.checks.phantom import joined_origins, origins
 from checker.engine import plan
 from checker.engine.judge import decoded, judged_or_none
-from checker.engine.large_history import into_tables
 from checker.engine.local import check_runs
 from checker.engine.owned_folder import OwnedFolder
 from checker.engine.plan import MakeExecutor, RunToJudge
@@ -35,18 +34,21 @@ from checker.engine.workers import ProcessWorkers, Workers
 from checker.evidence.arrow_blob import ArrowBlob, BlobFile, PackedBlob, arrow_blobs, packed
 from checker.evidence.columns import Rows
 from checker.evidence.facts import Polls
+from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.ingest import ingest, sources, work_bytes
-from checker.ingest.read_tables import DAMAGED, sends_in, table_sources
+from checker.ingest.read_by_column import into_parts
+from checker.ingest.read_tables import DAMAGED, HISTORY_TABLES, sends_in, table_sources
 from checker.ingest.source import Source
 from checker.output.assemble import Judged
 from checker.output.measures import Measured, measure
 
 SMALL_BYTES: Final = 16 << 20
 """A run of so much evidence is judged whole by one worker."""
+LARGE_HISTORY_BYTES: Final = 64 << 20
 TASK_BYTES: Final = 64 << 20
 TASKS_PER_WORKER: Final = 2
 _RUNS_A_TASK: Final = 16
@@ -136,7 +138,7 @@ class StagedExecutor:
             shared.close()
 
     def _judged(self) -> Iterator[tuple[int, Judged]]:
-        in_parts = into_tables(self._workers, self._runs)
+        in_parts = dict(self._workers.map(_into_tables, self._large_histories()))
         work = [
             source
             for number, run in enumerate(self._runs)
@@ -150,6 +152,15 @@ class StagedExecutor:
             judged = made[run, partition]
             assert judged is not None, "what is judged by all of its reads is judged"
             yield run, judged
+
+    def _large_histories(self) -> list[_History]:
+        return [
+            _History(source, run.meta, run.written)
+            for number, run in enumerate(self._runs)
+            if run.written is not None and run.meta.history_whole
+            for source in sources(number, run.folder)
+            if source.kind == "history" and source.size > LARGE_HISTORY_BYTES
+        ]
 
     def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
         """Return the judged groups of these sources; None for each that must be judged by all of
@@ -234,6 +245,23 @@ def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
     """Judge one group; None if polls were left out and all of them are needed."""
     first = blobs[0]
     return (first.run, first.partition), judged_or_none(first.partition, blobs)
+
+
+class _History(NamedTuple):
+    """A large history to be read into tables of its folder."""
+
+    source: Source
+    known: RunMeta
+    folder: Path
+
+
+def _into_tables(work: _History) -> tuple[int, Path | None]:
+    """Make tables of a history; None for the folder if it must be read otherwise."""
+    tables.clear(work.folder, HISTORY_TABLES)
+    if into_parts(*work):
+        return work.source.run, work.folder
+    tables.clear(work.folder, HISTORY_TABLES)
+    return work.source.run, None
 
 
 def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int, Origin]]]:

@@ -71,18 +71,6 @@ def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Pro
         problems.damage(f"{source.name} was not there when the tables were made.")
 
 
-def part_is_as_sealed(folder: Path, meta: RunMeta, begin: int, end: int) -> bool:
-    """Return whether these bytes of history.jsonl are as they were sealed, or the run has no
-    seal."""
-    if not meta.seal:
-        return True
-    try:
-        known = seals.read_seal(folder / seals.FILE).files.get(HISTORY)
-        return known is not None and seals.is_as_sealed(folder / HISTORY, known, begin, end)
-    except (OSError, Unreadable):
-        return False
-
-
 def seal_tables(folder: Path, meta: RunMeta) -> None:
     """Seal the tables of a history that is as it was sealed. Raises OSError or StorageError."""
     history = folder / HISTORY

@@ -1,8 +1,8 @@
 """Histories that other tools recorded: recognised, and made into run folders that can be judged.
 
-A Jepsen history (`history.edn`, or its operations as JSON lines) is translated; a bare history in
-our own form is used as it is. The run folder is made beside the file, `<file>.floodmark`, so that
-results stand next to what they are about; it is rebuilt each time.
+That is a Jepsen history (`history.edn`, or its operations as JSON lines), or a bare one in our own
+form. The run folder is made beside the file, `<file>.floodmark`, so that results stand next to what
+they are about; it is rebuilt each time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,32 +18,19 @@ import msgspec
 
 from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
-from checker.ingest.edn import EdnError, read_forms, read_line
-from checker.ingest.jepsen import NotAnOperation, Translator
-from checker.ingest.jepsen_columns import translate
-from checker.ingest.line_shapes import NotPlain
-from checker.ingest.lines import Block, Line, Problems, lines_of, read_blocks, read_lines
-from checker.ingest.read_history import read_history
-from checker.ingest.source import Ingested, Source, why
-from harness.formats.history import Op, encode
-from harness.formats.problem import Problem
+from checker.ingest.ingest import tables_of
+from checker.ingest.lines import Line, Problems, read_lines
+from checker.ingest.source import HISTORIES, Source
 from node.formats.files import write_whole
 from node.formats.json_input import JsonReader, Unreadable
 from node.formats.run_folder_entries import foreign_entry, hole_in
 
 SUFFIX: Final = ".floodmark"
-HISTORIES: Final = ("history.edn", "history.jsonl", "history.json")
 _jepsen: Final = JsonReader(Any)
 _PROBED_LINES: Final = 20
-_BLOCK_BYTES: Final = 4 << 20
 _ALL: Final = 1 << 30
 # Nothing is known of the system but what its clients say: markers of transactions may leave gaps.
 _PROMISE: Final = {"contiguous_offsets": False}
-
-LINES: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
-    "edn": read_line,
-    "jepsen": lambda line: [_jepsen.decode(line)],
-}
 
 
 def external_history_in(path: Path) -> Path | None:
@@ -95,12 +81,12 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
         raise CheckerError(
             f"{folder} is a link: results are not written where it leads; remove it."
         )
-    target = folder / "history.jsonl"
-    with contextlib.suppress(OSError):
-        target.unlink()
+    form = form_of(file)
+    for name in HISTORIES:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
     if why := foreign_entry(folder):
         raise CheckerError(f"{folder}: {why}: results are not written there; remove it.")
-    form = form_of(file)
     try:
         folder.mkdir(exist_ok=True)
         about: dict[str, Any] = {
@@ -113,10 +99,7 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
             "capabilities": [],
             "complete_reads": True,
         }
-        if form == "own":
-            _place(file, target)
-        else:
-            about |= _translate(file, form, target)
+        _place(file, folder / next(name for name, of in HISTORIES.items() if of == form))
         write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n")
     except OSError as error:
         raise CheckerError(f"{folder} cannot be written: {error.strerror}.") from None
@@ -137,96 +120,9 @@ def validate(file: Path) -> list[str]:
 
     Unknown fields count as wrong here, and nothing is summed up. Raises OSError.
     """
-    problems = Problems(in_full=_ALL)
     form = form_of(file)
-    if form == "own":
-        into = Ingested(RunMeta(), problems=problems)
-        read_history(Source(0, file.parent, "history", file), into)
-    else:
-        forms = forms_of(form, read_blocks(file))
-        count = sum(1 for _ in ops_of(file, forms, Translator(), problems))
-        if not count and not problems:
-            problems.add("empty", f"{file.name} has no operation in it: there is nothing to judge.")
-    return [*problems.sentences(), *problems.notes]
-
-
-def ops_of(
-    file: Path, forms: Iterable[tuple[int, Any]], translator: Translator, problems: Problems
-) -> Iterator[Op]:
-    """Yield the operations of a Jepsen history in our form; what is no operation is a problem."""
-    for number, found in forms:
-        if isinstance(found, Exception):
-            sentence = f"{file.name} line {number} cannot be read: {why(found)}."
-            problems.add(f"{file.name}: line", sentence)
-            translator.lines_lost = True
-            continue
-        try:
-            op = translator.take(found)
-        except NotAnOperation as error:
-            sentence = f"{file.name} line {number} is not an operation: {error}."
-            problems.add(f"{file.name}: operation", sentence)
-            translator.lines_lost = True
-            op = error.op
-        if op is not None:
-            yield op
-
-
-def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
-    """Write a Jepsen history in our form; return the fields for run.json."""
-    translator, problems = Translator(), Problems()
-    with target.open("wb") as out:
-        out.writelines(_translated(file, form, translator, problems))
-    return {
-        "partitions": {partition: [] for partition in sorted(translator.partitions)},
-        "problems": [Problem(kind="history-line", sentence=each) for each in problems.sentences()],
-        "history_whole": not problems,
-    }
-
-
-def _translated(
-    file: Path, form: str, translator: Translator, problems: Problems
-) -> Iterator[bytes]:
-    """Yield the lines of a Jepsen history in our form: by column, and one by one from the first
-    block on in which something is odd."""
-    blocks = read_blocks(file, _BLOCK_BYTES)
-    odd: list[Block] = []
-    forms: Iterable[tuple[int, Any]]
-    try:
-        for number, text in blocks:
-            try:
-                yield translate(text, LINES[form], translator)
-            except NotPlain:
-                odd.append((number, text))
-                break
-        forms = forms_of(form, chain(odd, blocks))
-    except OSError as error:
-        forms = [(0, EdnError(str(error.strerror)))]
-    yield from map(encode, ops_of(file, forms, translator, problems))
-
-
-def _json_forms(first: int, block: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the forms of some lines of JSON, all at once if all is well with them."""
-    try:
-        found = _jepsen.decode_lines(block)
-    except Unreadable:
-        found = []
-    if found and len(found) == block.count(b"\n") and block.endswith(b"\n"):
-        yield from enumerate(found, first)
-        return
-    for line in lines_of(first, block):
-        try:
-            yield line.number, _jepsen.decode(line.data)
-        except Unreadable as error:
-            yield line.number, error
-
-
-def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
-    """Yield the operations of a history with their lines; an exception for a broken one."""
-    try:
-        if form == "edn":
-            yield from read_forms(line for block in blocks for line in lines_of(*block))
-            return
-        for first, block in blocks:
-            yield from _json_forms(first, block)
-    except OSError as error:
-        yield 0, EdnError(str(error.strerror))
+    source = Source(0, file.parent, "history", file, form=form)
+    # Of our own form more is known: that operations have all numbers, and end.
+    known = RunMeta(source="" if form == "own" else form)
+    made = tables_of(source, known, Problems(in_full=_ALL))
+    return [*made.problems.sentences(), *made.problems.notes]

@@ -1,6 +1,6 @@
 """Many lines of a history at once, by column: twenty times sooner than one by one.
 
-`read_columns` reads lines only if the strict reader (`checker.ingest.read_history`) would have
+`read_block` reads lines only if the strict reader (`checker.ingest.read_history`) would have
 nothing to say about any of them; and of the operations in them only those that are plain: at most
 one send, which the completion repeats, and no move of a consumer. All others are left to the
 reader: `HistoryColumns.rest`.
@@ -8,6 +8,7 @@ reader: `HistoryColumns.rest`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 from checker.evidence.columns import Mask
 from checker.evidence.sorting import I64, order_of
 from checker.ingest import tables
-from checker.ingest.line_shapes import NotPlain, Scanned, scan, templates
+from checker.ingest.line_shapes import LineTemplate, NotPlain, Scanned, scan, templates
 from checker.ingest.op_columns import KINDS, TYPES, OpColumns, Words
 from checker.ingest.read_history import strict
 from harness.formats.history import Op
@@ -28,14 +29,14 @@ _MOVES: Final = ("assign", "subscribe", "crash")
 
 @dataclass(frozen=True)
 class HistoryColumns:
-    """A part of a history, as columns. `rest`: row pairs (invocation, completion) of operations
-    that need the slower reader; `open`: invocations without completion; `awaited`: completions
-    without invocation. Rows are line numbers from 0."""
+    """A part of a history, as columns. `rest`: operations, as (invocation, completion), that need
+    the slower reader; `open`: invocations without completion; `awaited`: completions without
+    invocation."""
 
     tables: dict[str, pa.Table]
-    rest: I64
-    open: I64
-    awaited: I64
+    rest: list[tuple[Op, Op]]
+    open: list[Op]
+    awaited: list[Op]
     invoked: I64
     first_us: dict[int, int]
     last_us: dict[int, int]
@@ -43,21 +44,18 @@ class HistoryColumns:
     last_op: dict[int, int]
     used: dict[int, set[str]]
     numbers: tuple[int, int]
-    lines: Scanned
+    marks: set[str]
 
 
-def read_columns(
-    text: bytes, run: str, origin_us: int, *, uncommitted: bool = False
-) -> HistoryColumns | None:
-    """Whole lines as columns; None if one of them is not as it should be, or cannot be read so.
+def read_block(first: int, text: bytes, *, uncommitted: bool = False) -> HistoryBlock:
+    """Return whole lines, of which `first` is the number of the first one. Raises NotPlain if one
+    of them is not as it should be, or cannot be read so.
 
-    `run` is the name of the run, `origin_us` when its storm began; `uncommitted`: its readers may
-    get records of operations that abort.
+    `uncommitted`: readers may get records of operations that abort.
     """
-    try:
-        return _History(scan(text), uncommitted).columns(run, origin_us)
-    except NotPlain:
-        return None
+    lines = scan(text)
+    number = first + np.arange(len(lines.ends))
+    return HistoryBlock(lines, *templates(lines, _read), number, uncommitted=uncommitted)
 
 
 def _read(line: bytes) -> tuple[Op, Any]:
@@ -65,12 +63,20 @@ def _read(line: bytes) -> tuple[Op, Any]:
     return op, msgspec.to_builtins(op)
 
 
-class _History(OpColumns):
+class HistoryBlock(OpColumns):
     """Lines by column, checked as the strict reader checks them."""
 
-    def __init__(self, lines: Scanned, uncommitted: bool = False) -> None:
-        super().__init__(lines, *templates(lines, _read))
-        self.lines, self.uncommitted = lines, uncommitted
+    def __init__(
+        self,
+        lines: Scanned,
+        template: I64,
+        templates: Sequence[LineTemplate[Op]],
+        line: I64,
+        *,
+        uncommitted: bool = False,
+    ) -> None:
+        super().__init__(lines, template, templates)
+        self.lines, self.line, self.uncommitted = lines, line, uncommitted
         self.outcome: Words = self.type, list(TYPES)
         self.kind: Words = self.f, list(KINDS)
         moved = np.isin(self.f, [KINDS.index(kind) for kind in _MOVES])
@@ -102,11 +108,12 @@ class _History(OpColumns):
         asked, done = asked[order], done[order]
         plain = self._plain(asked, done)
         made = self._tables(run, origin_us, asked[plain], done[plain])
+        both = (self.sends.count[asked] > 0) & (self.reads.count[done] > 0)
         return HistoryColumns(
             made,
-            np.stack((asked[~plain], done[~plain]), axis=1),
-            np.sort(begun[without]),
-            np.sort(ended[~there]),
+            list(zip(self._ops(asked[~plain]), self._ops(done[~plain]), strict=True)),
+            self._ops(np.sort(begun[without])),
+            self._ops(np.sort(ended[~there])),
             op[begun],
             first_us,
             last_us,
@@ -114,8 +121,16 @@ class _History(OpColumns):
             last_op,
             self._used(asked[plain], done[plain]),
             self._numbers(),
-            self.lines,
+            {"transactions"} if both.any() else set(),
         )
+
+    def _ops(self, rows: I64) -> list[Op]:
+        return list(map(self.operation, rows.tolist()))
+
+    def operation(self, row: int) -> Op:
+        """Return the operation on one line."""
+        op = strict.decode(self.lines.line(row))
+        return msgspec.structs.replace(op, seq=int(self.line[row]) - 1)
 
     def _times(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first and the last time of each process; none of them may go back."""
@@ -244,8 +259,8 @@ class _History(OpColumns):
                     "polled": of_op,
                     "step": number["step"][asked],
                     "second": (ended - origin_us) // 1_000_000,
-                    "invoke_line": number["seq"][asked] + 1,
-                    "complete_line": number["seq"][done] + 1,
+                    "invoke_line": self.line[asked],
+                    "complete_line": self.line[done],
                 },
             ),
             "sends": _table(

@@ -18,12 +18,12 @@ from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.check_seal import check_run, check_source
 from checker.ingest.lines import Files, Problems
-from checker.ingest.read_history import read_history
+from checker.ingest.read_by_column import read_history
 from checker.ingest.read_log import read_log
 from checker.ingest.read_run_files import read_meta, read_run_files
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
 from checker.ingest.read_trace import read_trace
-from checker.ingest.source import Ingested, Source, files_in, is_file
+from checker.ingest.source import HISTORIES, Ingested, Source, history_in
 from node.formats.trace import METADATA_PARTITION
 
 IN_MEMORY: Final = "in-memory"
@@ -41,35 +41,22 @@ _DECLARED: Final = {"trace": "trace", "log": "logs"}
 
 def only_tables(folder: Path) -> bool:
     """Return whether a run's history is there as tables only."""
-    return not is_file(folder / "history.jsonl") and (folder / "tables/ops.parquet").exists()
+    return history_in(folder) is None and (folder / "tables/ops.parquet").exists()
 
 
-def sources(run: int, folder: Path) -> list[Source]:
-    """Return the files of a run folder that there are to read; the head always comes first."""
-    found = [Source(run, folder, "head", folder / "run.json")]
-    if is_file(history := folder / "history.jsonl"):
-        found.append(Source(run, folder, "history", history))
-    else:
+def sources(run: int, folder: Path, files: Files | None = None) -> list[Source]:
+    """Return the files of a run that there are to read, in its folder or else in memory by name;
+    the head always comes first."""
+    head = Source(run, folder, "head", folder / "run.json", files=files)
+    found = [head]
+    if history := next((name for name in HISTORIES if head.has(name)), None):
+        form = HISTORIES[history]
+        found.append(Source(run, folder, "history", folder / history, files=files, form=form))
+    elif files is None:
         found.extend(table_sources(run, folder, folder / "tables"))
     for kind, where in (("trace", "trace"), ("log", "logs")):
-        found.extend(
-            Source(run, folder, kind, path) for path in files_in(folder / where, "*.jsonl")[0]
-        )
-    return found
-
-
-def sources_in_memory(files: Files) -> list[Source]:
-    """Return the sources of a run whose files are in memory, by name."""
-    folder = Path(IN_MEMORY)
-    found = [Source(0, folder, "head", folder / "run.json", files=files)]
-    if "history.jsonl" in files:
-        found.append(Source(0, folder, "history", folder / "history.jsonl", files=files))
-    for kind, where in (("trace", "trace/"), ("log", "logs/")):
-        found.extend(
-            Source(0, folder, kind, folder / name, files=files)
-            for name in sorted(files)
-            if name.startswith(where)
-        )
+        names = head.names_in(where)
+        found.extend(Source(run, folder, kind, folder / where / n, files=files) for n in names)
     return found
 
 
@@ -113,9 +100,9 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
     return into
 
 
-def tables_of(source: Source, known: RunMeta) -> Ingested:
+def tables_of(source: Source, known: RunMeta, problems: Problems | None = None) -> Ingested:
     """Read one source into tables that are not written, without its seal."""
-    into = Ingested(known, counts=False)
+    into = Ingested(known, counts=False, problems=Problems() if problems is None else problems)
     _READERS[source.kind](source, into)
     return into
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.formats.history import Op, OpKind, OpType, Read, RecordRun, Send
 
@@ -38,7 +39,6 @@ class Translator:
 
     def __init__(self) -> None:
         self.ops = 0
-        self.partitions: set[str] = set()
         # Then the other half of an operation may be missing, which is no further mistake.
         self.lines_lost = False
         self.open: dict[int, tuple[int, OpKind]] = {}
@@ -52,14 +52,14 @@ class Translator:
         self.words: set[str] = set()
 
     def take(self, form: Any) -> Op | None:
-        """Our operation for a form; None for what no client did. Raises NotAnOperation."""
-        common = _common(form, self.named)
-        if common is None:
+        """Return our operation for a form; None for a line of no client. Raises NotAnOperation."""
+        op = operation(form, self.named)
+        if op is None:
             return None
         self._note_keys(form)
-        if common["type"] == "invoke":
-            return self._invoke(form, common)
-        return self._complete(form, common)
+        if op.type == "invoke":
+            return self._invoke(op)
+        return self._complete(op, bool(form.get("seek-to-beginning?")))
 
     def _note_keys(self, form: Mapping[str, Any]) -> None:
         """Remember how keys are written. Raises NotAnOperation for two that look the same."""
@@ -74,40 +74,31 @@ class Translator:
                 "and what is polled does not say which of the two it is of: rename one of them"
             )
 
-    def _invoke(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op:
-        process = common["process"]
-        overlaps = process in self.open and not self.lines_lost
-        op = Op(op=self.ops, **common, **_body(form, common["f"]))
+    def _invoke(self, op: Op) -> Op:
+        overlaps = op.process in self.open and not self.lines_lost
+        op = replace(op, op=self.ops)
         self.ops += 1
-        self.note(op)
-        self.open[process] = op.op, op.f
+        self.open[op.process] = op.op, op.f
         if overlaps:
             # How the last one ended stays unknown: what follows is not its completion.
-            wrong = NotAnOperation(f"process {process} invokes before its last operation has ended")
+            sentence = f"process {op.process} invokes before its last operation has ended"
+            wrong = NotAnOperation(sentence)
             wrong.op = op
             raise wrong
         return op
 
-    def _complete(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op | None:
-        process = common["process"]
-        invoked = self.open.get(process)
+    def _complete(self, op: Op, seeks: bool) -> Op | None:
+        invoked = self.open.get(op.process)
         if invoked is None and self.lines_lost:
             return None
         if invoked is None:
-            raise NotAnOperation(f"process {process} completes what it never invoked")
+            raise NotAnOperation(f"process {op.process} completes what it never invoked")
         number, f = invoked
-        if f != common["f"]:
-            raise NotAnOperation(f"process {process} completes {common['f']}, invoked {f}")
-        op = Op(
-            op=number,
-            **common,
-            **_body(form, common["f"]),
-            final=process in self.from_start and common["f"] in ("poll", "txn"),
-            rebalanced=tuple(_rebalanced(form.get("rebalance-log"))),
-            error=_error(form),
-        )
-        del self.open[process]
-        return self.completed(op, bool(form.get("seek-to-beginning?")))
+        if f != op.f:
+            raise NotAnOperation(f"process {op.process} completes {op.f}, invoked {f}")
+        final = op.process in self.from_start and op.f in ("poll", "txn")
+        del self.open[op.process]
+        return self.completed(replace(op, op=number, final=final), seeks)
 
     def completed(self, op: Op, seeks: bool) -> Op:
         """Take note of a completion; it with what follows from what its process did before.
@@ -118,7 +109,6 @@ class Translator:
                 self.from_start[op.process] = dict.fromkeys(op.partitions, 0)
         if op.final and op.type == "ok":
             op = self._with_positions(op)
-        self.note(op)
         return op
 
     def _with_positions(self, op: Op) -> Op:
@@ -136,19 +126,12 @@ class Translator:
         for read in reads:
             if read.records:
                 if places.get(read.partition) == 0:
-                    read = msgspec.structs.replace(read, start=0)
+                    read = replace(read, start=0)
                 places[read.partition] = read.records[-1].offset + read.records[-1].count
             else:
-                read = msgspec.structs.replace(read, start=places.get(read.partition, -1))
+                read = replace(read, start=places.get(read.partition, -1))
             made.append(read)
-        return msgspec.structs.replace(op, reads=tuple(made))
-
-    def note(self, op: Op) -> None:
-        """Remember the partitions of an operation."""
-        for send in op.sends:
-            self.partitions.add(send.partition)
-        for read in op.reads:
-            self.partitions.add(read.partition)
+        return replace(op, reads=tuple(made))
 
 
 def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
@@ -159,13 +142,13 @@ def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
     return [s[1] for s in value if isinstance(s, list) and len(s) == 3 and s[0] == "send"]
 
 
-def _common(form: Any, named: dict[str, int] | None = None) -> dict[str, Any] | None:
-    """Return the fields that all operations have; None for a line of no client. Processes that are
-    not numbers get one in `named`, if given."""
+def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
+    """Return our operation for a form by itself, numbered 0; None for a line of no client.
+    Processes that are not numbers get one in `named`, if given. Raises NotAnOperation, also if the
+    meaning depends on other forms."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
-    process = form.get("process")
-    name = ""
+    process, name = form.get("process"), ""
     if isinstance(process, str):
         name = process.strip(':"')
         if name == _NEMESIS:
@@ -173,32 +156,26 @@ def _common(form: Any, named: dict[str, int] | None = None) -> dict[str, Any] | 
         if named is None:
             raise NotAnOperation(f"process {_show(process)} has a name")
         process = named.setdefault(name, _FIRST_NAMED + len(named))
-    kind, kind_of_op = form.get("type"), form.get("f")
+    kind: Any = form.get("type")
+    f: Any = form.get("f")
     if kind not in _TYPES:
         raise NotAnOperation(f":type is {_show(kind)}")
-    if kind_of_op not in _KINDS:
-        raise NotAnOperation(f":f is {_show(kind_of_op)}")
-    common: dict[str, Any] = {
-        "process": _number(process, ":process"),
-        "t_us": _number(form.get("time"), ":time") // NS_PER_US,
-        "type": kind,
-        "f": kind_of_op,
-    }
-    common["client"] = name or str(common["process"])
-    return common
-
-
-def operation(form: Any) -> Op | None:
-    """Return our operation for a form by itself, numbered 0; None for a line of no client. Raises
-    NotAnOperation, also if the meaning depends on other forms."""
-    common = _common(form)
-    if common is None:
-        return None
-    op = Op(op=0, **common, **_body(form, common["f"]))
-    if op.type == "invoke":
-        return op
-    rebalanced = tuple(_rebalanced(form.get("rebalance-log")))
-    return msgspec.structs.replace(op, rebalanced=rebalanced, error=_error(form))
+    if f not in _KINDS:
+        raise NotAnOperation(f":f is {_show(f)}")
+    ends: dict[str, Any] = {}
+    if kind != "invoke":
+        rebalanced = tuple(_rebalanced(form.get("rebalance-log")))
+        ends = {"rebalanced": rebalanced, "error": _error(form)}
+    return Op(
+        op=0,
+        process=_number(process, ":process"),
+        t_us=_number(form.get("time"), ":time") // NS_PER_US,
+        type=kind,
+        f=f,
+        client=name or str(process),
+        **_body(form, f),
+        **ends,
+    )
 
 
 def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:

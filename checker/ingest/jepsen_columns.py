@@ -1,9 +1,8 @@
-"""Many lines of a Jepsen history at once, translated by column.
+"""Many lines of a Jepsen history at once, as columns of our operations.
 
-`Block` does for some lines what `checker.ingest.jepsen.Translator` does line by line, and leaves
-the translator as that would. It is for lines in which nothing is wrong: for all others it raises
-NotPlain, and has changed nothing. Assignments, and what a final reader polled, depend on each other
-in their order; such lines are taken one by one.
+It is for lines in which nothing is wrong: for all others NotPlain is raised. Assignments, and what
+a final reader polled, depend on each other in their order; such lines are taken one by one, as
+`checker.ingest.jepsen.Translator` takes them.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from checker.evidence.columns import Mask
 from checker.evidence.sorting import I64, order_of
+from checker.ingest.history_columns import HistoryBlock
 from checker.ingest.jepsen import (
     MOST_SHOWN,
     NS_PER_US,
@@ -30,8 +28,8 @@ from checker.ingest.jepsen import (
     runs_of,
 )
 from checker.ingest.line_shapes import LineTemplate, NotPlain, Scanned, scan, templates
-from checker.ingest.op_columns import KINDS, TYPES, OpColumns, filled
-from harness.formats.history import Op, Read, encode
+from checker.ingest.op_columns import KINDS, TYPES, Runs, filled
+from harness.formats.history import Op, Read
 from node.formats.json_input import Unreadable
 
 _INVOKE, _OK, _FAIL = (TYPES.index(name) for name in ("invoke", "ok", "fail"))
@@ -56,19 +54,23 @@ class _Said(NamedTuple):
     worded: bool = False
 
 
-def translate(text: bytes, forms: Forms, translator: Translator) -> bytes:
-    """Return some whole lines in our form. Raises NotPlain if they must be taken one by one."""
-    if translator.lines_lost:
-        raise NotPlain
+def read_jepsen_block(
+    first: int, text: bytes, forms: Forms, translator: Translator, *, uncommitted: bool
+) -> _Block | None:
+    """Return whole lines, of which `first` is the number of the first one, as operations of ours;
+    None if no client did any. Raises NotPlain if they must be taken one by one."""
     lines = scan(text)
     codes, found = templates(lines, partial(_read, forms), _suits)
     ours = np.array([said.op is not None for said, _ in found], bool)[codes]
+    if not ours.any():
+        return None
     new = np.cumsum([said.op is not None for said, _ in found]) - 1
     ops = [(said, LineTemplate(said.op, at)) for said, at in found if said.op is not None]
-    if not ours.any():
-        return b""
     lines = replace(lines, first=lines.first[ours], ends=lines.ends[ours])
-    return _Block(lines, new[codes[ours]], ops, translator).translated()
+    number = first + np.flatnonzero(ours)
+    block = _Block(lines, new[codes[ours]], ops, number, translator, uncommitted=uncommitted)
+    block.follow()
+    return block
 
 
 def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
@@ -110,7 +112,7 @@ def _suits(template: LineTemplate[_Said]) -> bool:
     return len(op.error) < MOST_SHOWN and (not numbers or longest <= MOST_SHOWN)
 
 
-class _Block(OpColumns):
+class _Block(HistoryBlock):
     """The operations of some lines, and how they follow each other in their processes."""
 
     def __init__(
@@ -118,18 +120,23 @@ class _Block(OpColumns):
         lines: Scanned,
         code: I64,
         found: Sequence[tuple[_Said, LineTemplate[Op]]],
+        line: I64,
         translator: Translator,
+        *,
+        uncommitted: bool,
     ) -> None:
-        super().__init__(lines, code, [template for _, template in found])
-        self.lines, self.code, self.found = lines, code, found
+        columns = [template for _, template in found]
+        super().__init__(lines, code, columns, line, uncommitted=uncommitted)
+        self.code, self.found = code, found
         self.translator = translator
         self.seeks: Mask = np.array([said.seeks for said, _ in found], bool)[code]
         self._refuse_equal_keys(np.array([max(s.polled, default=0) for s, _ in found])[code] > 1)
         self.worded: Mask = np.array([said.worded for said, _ in found], bool)[code]
         self._note_keys()
-        self.t_us: I64 = self.number["t_us"] // NS_PER_US
-        self.op = np.zeros(len(code), np.int64)
+        self.number["t_us"] //= NS_PER_US
+        self.taken: dict[int, Op] = {}
         self._join()
+        self._join_runs()
 
     def _refuse_equal_keys(self, several: Mask) -> None:
         """Refuse a map with two equal keys, which this reader cannot decide."""
@@ -152,7 +159,7 @@ class _Block(OpColumns):
             raise NotPlain
 
     def _join(self) -> None:
-        """Return number the operations, as each process invokes and completes them in turn."""
+        """Give numbers to the operations, as each process invokes and completes them in turn."""
         process, invokes = self.number["process"], self.type == _INVOKE
         order = order_of((process,))
         asks, f = invokes[order], self.f[order]
@@ -167,11 +174,13 @@ class _Block(OpColumns):
         f_before[heads] = [KINDS.index(begun[n][1]) if n in begun else 0 for n in names]
         if (before == asks).any() or (f_before != f)[~asks].any():
             raise NotPlain
-        self.op[invokes] = self.translator.ops + np.arange(int(invokes.sum()))
-        number = self.op[order]
+        op = np.zeros(len(order), np.int64)
+        op[invokes] = self.translator.ops + np.arange(int(invokes.sum()))
+        number = op[order]
         number_before = np.append(0, number[:-1])
         number_before[heads] = [begun[n][0] if n in begun else 0 for n in names]
-        self.op[order] = np.where(asks, number, number_before)
+        op[order] = np.where(asks, number, number_before)
+        self.number["op"] = op
         self.order, self.heads = order, heads
         self.last = dict(zip(names, order[tails].tolist(), strict=True))
 
@@ -192,35 +201,27 @@ class _Block(OpColumns):
         found &= reads
         return found
 
-    def translated(self) -> bytes:
-        """Return the lines in our form; the translator has then taken them."""
+    def follow(self) -> None:
+        """Take what follows from the lines before, of which the translator knows: which reads are
+        final and where they were asked to begin. The translator has then taken these lines too."""
         self.final = self._finals()
         known = self.translator
-        for _, words in (self.send_to, self.read_of):
-            known.partitions.update(words)
         known.words, known.numbers = self.keys
-        lines = self._texts()
         final = self.final & (self.type == _OK)
         alone = self._alone(final)
-        taken = []
         for row in np.flatnonzero(alone | final).tolist():
-            alone[row] |= final[row] and self._begins(row)
-            if alone[row]:
-                taken.append(self._taken(row))
+            if alone[row] or self._begins(row):
+                self.taken[row] = self._taken(row)
             else:
                 self._read_on(row)
-        if taken:
-            lines = pc.replace_with_mask(lines, pa.array(alone), pa.array(taken, pa.string()))
+        self.odd[[*self.taken]] = True
+        op = self.number["op"]
         known.ops += int((self.type == _INVOKE).sum())
         for process, row in self.last.items():
             known.open.pop(process, None)
             if self.type[row] == _INVOKE:
                 f: Any = KINDS[self.f[row]]
-                known.open[process] = int(self.op[row]), f
-        _, offsets, data = lines.buffers()
-        ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
-        made: bytes = data[int(ends[0]) : int(ends[-1])].to_pybytes()
-        return made
+                known.open[process] = int(op[row]), f
 
     def _alone(self, final: Mask) -> Mask:
         """Return the lines that must be read one by one: those of rare forms, and `final` reads,
@@ -248,56 +249,27 @@ class _Block(OpColumns):
             last = self.runs.at[read] + self.runs.count[read] - 1
             places[names[codes[read]]] = int(self.run["offset"][last] + self.run["count"][last])
 
-    def _taken(self, row: int) -> str:
-        """Return the text of a line that is taken alone."""
-        _, template = self.found[self.code[row]]
-        op = filled(template, self.lines, row)
-        op = msgspec.structs.replace(
+    def operation(self, row: int) -> Op:
+        """Return the operation on one line."""
+        return self.taken.get(row) or self._filled(row)
+
+    def _filled(self, row: int) -> Op:
+        op = filled(self.found[self.code[row]][1], self.lines, row)
+        return msgspec.structs.replace(
             op,
             reads=tuple(map(_as_runs, op.reads)),
-            op=int(self.op[row]),
-            t_us=int(self.t_us[row]),
             final=bool(self.final[row]),
-        )
-        if op.type == "invoke":
-            self.translator.note(op)
-        else:
-            op = self.translator.completed(op, bool(self.seeks[row]))
-        return encode(op).decode()
-
-    def _texts(self) -> pa.Array:
-        """Return the lines as they are encoded one by one (`harness.formats.history.encode`)."""
-        kinds = [f'","type":"{kind}","f":"{f}"' for kind in TYPES for f in KINDS]
-        process = _digits(self.number["process"])
-        return _joined(
-            '{"op":',
-            _digits(self.op),
-            ',"t_us":',
-            _digits(self.t_us),
-            ',"process":',
-            process,
-            ',"client":"',
-            process,
-            _picked(self.type * len(KINDS) + self.f, kinds),
-            _listed(',"sends":[', self._sends(), self.sends.count, "]"),
-            _listed(',"reads":[', self._reads(), self.reads.count, "]"),
-            _picked(self.final.astype(np.int64), ["", ',"final":true']),
-            _picked(*self.error, lambda text: f',"error":{_quoted(text)}' if text else ""),
-            "}\n",
+            seq=int(self.line[row]) - 1,
+            **{name: int(self.number[name][row]) for name in ("op", "t_us")},
         )
 
-    def _sends(self) -> pa.Array:
-        offset = self.send["offset"]
-        return _joined(
-            _picked(*self.send_to, lambda name: f'{{"partition":{_quoted(name)},"value":'),
-            _digits(self.send["value"]),
-            _picked((offset >= 0).astype(np.int64), ["", ',"offset":']),
-            pc.if_else(pa.array(offset >= 0), _digits(offset), ""),
-            "}",
-        )
+    def _taken(self, row: int) -> Op:
+        """Return the operation on a line that is taken alone."""
+        op = self._filled(row)
+        return op if op.type == "invoke" else self.translator.completed(op, bool(self.seeks[row]))
 
-    def _reads(self) -> pa.Array:
-        """Return each read with its records, as runs of rising offsets and values."""
+    def _join_runs(self) -> None:
+        """Join records that follow each other in a read to runs of rising offsets and values."""
         offset, value, length = (self.run[name] for name in ("offset", "value", "count"))
         new = np.ones(len(offset), bool)
         new[1:] = (np.diff(offset) != length[:-1]) | (np.diff(value) != length[:-1])
@@ -305,16 +277,10 @@ class _Block(OpColumns):
         new[self.runs.at[self.runs.count > 0]] = True
         begins = np.flatnonzero(new)
         count = np.diff(np.append(0, np.cumsum(length))[np.append(begins, len(new))])
-        texts = _joined(
-            "[", _digits(offset[begins]), ",", _digits(value[begins]), ",", _digits(count), ",-1]"
-        )
+        self.run = {name: column[begins] for name, column in self.run.items()} | {"count": count}
         before = np.append(0, np.cumsum(new))
-        runs = before[self.runs.at + self.runs.count] - before[self.runs.at]
-        return _joined(
-            _picked(*self.read_of, lambda name: f'{{"partition":{_quoted(name)}'),
-            _listed(',"records":[', texts, runs, "]"),
-            "}",
-        )
+        at = before[self.runs.at]
+        self.runs = Runs(at, before[self.runs.at + self.runs.count] - at)
 
 
 def _as_runs(read: Read) -> Read:
@@ -325,31 +291,3 @@ def _as_runs(read: Read) -> Read:
         for nth in range(run.count)
     ]
     return msgspec.structs.replace(read, records=tuple(runs_of(pairs)))
-
-
-def _digits(numbers: I64) -> pa.Array:
-    return pc.cast(pa.array(numbers), pa.string())
-
-
-def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode()
-
-
-def _picked(codes: I64, words: Sequence[str], show: Callable[[str], str] = str) -> pa.Array:
-    """Return a column of words that are shown in some way, by their codes."""
-    return pa.array([show(word) for word in words], pa.string()).take(pa.array(codes))
-
-
-def _joined(*parts: pa.Array | str) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, "")
-
-
-def _listed(opening: str, items: pa.Array, count: I64, closing: str) -> pa.Array:
-    """Return lists of these lengths, with commas; nothing for one without items."""
-    ends = np.append(0, np.cumsum(count)).astype(np.int32)
-    some = (count > 0).astype(np.int64)
-    return _joined(
-        _picked(some, ["", opening]),
-        pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), items), ","),
-        _picked(some, ["", closing]),
-    )

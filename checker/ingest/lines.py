@@ -17,7 +17,7 @@ from node.formats.json_input import MOST_LINE_BYTES, JsonReader, Unreadable, end
 
 _Form = TypeVar("_Form")
 _IN_FULL: Final = 5
-_BLOCK_BYTES: Final = 1 << 20
+BLOCK_BYTES: Final = 1 << 20
 
 
 Block = tuple[int, bytes]
@@ -85,7 +85,7 @@ class Problems:
         return bool(self._reported or self._damage)
 
 
-def read_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """Yield a file in blocks of whole lines, of about so many bytes. Raises OSError."""
     number = 1
     with path.open("rb") as file:

@@ -7,6 +7,7 @@ column is filled for all lines at once: for each line the template says where in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 import msgspec
@@ -87,6 +88,14 @@ class _Templates:
         return self.patterns.setdefault(parts, len(self.patterns)), found
 
 
+@dataclass(frozen=True)
+class Runs:
+    """The first of the things that each row of another table has, and their number."""
+
+    at: I64
+    count: I64
+
+
 class Nested:
     """The nested rows of each row of a table: their number, and the index of the first.
 
@@ -132,8 +141,9 @@ class OpColumns:
         self.reads = Nested(template, lines.first, made.reads.of)
         self.read, words = self._columns(self.reads, made.reads, _READ_NUMBERS)
         self.read_of, self.read_from = words["partition"], words["node"]
-        self.runs = Nested(self.reads.template, self.reads.first, made.runs.of)
-        self.run, _ = self._columns(self.runs, made.runs, _RUN_NUMBERS)
+        runs = Nested(self.reads.template, self.reads.first, made.runs.of)
+        self.run, _ = self._columns(runs, made.runs, _RUN_NUMBERS)
+        self.runs = Runs(runs.at, runs.count)
 
     def _columns(
         self, rows: Nested, made: _Fields, bounds: Mapping[str, tuple[int, int]]

@@ -13,15 +13,17 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from checker.evidence.columns import Rows, rows
-from checker.evidence.facts import HistoryParts, Outcome, Polls, Resets, Sends
+from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.lines import Line
-from checker.ingest.row_group import whole
+from checker.ingest.row_group import OUTCOMES, whole
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from harness.formats.history import Op, Read, RecordRun, Send
 from node.formats.json_input import JsonReader, Unreadable
@@ -46,7 +48,6 @@ class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
 strict = JsonReader(_StrictOp)
 """Reads a line in which nothing is unknown."""
 _lenient = JsonReader(Op)
-_OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
 
@@ -224,65 +225,27 @@ class Reader(FileReader[Op]):
         for seq, send in enumerate(sends):
             sent += send.count
             used.add(send.partition)
-            self.sends.append(
-                (
-                    op.op,
-                    seq,
-                    send.partition,
-                    *common,
-                    begun,
-                    ended,
-                    outcome,
-                    send.acks,
-                    send.value,
-                    send.count,
-                    send.offset,
-                )
-            )
+            of_send = (op.op, seq, send.partition, *common, begun, ended, outcome)
+            self.sends.append((*of_send, send.acks, send.value, send.count, send.offset))
         isolation = (done.isolation if done else "") or op.isolation or self.isolation
         uncommitted = isolation == "read_uncommitted"
         for seq, read in enumerate(reads):
             used.add(read.partition)
             of_all = (read.partition, *common, read.node, final, outcome, begun, ended)
             said = bool(done and read.partition in done.rebalanced), uncommitted, read.at_end
-            runs: tuple[RecordRun, ...] = read.records or _NO_RECORDS
-            for index, run in enumerate(runs):
+            for index, run in enumerate(read.records or _NO_RECORDS):
                 polled += run.count
-                self.reads.append(
-                    (
-                        op.op,
-                        seq,
-                        index,
-                        *of_all,
-                        read.start,
-                        read.hw,
-                        run.offset,
-                        run.value,
-                        run.count,
-                        run.epoch,
-                        *said,
-                    )
-                )
+                where = (op.op, seq, index, *of_all, read.start, read.hw)
+                self.reads.append((*where, run.offset, run.value, run.count, run.epoch, *said))
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
-        self.ops.append(
-            (
-                op.op,
-                begun,
-                ended,
-                *common,
-                op.f,
-                outcome,
-                final,
-                error,
-                sent,
-                polled,
-                op.step,
-                (when - self.origin_us) // 1_000_000,
-                self.lines.pop(op.op, 0) or (invoked.seq + 1 if invoked else 0),
-                line or (done.seq + 1 if done else 0),
-            )
+        counts = (sent, polled, op.step, (when - self.origin_us) // 1_000_000)
+        lines = (
+            self.lines.pop(op.op, 0) or (invoked.seq + 1 if invoked else 0),
+            line or (done.seq + 1 if done else 0),
         )
+        of_op = (op.op, begun, ended, *common, op.f, outcome, final, error)
+        self.ops.append((*of_op, *counts, *lines))
         self.note_move(op, outcome, begun, ended)
 
     def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
@@ -317,17 +280,16 @@ def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
     return made if not offsets else None
 
 
-def read_history(source: Source, into: Ingested) -> None:
-    """Read a history into `into`: tables ops, sends and reads, and their facts."""
-    reader = Reader(source, into)
-    reader.read()
+def finish(reader: Reader) -> None:
+    """Judge a history that was read to its end, and make tables and facts of it."""
+    source, into = reader.source, reader.into
     numbers = [*reader.completed, *reader.open]
     reader.judge_whole(not numbers or len(numbers) == max(numbers) + 1)
     for invoked in reader.open.values():
         reader.add(invoked, None)
-    if not reader.ops:
+    if not reader.ops and not reader.damaged:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
-    run, certain = into.meta.run, _proved(reader)
+    run, certain = into.meta.run, implied_commits(reader)
     injected = injected_faults_of(source.folder, into.meta) if into.counts else []
     wanted = {"ops"} if into.counts or into.whole_tables else set()
     if into.whole_tables or injected:
@@ -406,16 +368,23 @@ def _columns(table: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _codes(outcomes: tuple[str, ...]) -> list[int]:
-    return [_OUTCOMES[o] for o in outcomes]
+    return [OUTCOMES[o] for o in outcomes]
 
 
-def _proved(reader: Reader) -> dict[int, int]:
+def implied_commits(reader: Reader, reads: Iterable[pa.Table] = ()) -> dict[int, int]:
     """Return the operations of unknown outcome that a read of any of their partitions proves, each
-    with the time when the first such read ended."""
+    with the time when the first such read ended; `reads` are those that the reader does not have.
+    """
     if not reader.unknown:
         return {}
-    # Columns of a row of reads: partition 3, outcome 8, end 10, value 14, count 15.
-    runs = ((row[3], row[14], row[15], row[10]) for row in reader.reads if row[8] == "ok")
+    names = ("partition", "value", "count", "complete_us")
+    runs: list[tuple[Any, ...]] = []
+    if own := _columns("reads", reader.reads):
+        every = zip(own["outcome"], *(own[name] for name in names), strict=True)
+        runs += (tuple(run) for outcome, *run in every if outcome == "ok")
+    for table in reads:
+        ok = table.filter(pc.equal(table["outcome"], "ok"))
+        runs += zip(*(ok[name].to_pylist() for name in names), strict=True)
     return _implied_commits(reader.unknown, runs)
 
 

@@ -19,7 +19,7 @@ from checker.evidence.facts import Exits, FaultAction, FaultLines, RunFacts
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
-from checker.ingest.source import Ingested, Source, files_in, why
+from checker.ingest.source import HISTORIES, Ingested, Source, files_in, why
 from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood, unknown_promises
@@ -146,8 +146,7 @@ def read_run_files(source: Source, into: Ingested) -> None:
     text = msgspec.json.encode(meta).decode()
     into.facts.append(rows(RunFacts, run, partitions, text=text))
     for problem in sorted(meta.problems, key=rank):
-        kind = problem.sentence if problem.kind == "history-line" else "harness"
-        into.problems.add(kind, problem.in_a_verdict)
+        into.problems.add("harness", problem.in_a_verdict)
     if meta.state == "running":
         into.problems.add(
             "state",
@@ -193,7 +192,7 @@ def _missing_files(source: Source, into: Ingested) -> None:
         into.problems.add("folder", f"There is no run folder '{folder.name}'.")
         return
     kept = source.files is None and (folder / "tables" / "ops.parquet").exists()
-    if not kept and not source.has("history.jsonl"):
+    if not kept and not any(map(source.has, HISTORIES)):
         into.problems.add("history", "history.jsonl is missing: there is nothing to judge.")
     for capability, where, nodes in (
         ("trace", "trace", meta.nodes()),
@@ -206,7 +205,7 @@ def _missing_files(source: Source, into: Ingested) -> None:
             for node in nodes:
                 if not source.has(f"{where}/{node}.jsonl"):
                     into.problems.add(where, f"{where}/{node}.jsonl is missing.")
-        elif meta.is_undeclared(capability) and source.has_files_in(where):
+        elif meta.is_undeclared(capability) and source.names_in(where):
             into.problems.note(
                 f"{where}/ has files that are not examined: the system does not declare "
                 f"{capability}."

@@ -6,7 +6,7 @@ than those, whatever the size of the run. All is done by column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,16 +68,27 @@ def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
 
 def read_row_groups(source: Source, into: Ingested) -> None:
     """Read some row groups of one table into `into`: facts only, for the table is there already."""
+    take_tables(source, into, ((source.kind, table) for table in _read(source)))
+
+
+def take_tables(
+    source: Source,
+    into: Ingested,
+    rows_of: Iterable[tuple[str, Table]],
+    known: Collection[str] = (),
+) -> None:
+    """Make facts, and counts, of rows of tables of a history, given with the names of these; some
+    flags of `HistoryParts` may be `known`."""
     seen: set[str] = set()
-    whole, marks = into.meta.history_whole, set[str]()
+    whole, marks = into.meta.history_whole, {*known}
     counts: dict[str, list[pa.Table]] = {}
     injected = injected_faults_of(source.folder, into.meta)
     try:
-        for table in _read(source):
-            found = tallied(into.meta.run, {source.kind: table}, injected)
+        for kind, table in rows_of:
+            found = tallied(into.meta.run, {kind: table}, injected) if into.counts else {}
             for name, counted in found.items():
                 counts.setdefault(name, []).append(counted)
-            made, more = _MAKERS[source.kind](source.run, table, into)
+            made, more = _MAKERS[kind](source.run, table, into)
             marks |= more
             into.facts.extend(made)
             seen.update(partition for part in made for partition in part.partitions)
@@ -140,7 +151,7 @@ def _ops(run: int, table: Table, into: Ingested) -> _Made:
         complete_us=table.numbers("complete_us"),
         sent=table.numbers("sent"),
         polled=table.numbers("polled"),
-        outcome=table.codes("outcome"),
+        outcome=table.outcomes(),
         step=table.numbers("step"),
     )
     both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
@@ -149,7 +160,7 @@ def _ops(run: int, table: Table, into: Ingested) -> _Made:
 
 
 def _sends(run: int, table: Table) -> Rows:
-    return table.facts(Sends, run, outcome=table.codes("outcome"))
+    return table.facts(Sends, run, outcome=table.outcomes())
 
 
 _MAKERS: Final[dict[str, Callable[[int, Table, Ingested], _Made]]] = {
@@ -158,9 +169,6 @@ _MAKERS: Final[dict[str, Callable[[int, Table, Ingested], _Made]]] = {
         [_sends(run, table)],
         {"transactions"} if table.column("seq") is not None else set(),
     ),
-    "reads": lambda run, table, _: (
-        [table.facts(Polls, run, outcome=table.codes("outcome"))],
-        set(),
-    ),
+    "reads": lambda run, table, _: ([table.facts(Polls, run, outcome=table.outcomes())], set()),
     "assigns": lambda run, table, _: ([table.facts(Resets, run)], set()),
 }

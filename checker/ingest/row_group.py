@@ -31,9 +31,7 @@ SILENT: Final[dict[str, Any]] = {
     "subscribed": False,
     "named": False,
 }
-_CODES: Final[dict[str, dict[str | None, int]]] = {
-    "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
-}
+OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 
 
 class Table:
@@ -68,14 +66,12 @@ class Table:
         numbers: I64 = column.to_numpy(zero_copy_only=False)
         return numbers.astype(np.int64, copy=False)
 
-    def codes(self, name: str) -> I64:
-        """Return a column of few different words as numbers."""
-        column, known = self.rows.column(name), _CODES[name]
-        words = column.dictionary.to_pylist()
-        if name == "outcome" and (strange := sorted({*words} - {*known})):
+    def outcomes(self) -> I64:
+        """Return how each operation ended, as numbers. Raises ValueError for unknown words."""
+        indices, words = self.words("outcome")
+        if strange := sorted({*words} - {*OUTCOMES}):
             raise ValueError(f"an operation cannot end '{strange[0]}'")
-        codes = np.array([known.get(word, 0) for word in words], np.int8)
-        made: I64 = codes[column.indices.to_numpy(zero_copy_only=False)]
+        made: I64 = np.array([OUTCOMES[word] for word in words], np.int64)[indices]
         return made
 
     def words(self, name: str) -> Words:

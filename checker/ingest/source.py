@@ -15,11 +15,14 @@ import pyarrow as pa
 from checker.evidence import facts
 from checker.evidence.columns import Rows, rows
 from checker.evidence.run_meta import RunMeta
-from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
+from checker.ingest.lines import BLOCK_BYTES, Block, Files, Line, Problems, lines_of, read_blocks
 from node.formats.json_input import JsonReader, Unreadable
 
 _Form = TypeVar("_Form")
 KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns")
+
+HISTORIES: Final = {"history.jsonl": "own", "history.edn": "edn", "history.json": "jepsen"}
+"""The names of a history in a run folder, and its form: ours, or Jepsen's as EDN or as JSON."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Source:
     bytes: int = 0
     # the files of the run by name, where it is in memory and `folder` is on no disk
     files: Files | None = None
+    # of a history, one of those in HISTORIES
+    form: str = "own"
 
     @property
     def size(self) -> int:
@@ -63,13 +68,13 @@ class Source:
             return name in self.files
         return is_file(self.folder / name)
 
-    def has_files_in(self, folder: str) -> bool:
-        """Return whether the run has a folder with files of lines in it."""
+    def names_in(self, folder: str) -> list[str]:
+        """Return the names of the files of lines in a folder of the run."""
         if self.files is not None:
-            return any(name.startswith(f"{folder}/") for name in self.files)
-        return bool(files_in(self.folder / folder, "*.jsonl")[0])
+            return sorted(n.partition("/")[2] for n in self.files if n.startswith(f"{folder}/"))
+        return [path.name for path in files_in(self.folder / folder, "*.jsonl")[0]]
 
-    def blocks(self, name: str | None = None) -> Iterator[Block]:
+    def blocks(self, name: str | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
         """Yield this file, or another of the run, in blocks of whole lines, each with the number
         of its first line. Raises OSError."""
         if self.files is not None:
@@ -77,7 +82,7 @@ class Source:
             assert isinstance(text, bytes), "what the lines say is taken as it is"
             yield 1, text
         else:
-            yield from read_blocks(self.folder / name if name else self.path)
+            yield from read_blocks(self.folder / name if name else self.path, block_bytes)
 
     def objects(self, name: str | None = None) -> Sequence[Any] | None:
         """Return the values of the lines of this file, or of another of the run; None if they must
@@ -220,6 +225,11 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def history_in(folder: Path) -> Path | None:
+    """Return the history of a run folder, None if it is not there as lines."""
+    return next((path for name in HISTORIES if is_file(path := folder / name)), None)
 
 
 def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:

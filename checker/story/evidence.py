@@ -12,7 +12,9 @@ import msgspec
 
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.fault_windows import joined_faults
+from checker.ingest.ingest import sources
 from checker.ingest.lines import Problems, readable_lines
+from checker.ingest.read_jepsen import ops_in
 from checker.ingest.read_run_files import read_meta
 from harness.formats.history import LogRun, Op
 from harness.formats.process_exits import Exit
@@ -158,8 +160,8 @@ def of(
 def read(folder: Path, partition: str) -> PartitionEvidence:
     """Return the evidence of a partition from a run folder, without lines that cannot be read."""
     meta = read_meta(folder, Problems())
-    history = folder / "history.jsonl"
-    with_history = history.exists() and history.stat().st_size <= MOST_HISTORY_BYTES
+    history = next((s for s in sources(0, folder) if s.kind == "history"), None)
+    with_history = history is not None and history.size <= MOST_HISTORY_BYTES
     needle = (partition.encode(),)
     traced = not meta.is_undeclared("trace")
     probes = () if traced else (folder / PROBES,)
@@ -169,7 +171,7 @@ def read(folder: Path, partition: str) -> PartitionEvidence:
         events=_trace(probes or sorted((folder / "trace").glob("*.jsonl")), partition),
         faults=readable_lines(folder / "faults.jsonl", FaultLine),
         exits=readable_lines(folder / "exits.jsonl", Exit),
-        ops=readable_lines(history, Op, needle) if with_history else (),
+        ops=ops_in(history, needle) if history is not None and with_history else (),
         logs={} if meta.is_undeclared("logs") else _logs(folder, needle),
         traced=traced,
     )

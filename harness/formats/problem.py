@@ -27,13 +27,12 @@ ProblemKind = Literal[
     "too-busy",
     "not-saved",
     "log-not-read",
-    "history-line",
 ]
 KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 """The kinds, the gravest first: the sentence of a verdict names the first problem."""
-_ONLY_FILES: Final = ("log-not-read", "history-line", "not-saved")
+_ONLY_FILES: Final = ("log-not-read", "not-saved")
 _ONLY_TIME: Final = ("too-busy",)
-_SELF_EXPLANATORY: Final = ("node-ended", "suspended", "interrupted", "history-line")
+_SELF_EXPLANATORY: Final = ("node-ended", "suspended", "interrupted")
 _OWN_SIGNALS: Final = frozenset(
     {
         signal.SIGSEGV,
@@ -66,8 +65,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     * `too-busy`: the cluster did not recover, or give all final reads, in time, and its processes
       waited for a processor;
     * `not-saved`: a file of the run could not be written to its end;
-    * `log-not-read`: the log of a replica could not be read after the run;
-    * `history-line`: a line of the history of another tool is not understood.
+    * `log-not-read`: the log of a replica could not be read after the run.
 
     `sentence` says it to a person.
     """

@@ -140,17 +140,6 @@ def difference(path: Path, sealed: FileSeal) -> Difference | None:
     return None if first is None else Difference(lines, *first)
 
 
-def is_as_sealed(path: Path, sealed: FileSeal, begin: int, end: int) -> bool:
-    """Return whether a file still has its sealed size, and each chunk that holds any of the bytes
-    `begin` to `end` still has its sealed digest. Raises OSError."""
-    size = max(sealed.chunk_bytes, _LEAST_CHUNK_BYTES)
-    first, after = begin // size, -(-end // size)
-    if path.stat().st_size != sealed.bytes:
-        return False
-    known = sealed.chunks[first:after]
-    return tuple(c.digest for c in _chunks(path, size, first * size, after * size)) == known
-
-
 class _Chunk(NamedTuple):
     digest: str
     lines: int
@@ -158,12 +147,11 @@ class _Chunk(NamedTuple):
     ends_line: bool
 
 
-def _chunks(path: Path, chunk_bytes: int, begin: int = 0, end: int = -1) -> Iterator[_Chunk]:
-    """Yield the chunks of a file from `begin` to `end` (-1: to its end)."""
+def _chunks(path: Path, chunk_bytes: int) -> Iterator[_Chunk]:
+    """Yield the chunks of a file."""
     chunk_bytes = max(chunk_bytes, _LEAST_CHUNK_BYTES)
     with path.open("rb", buffering=_READ_BYTES) as file:
-        file.seek(begin)
-        while end < 0 or begin < end:
+        while True:
             digest, lines, taken, last = hashlib.sha256(), 0, 0, b""
             while part := file.read(min(chunk_bytes - taken, _READ_BYTES)):
                 digest.update(part)
@@ -172,7 +160,6 @@ def _chunks(path: Path, chunk_bytes: int, begin: int = 0, end: int = -1) -> Iter
                 last = part[-1:]
             if not taken:
                 return
-            begin += taken
             yield _Chunk(digest.hexdigest()[:_DIGITS], lines, taken, last == b"\n")
 
 

@@ -336,7 +336,7 @@ def _windows(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[L
 def _files(run_dir: Path) -> tuple[RawFile, ...]:
     """List the raw files that a reader may want to open, without the page itself."""
     made: list[RawFile] = []
-    for pattern in ("*.json", "*.jsonl", "trace/*", "logs/*", "output/*", "tables/*.parquet"):
+    for pattern in ("*.json*", "*.edn", "trace/*", "logs/*", "output/*", "tables/*.parquet"):
         found = (file for file in sorted(run_dir.glob(pattern)) if file.is_file())
         made += [RawFile(x.relative_to(run_dir).as_posix(), x.stat().st_size) for x in found]
     return tuple(made)

@@ -16,7 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,17 +28,14 @@ from checker.engine.local import check_files
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
-from checker.ingest.edn import EdnError, read_forms
-from checker.ingest.external_history import LINES, forms_of, ops_of
-from checker.ingest.ingest import ingest, sources_in_memory
+from checker.ingest.ingest import IN_MEMORY, ingest, sources
 from checker.ingest.jepsen import NotAnOperation, Translator
-from checker.ingest.jepsen_columns import translate
+from checker.ingest.jepsen_columns import read_jepsen_block
 from checker.ingest.line_shapes import NotPlain
-from checker.ingest.lines import Problems, lines_of
+from checker.ingest.read_jepsen import FORMS, forms_of
 from checker.ingest.read_tables import HISTORY_TABLES, table_sources
 from harness.formats.baseline import Baseline
 from harness.formats.finding import Explanation, Finding
-from harness.formats.history import encode
 from harness.formats.journal import SearchRow
 from harness.formats.nightly_journal import AnyRow
 from harness.formats.nightly_run import NightlyRun
@@ -141,7 +138,7 @@ def _evidence(name: str) -> Run:
 
     def judge(data: bytes) -> None:
         files = {**small_run(), name: data}
-        for source in sources_in_memory(files):
+        for source in sources(0, Path(IN_MEMORY), files):
             if source.name == name or (source.kind == "head" and name in _READ_BY_THE_HEAD):
                 ingest(source, None)
         # The whole verdict takes ten times as long.
@@ -164,31 +161,18 @@ def _schedule(data: bytes) -> None:
     assert parse(schedule.to_json()) == schedule
 
 
-def _by_column(data: bytes, form: str) -> None:
-    """Lines translated by column are never others than those translated one by one."""
-    with contextlib.suppress(NotPlain):
-        made = translate(data, LINES[form], Translator())
-        translator, problems = Translator(), Problems()
-        ops = ops_of(Path("history"), forms_of(form, [(1, data)]), translator, problems)
-        assert made == b"".join(map(encode, ops))
-        assert not problems
-
-
-def _edn(data: bytes) -> None:
-    _by_column(data, "edn")
-    translator = Translator()
-    for _, form in read_forms(lines_of(1, data)):
-        if not isinstance(form, EdnError):
+def _jepsen(data: bytes, form: str) -> None:
+    """Read operations one by one; those read by column are never others."""
+    translator, ops = Translator(), []
+    for _, found in forms_of(form, [(1, data)]):
+        if not isinstance(found, Exception):
             with contextlib.suppress(NotAnOperation):
-                translator.take(form)
-
-
-def _jepsen_json(data: bytes) -> None:
-    _by_column(data, "jepsen")
-    translator = Translator()
-    for line in lines_of(1, data):
-        with contextlib.suppress(FloodmarkError, NotAnOperation):
-            translator.take(json_input.decode(line.data, Any))
+                ops.append(translator.take(found))
+    with contextlib.suppress(NotPlain):
+        block = read_jepsen_block(1, data, FORMS[form], Translator(), uncommitted=False)
+        made = [] if block is None else list(map(block.operation, range(len(block.code))))
+        bare = [msgspec.structs.replace(op, seq=-1) for op in made]
+        assert bare == [op for op in ops if op is not None]
 
 
 _EDN: Final = (
@@ -363,8 +347,8 @@ def _all() -> Iterator[Target]:
     yield Target("hub-control", _hub_control, tuple(map(msgspec.msgpack.encode, commands)))
     yield Target("schedule", _schedule, tuple(_corpus_schedules()))
     yield from _evidence_targets()
-    yield Target("edn", _edn, (_EDN,))
-    yield Target("jepsen-json", _jepsen_json, (_JEPSEN,))
+    yield Target("edn", partial(_jepsen, form="edn"), (_EDN,))
+    yield Target("jepsen-json", partial(_jepsen, form="jepsen"), (_JEPSEN,))
     yield Target("forms", _forms, tuple(bytes([n]) + b"\n{}" for n in range(len(_FORMS))))
     yield Target("parquet", _parquet, tuple(map(_parquet_seed, range(len(HISTORY_TABLES)))))
     yield Target("stored-values", _stored_values, (struct.pack(">q", 5), batch.build(3, b"abc")))

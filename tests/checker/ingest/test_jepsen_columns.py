@@ -1,5 +1,5 @@
-"""Jepsen's histories translated by column are what they are line by line: the same lines, the same
-problems, and a translator in the same state."""
+"""Jepsen's histories read by column are what they are line by line: the same tables, facts and
+problems."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checker.ingest import external_history
-from checker.ingest.external_history import _translated
-from checker.ingest.jepsen import Translator
+from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
+from checker.evidence.group import groups_of
+from checker.evidence.run_meta import RunMeta
+from checker.ingest import read_by_column
 from checker.ingest.line_shapes import NotPlain
-from checker.ingest.lines import Problems
+from checker.ingest.read_tables import HISTORY_TABLES
+from checker.ingest.source import Ingested, Source
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_jepsen, write_lines
 from tests.checker.ingest.test_external_history import edn
@@ -38,6 +40,16 @@ def polled(chance: random.Random) -> dict[str, Any]:
     return made
 
 
+def answer(chance: random.Random, asked: Any) -> Any:
+    """Return the value of an operation that was invoked with `asked` and ended ok."""
+    return [
+        [*step[:2], [chance.choice([None, chance.randint(0, 99)]), step[2]]]
+        if step[0] == "send"
+        else ["poll", polled(chance)]
+        for step in asked
+    ]
+
+
 def body(chance: random.Random, f: str, kind: str) -> Any:
     """Return the body of an operation of this kind."""
     if f in ("crash", "debug-topic-partitions"):
@@ -57,7 +69,8 @@ def body(chance: random.Random, f: str, kind: str) -> Any:
 
 def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
     """Return a history of three clients and a nemesis, in which nothing is wrong."""
-    begun: dict[int, str] = {}
+    begun: dict[int, tuple[str, Any]] = {}
+    odd = chance.random() < 0.3
     made = []
     kinds = [
         "send",
@@ -75,11 +88,15 @@ def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
         if process == 3:
             made.append(common | {"process": "nemesis", "type": "info", "f": "cut", "value": [nth]})
             continue
-        f = begun.pop(process, None)
-        kind = "invoke" if f is None else chance.choice(["ok", "ok", "ok", "info", "fail"])
-        if f is None:
-            f = begun[process] = chance.choice(kinds)
-        op = common | {"type": kind, "f": f, "value": body(chance, f, kind)}
+        f, asked = begun.pop(process, ("", None))
+        kind = chance.choice(["ok", "ok", "ok", "info", "fail"]) if f else "invoke"
+        f = f or chance.choice(kinds)
+        value = body(chance, f, kind)
+        if kind == "invoke":
+            begun[process] = f, value
+        elif f in ("send", "poll", "txn") and not odd:
+            value = answer(chance, asked) if kind == "ok" else asked
+        op = common | {"type": kind, "f": f, "value": value}
         if kind in ("info", "fail"):
             op["error"] = chance.choice(ERRORS)
         if f in ("assign", "subscribe") and chance.random() < 0.7:
@@ -90,28 +107,41 @@ def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
     return made
 
 
+def rows_by_table(into: Ingested) -> dict[str, list[Any]]:
+    return {name: sorted(into.tables[name].to_pylist(), key=str) for name in HISTORY_TABLES}
+
+
+def facts(into: Ingested) -> list[Any]:
+    """Return what the checks get, in one order however it was read."""
+    return [
+        (group.partition, kind, [list(map(str, getattr(group.of(kind), n))) for n in kind.columns])
+        for group in groups_of(into.facts)
+        for kind in (Sends, Polls, Resets, HistoryParts)
+    ]
+
+
 def both(file: Path, form: str, patch: pytest.MonkeyPatch, block: int) -> tuple[Any, Any, int]:
     """Return the results of reading a file by column and line by line, and how many blocks were
     read by column."""
     plain = 0
 
-    def counted(*given: Any) -> bytes:
+    def counted(*given: Any, **more: Any) -> Any:
         nonlocal plain
-        made = translate(*given)
+        made = by_column(*given, **more)
         plain += 1
         return made
 
-    def refused(*_: Any) -> bytes:
+    def refused(*_: Any, **__: Any) -> Any:
         raise NotPlain
 
-    translate, found = external_history.translate, []
+    by_column, found = read_by_column.read_jepsen_block, []
     for by in (counted, refused):
         with patch.context() as change:
-            change.setattr(external_history, "translate", by)
-            change.setattr(external_history, "_BLOCK_BYTES", block)
-            translator, problems = Translator(), Problems()
-            text = b"".join(_translated(file, form, translator, problems))
-            found.append((text, problems.sentences(), vars(translator)))
+            change.setattr(read_by_column, "read_jepsen_block", by)
+            change.setattr(read_by_column, "BLOCK_BYTES", block)
+            into = Ingested(RunMeta(source=form))
+            read_by_column.read_history(Source(0, file.parent, "history", file, form=form), into)
+            found.append((rows_by_table(into), facts(into), into.problems.sentences()))
     return found[0], found[1], plain
 
 
@@ -143,11 +173,11 @@ def test_any_history(
     file.write_bytes(text)
     by_column, by_line, plain = both(file, form, monkeypatch, block)
     assert by_column == by_line
-    assert damaged or form == "edn" or plain, "a history without damage is translated by column"
+    assert damaged or form == "edn" or plain, "a history without damage is read by column"
 
 
 @pytest.mark.parametrize("form", ["edn", "jepsen"])
-def test_a_large_history_is_translated_by_column_alone(
+def test_a_large_history_is_read_by_column_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     make_history(Size(ops=2_000), tmp_path / "made")
@@ -156,7 +186,7 @@ def test_a_large_history_is_translated_by_column_alone(
     write_jepsen(tmp_path / "lines/history.jsonl", file, "edn" if form == "edn" else "json")
     by_column, by_line, plain = both(file, form, monkeypatch, 50_000)
     assert by_column == by_line
-    assert by_column[1] == []
+    assert by_column[2] == []
     assert plain > 5
     assert file.stat().st_size < plain * 60_000
 
@@ -181,8 +211,9 @@ def test_every_record_of_a_poll_counts(
     by_column, by_line, plain = both(file, "jepsen", monkeypatch, 1 << 20)
     assert by_column == by_line
     assert plain
-    (read,) = (json.loads(line)["reads"] for line in by_column[0].splitlines() if b"reads" in line)
-    assert [sum(r[2] for r in each.get("records", ())) for each in read] == records
+    read = by_column[0]["reads"]
+    counts = [sum(r["count"] for r in read if r["seq"] == seq) for seq in range(len(records))]
+    assert counts == records
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.ingest.history_columns import _History, _read
+from checker.ingest.history_columns import HistoryBlock, _read
 from checker.ingest.line_shapes import NotPlain, scan, templates
 from checker.ingest.op_columns import KINDS, TYPES, filled
 from checker.ingest.read_history import strict
@@ -62,7 +63,7 @@ def by_shape(text: bytes) -> list[bytes] | None:
     try:
         lines = scan(text)
         codes, found = templates(lines, _read)
-        made = _History(lines)
+        made = HistoryBlock(lines, codes, found, np.arange(len(codes)))
     except NotPlain:
         return None
     ops = [filled(found[code], lines, row) for row, code in enumerate(codes.tolist())]

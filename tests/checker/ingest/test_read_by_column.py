@@ -1,4 +1,4 @@
-"""A large history.jsonl, read in parts, is what it is when read as a whole."""
+"""A history.jsonl read by column is what it is when read line by line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from checker.engine import large_history
+from checker.engine import stages
 from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
-from checker.ingest import read_parts
-from checker.ingest.history_columns import read_columns
+from checker.ingest import read_by_column
+from checker.ingest.history_columns import read_block
+from checker.ingest.ingest import tables_of
+from checker.ingest.line_shapes import NotPlain
 from checker.ingest.lines import Problems
-from checker.ingest.read_parts import join, parts_of, read_part
+from checker.ingest.read_by_column import into_parts
 from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
@@ -24,6 +26,7 @@ from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_lines
 from harness.formats.seal import seal_run
+from tests.checker.ingest.test_jepsen_columns import facts, rows_by_table
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import P, Story
 
@@ -53,18 +56,9 @@ def busy() -> Story:
 
 
 def in_parts(folder: Path, target: Path) -> bool:
-    """Read a history in parts; whether that was enough."""
+    """Return whether a history can be read by column, its tables being in parts in `target`."""
     source = Source(0, folder, "history", folder / "history.jsonl")
-    known = read_meta(folder, Problems())
-    parts = [
-        read_part(source, known, target, number, begin, end)
-        for number, (begin, end) in enumerate(parts_of(source.path))
-    ]
-    return join(parts[::-1], source, known, target)
-
-
-def rows(folder: Path, name: str) -> list[str]:
-    return sorted(map(str, pq.read_table(folder / f"{name}.parquet").to_pylist()))
+    return into_parts(source, read_meta(folder, Problems()), target)
 
 
 @pytest.mark.parametrize("size", [70, 401, 1_999, 7_000, 1 << 20])
@@ -76,11 +70,13 @@ def test_the_tables_are_the_same_however_it_is_cut(
     lines = enumerate(history.read_bytes().splitlines())
     history.write_bytes(b"".join(b'%b,"seq":%d}\n' % (line[:-1], nth) for nth, line in lines))
     check_run(folder, write=True)
-    monkeypatch.setattr(read_parts, "PART_BYTES", size)
-    monkeypatch.setattr(read_parts, "_BLOCK_BYTES", size // 3 + 1)
-    assert in_parts(folder, tmp_path / "parts")
-    for name in HISTORY_TABLES:
-        assert rows(tmp_path / "parts", name) == rows(folder / "tables", name), name
+    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", size)
+    monkeypatch.setattr(read_by_column, "ROWS_A_PART", size // 100)
+    parts = tmp_path / "parts"
+    assert in_parts(folder, parts)
+    for name in (f"{table}.parquet" for table in HISTORY_TABLES):
+        made, whole = (pq.read_table(of / name).to_pylist() for of in (parts, folder / "tables"))
+        assert sorted(map(str, made)) == sorted(map(str, whole)), name
 
 
 def test_a_made_history_can_be_had_as_lines(
@@ -89,7 +85,7 @@ def test_a_made_history_can_be_had_as_lines(
     folder, lines = tmp_path / "made", tmp_path / "lines"
     make_history(Size(ops=2_000, anomalies=tuple(INJECTIONS)), folder)
     assert write_lines(folder, lines) == (lines / "history.jsonl").stat().st_size
-    monkeypatch.setattr(read_parts, "PART_BYTES", 50_000)
+    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", 50_000)
     assert in_parts(lines, tmp_path / "parts" / "tables")
     (tmp_path / "parts" / "run.json").write_bytes((folder / "run.json").read_bytes())
     assert check_run(lines) == check_run(folder) == check_run(tmp_path / "parts")
@@ -113,7 +109,7 @@ def test_what_is_wrong_with_a_history_needs_all_of_it(
     history = folder / "history.jsonl"
     lines = history.read_bytes().splitlines(keepends=True)
     history.write_bytes(b"".join(damage(lines)))  # type: ignore[operator]
-    monkeypatch.setattr(read_parts, "PART_BYTES", 2_000)
+    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", 2_000)
     assert not in_parts(folder, tmp_path / "parts")
 
 
@@ -125,10 +121,10 @@ def change_a_value(folder: Path) -> None:
     history.write_bytes(text.replace(b'"value":1025', b'"value":1026', 1))
 
 
-def test_a_part_that_is_not_as_it_was_sealed_needs_all_of_the_history(
+def test_a_large_history_that_is_not_as_it_was_sealed_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_parts, "PART_BYTES", 2_000)
+    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", 2_000)
     folder = busy().write(tmp_path / "run")
     seal_run(folder)
     assert in_parts(folder, tmp_path / "whole")
@@ -138,11 +134,10 @@ def test_a_part_that_is_not_as_it_was_sealed_needs_all_of_the_history(
 
 @pytest.mark.integration
 @pytest.mark.xdist_group("spark")
-def test_spark_reads_a_large_history_in_parts(
+def test_spark_reads_a_large_history_by_column(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (large_history, read_parts):
-        monkeypatch.setattr(module, "PART_BYTES", 3_000)
+    monkeypatch.setattr(stages, "LARGE_HISTORY_BYTES", 3_000)
     good, bad = busy().write(tmp_path / "good"), busy().write(tmp_path / "bad")
     with (bad / "history.jsonl").open("ab") as file:
         file.write(b"{\n")
@@ -156,7 +151,7 @@ def test_spark_reads_a_large_history_in_parts(
     for _ in range(2):
         assert check([good, bad, changed], session=spark, out=out, small_bytes=0) == expected
         made = {run: out / own_name(run) / "tables/reads.parquet" for run in (good, bad)}
-        assert len(list(made[good].iterdir())) > 3
+        assert made[good].is_dir()
         assert made[bad].is_file()
     assert check([good], session=spark, small_bytes=0) == expected[:1]
     assert check_run(good, write=True) == expected[0]
@@ -178,33 +173,24 @@ def test_lines_read_by_column_are_what_they_are_one_by_one(
     for name in sorted(told())[nth::8]:
         folder = told()[name].write(tmp_path / name)
         source = Source(0, folder, "history", folder / "history.jsonl")
-        known, size = read_meta(folder, Problems()), source.path.stat().st_size
         found = []
-        for columns in (read_columns, lambda *_, **__: None):
-            monkeypatch.setattr(read_parts, "read_columns", columns)
-            target = folder / f"tables-{len(found)}"
-            part = read_part(source, known, target, 0, 0, size)
-            rows = {
-                table: sorted(pq.read_table(path).to_pylist(), key=str)
-                for table in HISTORY_TABLES
-                if (path := target / f"{table}.parquet").exists()
-            }
-            awaited = sorted(part.awaited, key=lambda op: op.op)
-            moves = sorted(part.moves, key=lambda move: move[0].op)
-            opened = sorted(part.open, key=lambda op: op.op)
-            others = (part.plain, part.first_us, part.last_us, part.numbers)
-            used = {process: used for process, used in part.used.items() if used}
-            found.append((rows, awaited, moves, opened, others, used, part.invoked.tolist()))
+        for least in (0, 1 << 40):
+            monkeypatch.setattr(read_by_column, "LEAST_BYTES", least)
+            into = tables_of(source, read_meta(folder, Problems()))
+            found.append((rows_by_table(into), facts(into), into.problems.sentences()))
         assert found[0] == found[1], name
-        by_column += read_columns(source.path.read_bytes(), "run", 0) is not None
+        by_column += in_parts(folder, tmp_path / "tables")
     assert by_column > 5
+
+
+_POLL = b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll"'
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll","what":1}',
-        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll","step":null}',
+        _POLL + b',"what":1}',
+        _POLL + b',"step":null}',
         b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"pull"}',
         b'{"op":1,"t_us":5,"process":0,"client":"c","type":"okay","f":"poll"}',
         b'{"op":1,"t_us":-5,"process":0,"client":"c","type":"ok","f":"poll"}',
@@ -216,17 +202,16 @@ def test_lines_read_by_column_are_what_they_are_one_by_one(
         b'{"op":0,"t_us":5,"process":1,"client":"c","type":"ok","f":"poll"}',
         b'{"op":0,"t_us":5,"process":0,"client":"c","type":"ok","f":"txn"}',
         b'{"op":1,"t_us":3,"process":0,"client":"c","type":"invoke","f":"poll"}',
-        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll","seq":7}',
-        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
-        b'"reads":[{"partition":"p","records":[[1]]}]}',
-        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
-        b'"reads":[{"partition":"p","records":[[1,2,3,4,5]]}]}',
-        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
-        b'"reads":[{"partition":"p","records":[[1,2,131073]]}]}',
-        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
-        b'"reads":[{"partition":"","records":[]}]}',
+        _POLL + b',"seq":7}',
+        _POLL + b',"reads":[{"partition":"p","records":[[1]]}]}',
+        _POLL + b',"reads":[{"partition":"p","records":[[1,2,3,4,5]]}]}',
+        _POLL + b',"reads":[{"partition":"p","records":[[1,2,131073]]}]}',
+        _POLL + b',"reads":[{"partition":"","records":[]}]}',
         b'{"op":1,"t_us":5,"process":0,"client":"c","type":"invoke","f":"send",'
         b'"sends":[{"partition":"p"}]}',
+        _POLL + b"}" + _POLL.replace(b'"op":1', b'"op":2') + b"}",
+        _POLL.replace(b",", b"\n,") + b"}",
+        b"\xef\xbb\xbf" + _POLL + b"}",
         b"{",
         b"",
         b"[1]",
@@ -235,27 +220,6 @@ def test_lines_read_by_column_are_what_they_are_one_by_one(
 def test_a_line_with_anything_odd_in_it_is_not_read_by_column(line: bytes) -> None:
     first = b'{"op":0,"t_us":4,"process":0,"client":"c","type":"invoke","f":"poll"}\n'
     last = b'{"op":9,"t_us":9,"process":9,"client":"c","type":"invoke","f":"poll"}\n'
-    assert read_columns(first + last, "run", 0) is not None
-    assert read_columns(first + line + b"\n" + last, "run", 0) is None
-
-
-@pytest.mark.parametrize(
-    ("once", "odd"),
-    [
-        (b"}\n{", b"}{"),
-        (b',"t_us"', b',\n"t_us"'),
-        (b'"op":0', b'\n"op":0'),
-        (b'{"op":0', b'\xef\xbb\xbf{"op":0'),
-    ],
-)
-def test_lines_that_hold_more_or_less_than_one_operation_are_not_read_by_column(
-    once: bytes, odd: bytes
-) -> None:
-    """Arrow takes them, and their number is right once another line makes up for it."""
-    first = b'{"op":0,"t_us":4,"process":0,"client":"c","type":"invoke","f":"poll"}\n'
-    last = b'{"op":9,"t_us":9,"process":9,"client":"c","type":"invoke","f":"poll"}\n'
-    text = (first + last).replace(once, odd, 1)
-    fewer, more = text.count(b"\n") < 2, text.count(b"\n") > 2
-    text = text + b"\n" if fewer else text.replace(b"}\n{", b"}{") if more else text
-    assert text.count(b"\n") == 2
-    assert read_columns(text, "run", 0) is None
+    read_block(1, first + last).columns("run", 0)
+    with pytest.raises(NotPlain):
+        read_block(1, first + line + b"\n" + last).columns("run", 0)

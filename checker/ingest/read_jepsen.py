@@ -1,0 +1,79 @@
+"""A history of Jepsen's Kafka workload line by line, as operations of ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from checker.ingest.edn import read_forms, read_line
+from checker.ingest.jepsen import NotAnOperation, Translator
+from checker.ingest.lines import Block, lines_of, readable_lines
+from checker.ingest.read_history import Reader, strict
+from checker.ingest.source import Source, why
+from harness.formats.history import Op, encode
+from node.formats.json_input import JsonReader, Unreadable
+
+_json: Final = JsonReader(Any)
+FORMS: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
+    "edn": read_line,
+    "jepsen": lambda line: [_json.decode(line)],
+}
+"""What makes data of a line, by the form of a history."""
+
+
+class JepsenReader(Reader):
+    """Reads a history line by line."""
+
+    def read(self) -> None:
+        """Take every operation that can be understood."""
+        try:
+            for number, op in _ops(self.source, self.problem):
+                self.take(number, op)
+        except OSError as error:
+            self.problem("file", f"cannot be read to its end: {error.strerror}.")
+
+
+def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[int, Op]]:
+    """Yield our operation for each of a history, with its line; tell `refuse` of what is none, its
+    kind and a sentence. Raises OSError."""
+    translator = Translator()
+    for number, form in forms_of(source.form, source.blocks()):
+        op = None
+        try:
+            if isinstance(form, Exception):
+                refuse("line", f"line {number} cannot be read: {why(form)}.")
+                translator.lines_lost = True
+            elif (op := translator.take(form)) is not None:
+                op = strict.decode(encode(op))
+        except (NotAnOperation, Unreadable) as error:
+            refuse("operation", f"line {number} is not an operation: {why(error)}.")
+            translator.lines_lost = True
+            op = getattr(error, "op", None)
+        if op is not None:
+            yield number, op
+
+
+def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
+    """Yield the operations of a history that can be understood; of ours those on lines that hold
+    one of `needles`."""
+    if source.form == "own":
+        yield from readable_lines(source.path, Op, needles)
+        return
+    with contextlib.suppress(OSError):
+        for _, op in _ops(source, lambda *_: None):
+            yield op
+
+
+def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
+    """Yield the operations of a history with their lines; an exception for a broken one. Raises
+    OSError."""
+    if form == "edn":
+        yield from read_forms(line for block in blocks for line in lines_of(*block))
+        return
+    for first, text in blocks:
+        for line in lines_of(first, text):
+            try:
+                yield line.number, _json.decode(line.data)
+            except Unreadable as error:
+                yield line.number, error
