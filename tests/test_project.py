@@ -403,10 +403,10 @@ BUDGETS = {
     "documents": 3_500,
     "node": 11_364,
     "nemesis": 9_326,
-    "checker": 16_127,
+    "checker": 16_134,
     "reports": 5_937,
     "harness": 34_904,
-    "tests": 40_116,
+    "tests": 40_129,
 }
 
 

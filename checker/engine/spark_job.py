@@ -29,6 +29,7 @@ from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest.source import Source
 from checker.output.assemble import Judged
+from node.formats.host_errors import refused
 
 _SHUFFLED_BYTES: Final = 32 << 20
 _MOST_PARTITIONS: Final = 4096
@@ -53,7 +54,7 @@ def check(
     except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
         raise CheckerError(f"Spark failed: {error_summary(error)}.") from error
     except OSError as error:
-        raise CheckerError(f"Results cannot be written: {error}") from error
+        raise CheckerError(f"Results cannot be written: {refused(error)}.") from error
 
 
 class SparkWorkers:

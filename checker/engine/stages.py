@@ -45,6 +45,7 @@ from checker.ingest.read_tables import DAMAGED, HISTORY_TABLES, sends_in, table_
 from checker.ingest.source import Source
 from checker.output.assemble import Judged
 from checker.output.measures import Measured, measure
+from node.formats.host_errors import refused
 
 SMALL_BYTES: Final = 16 << 20
 """A run of so much evidence is judged whole by one worker."""
@@ -103,7 +104,7 @@ def check_on_processes(
         with ProcessWorkers() as workers:
             return check(paths, workers, out=out, again=again, small_bytes=small_bytes)
     except OSError as error:
-        raise CheckerError(f"Results cannot be written: {error}") from error
+        raise CheckerError(f"Results cannot be written: {refused(error)}.") from error
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Problems
-from checker.ingest.source import Source
+from checker.ingest.source import Source, why
 from harness.formats import seal as seals
 from harness.formats.seal import HISTORY, PROBES, FileSeal, Seal
 from node.formats.json_input import MOST_FILE_BYTES, Unreadable, decode, read_bytes, read_file
@@ -93,7 +93,7 @@ def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:
         problems.damage(f"{seals.FILE} is missing: the run was sealed.")
         return None
     except (OSError, Unreadable) as error:
-        problems.damage(f"{seals.FILE} cannot be read: {error}.")
+        problems.damage(f"{seals.FILE} cannot be read: {why(error)}.")
         return None
     if not meta.seal:
         problems.damage(f"run.json does not name {seals.FILE}, which is beside it.")
@@ -106,7 +106,7 @@ def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:
         if seals.digest_of_run(about) != sealed.run:
             problems.damage("run.json does not say what it said when the run was sealed.")
     except (OSError, Unreadable) as error:
-        problems.damage(f"run.json cannot be read: {error}.")
+        problems.damage(f"run.json cannot be read: {why(error)}.")
     return sealed
 
 
@@ -123,7 +123,7 @@ def _compare(folder: Path, name: str, known: FileSeal, problems: Problems) -> No
     try:
         found = seals.difference(folder / name, known)
     except OSError as error:
-        problems.damage(f"{name} cannot be read: {error.strerror}.")
+        problems.damage(f"{name} cannot be read: {why(error)}.")
         return
     if found is None:
         return

@@ -22,6 +22,7 @@ from checker.ingest.ingest import tables_of
 from checker.ingest.lines import Line, Problems, read_lines
 from checker.ingest.source import HISTORIES, Source
 from node.formats.files import write_whole
+from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
 from node.formats.run_folder_entries import foreign_entry, hole_in
 
@@ -102,7 +103,7 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
         _place(file, folder / next(name for name, of in HISTORIES.items() if of == form))
         write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n")
     except OSError as error:
-        raise CheckerError(f"{folder} cannot be written: {error.strerror}.") from None
+        raise CheckerError(f"{folder} cannot be written: {reason(error)}.") from None
     return folder
 
 

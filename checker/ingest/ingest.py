@@ -24,6 +24,7 @@ from checker.ingest.read_run_files import read_meta, read_run_files
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
 from checker.ingest.read_trace import read_trace
 from checker.ingest.source import HISTORIES, Ingested, Source, history_in
+from node.formats.host_errors import reason
 from node.formats.trace import METADATA_PARTITION
 
 IN_MEMORY: Final = "in-memory"
@@ -93,7 +94,7 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
             for name, table in into.tables.items():
                 tables.write(tables_folder, name, source.part(name), table)
         except OSError as error:
-            into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
+            into.problems.add("tables", f"The tables cannot be written: {reason(error)}.")
     if source.kind != "head":
         into.facts.extend(_meta_of_unnamed(source.run, known, into))
     into.facts.extend(into.sentences(source))

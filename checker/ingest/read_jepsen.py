@@ -31,7 +31,7 @@ class JepsenReader(Reader):
             for number, op in _ops(self.source, self.problem):
                 self.take(number, op)
         except OSError as error:
-            self.problem("file", f"cannot be read to its end: {error.strerror}.")
+            self.problem("file", f"cannot be read to its end: {why(error)}.")
 
 
 def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[int, Op]]:

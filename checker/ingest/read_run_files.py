@@ -134,7 +134,7 @@ def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, An
     except (FileNotFoundError, KeyError):
         return None
     except (OSError, Unreadable) as error:
-        problems.add(path.name, f"{path.name} cannot be read: {error}.")
+        problems.add(path.name, f"{path.name} cannot be read: {why(error)}.")
         return None
     return found if isinstance(found, dict) else None
 
@@ -231,7 +231,7 @@ def _lines(
                     f"{name}: line", f"{name} line {line.number} is not understood: {why(error)}."
                 )
     except OSError as error:
-        into.problems.add(name, f"{name} cannot be read to its end: {error.strerror}.")
+        into.problems.add(name, f"{name} cannot be read to its end: {why(error)}.")
 
 
 def _facts(

@@ -16,6 +16,7 @@ from checker.evidence import facts
 from checker.evidence.columns import Rows, rows
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import BLOCK_BYTES, Block, Files, Line, Problems, lines_of, read_blocks
+from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
 
 _Form = TypeVar("_Form")
@@ -161,7 +162,7 @@ class FileReader(Generic[_Form]):
             for first, text in self.source.blocks():
                 self.read_block(first, text)
         except OSError as error:
-            self.problem("file", f"cannot be read to its end: {error.strerror}.")
+            self.problem("file", f"cannot be read to its end: {why(error)}.")
 
     def read_block(self, first: int, text: bytes) -> None:
         """Take some lines; `first` is the number of the first of them."""
@@ -241,10 +242,12 @@ def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:
     except (FileNotFoundError, NotADirectoryError):
         return [], ""
     except OSError as error:
-        return [], error.strerror or str(error)
+        return [], why(error)
     return [folder / name for name in sorted(names) if fnmatch(name, pattern)], ""
 
 
 def why(error: Exception) -> str:
     """Return the reason of an error without its final full stop, to stand inside a sentence."""
+    if isinstance(error, OSError):
+        return reason(error).replace(", or choose another place", "")
     return str(error).rstrip(".")

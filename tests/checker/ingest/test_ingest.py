@@ -13,6 +13,7 @@ import pytest
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.seal import seal_run
 from tests.support.checker.story import P, Story, against
 from tests.support.command import exit_code
 
@@ -189,32 +190,49 @@ def test_a_missing_file(
         assert said.startswith("Every line is an operation.")
 
 
+def refusing(do: Callable[..., Any], is_closed: Callable[[Any], bool]) -> Callable[..., Any]:
+    def asked(path: Any = ".", *args: Any, **named: Any) -> Any:
+        if is_closed(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return do(path, *args, **named)
+
+    return asked
+
+
 @pytest.mark.parametrize("where", ["trace", "logs"])
 def test_a_folder_that_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     folder = sound().write(tmp_path)
-    scan, stat = os.scandir, os.stat
 
     def is_closed(path: Any) -> bool:
-        return isinstance(path, str | Path) and (folder / where) in (
-            Path(path),
-            *Path(path).parents,
-        )
+        return isinstance(path, str | Path) and Path(path).is_relative_to(folder / where)
 
-    def refuse(do: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(path: Any = ".", *args: Any, **named: Any) -> Any:
-            if is_closed(path):
-                raise PermissionError(13, "Permission denied", str(path))
-            return do(path, *args, **named)
-
-        return asked
-
-    monkeypatch.setattr(os, "scandir", refuse(scan))
-    monkeypatch.setattr(os, "stat", refuse(stat))
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, is_closed))
+    monkeypatch.setattr(os, "stat", refusing(os.stat, is_closed))
     result = check_run(folder)
     assert result.verdict is Verdict.UNKNOWN
-    assert f"The files in {where} cannot be read: Permission denied." in result.problems
+    said = f"The files in {where} cannot be read: this user has no permission; grant it."
+    assert said in result.problems
+
+
+def test_each_file_that_cannot_be_read_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sound().write(tmp_path)
+    for name in ("faults.jsonl", "exits.jsonl", "messages.jsonl", "schedule.json"):
+        (folder / name).write_text("{}")
+    seal_run(folder)
+    opened, names = Path.open, [str(p.relative_to(folder)) for p in folder.rglob("*.json*")]
+    assert len(names) > 8
+    for name in names:
+        monkeypatch.setattr(Path, "open", refusing(opened, (folder / name).__eq__))
+        result = check_run(folder)
+        assert result.verdict is Verdict.UNKNOWN, name
+        said = [each for each in result.problems if each.startswith(f"{name} cannot be read")]
+        assert said, (name, result.problems)
+        assert all(each.endswith("this user has no permission; grant it.") for each in said)
+        assert not [each for each in result.problems if "Errno" in each or str(folder) in each]
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
