@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from harness.formats.history import show_value
@@ -25,8 +26,8 @@ from reports.messages.message_events import Known, MessageRow, Tone
 
 MOST_ROWS: Final = 64
 MOST_AFFECTED: Final = 24
-MOST_EARLIER: Final = 6
-"""Of the faults that were over before the first row."""
+MOST_FAULTS_BEFORE: Final = 6
+_EACH: Final = ("client", "fault", "lost")
 MARGIN_US: Final = 250_000
 AROUND_US: Final = 1_500_000
 
@@ -69,6 +70,7 @@ def messages(folder: RunFolder) -> Messages | None:
     affected = list(_affected(folder, place))
     inside += [*_faults(folder, place, counted=not affected), *_evenly(affected)]
     inside.sort(key=lambda row: (row.t_us, bool(row.sender)))
+    inside = list(_once(inside))
     kept = _kept(inside, _centre(folder, place))
     where = wording.clip(place.partition, 120)
     about = f"{where} around the first finding"
@@ -82,6 +84,18 @@ def messages(folder: RunFolder) -> Messages | None:
         left_out=len(inside) - len(kept),
         recorded=bool(affected),
     )
+
+
+def _once(found: Iterable[MessageRow]) -> Iterator[MessageRow]:
+    """Yield equal rows that follow each other as one, with their number; those of clients, faults
+    and lost messages one by one."""
+
+    def said(row: MessageRow) -> MessageRow:
+        return replace(row, citation="", t_us=row.t_us if row.tone in _EACH else 0)
+
+    for _, alike in groupby(found, said):
+        first, *more = alike
+        yield replace(first, text=f"{first.text} ({len(more) + 1} times)") if more else first
 
 
 def _place(folder: RunFolder) -> _Window | None:
@@ -216,7 +230,7 @@ def _faults(folder: RunFolder, place: _Window, *, counted: bool) -> Iterator[Mes
     done = [f for f in folder.faults if f.status == "done" and f.start_us <= place.end_us]
     earlier = [f for f in done if f.end_us < place.start_us]
     for fault in done:
-        if fault in earlier[:-MOST_EARLIER]:
+        if fault in earlier[:-MOST_FAULTS_BEFORE]:
             continue
         text = f"fault: {fault.what} {wording.clip(fault.short_victims, 40)}"
         if fault.lasts and fault.healed:

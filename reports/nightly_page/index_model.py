@@ -9,7 +9,6 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from harness.formats import not_tried
 from harness.formats.nightly_run import Bucket, NightlyRun, SystemStorms
 from reports import wording
 
@@ -304,9 +303,3 @@ def never(table: dict[str, dict[str, int]]) -> list[str]:
         if kinds:
             found.append(f"on {words}: {', '.join(kinds)}")
     return found
-
-
-def never_met(table: dict[str, dict[str, int]]) -> list[str]:
-    """Return the pairs of a kind of fault and a state of the partitions that never met."""
-    counts = {f"{kind}/{where}": n for kind, row in table.items() for where, n in row.items()}
-    return not_tried.never_met(counts, table)

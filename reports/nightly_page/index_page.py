@@ -32,6 +32,7 @@ def render_index(store: Path) -> str:
     known, unread = nightly_runs(store)
     buckets = index_model.buckets(known)
     table = index_model.coverage(known)
+    met = {f"{kind}/{where}": n for kind, row in table.items() for where, n in row.items()}
     last = known[-1] if known else None
     speeds = [nightly.totals.schedules_per_s for nightly in known[-index_model.TREND :]]
     canary_found, canary_age = index_model.canary_failed(known)
@@ -53,7 +54,7 @@ def render_index(store: Path) -> str:
         compared=index_model.versions_compared(known),
         table=table,
         never=index_model.never(table),
-        never_met=not_tried.in_words(index_model.never_met(table)),
+        never_met=not_tried.in_words(not_tried.never_met(met, table)),
         roles=ROLES,
         phases=PHASES,
         most=max((count for row in table.values() for count in row.values()), default=1),
@@ -63,7 +64,7 @@ def render_index(store: Path) -> str:
         folder=FOLDER,
         css=theme.stylesheet("nightly_page/index.css"),
         count=wording.count,
-        moment=_moment,
+        moment=lambda text: text.replace("T", " ").replace("+00:00", " UTC"),
         span=lambda seconds: wording.span(seconds * 1e6),
     )
 
@@ -85,11 +86,6 @@ def bars(values: Sequence[float], label: str) -> Markup:
         f'<svg class="spark" role="img" aria-label="{Markup.escape(label)}" width="{width}" '
         f'height="{_HEIGHT + 1}" viewBox="0 0 {width} {_HEIGHT + 1}">{"".join(made)}</svg>'
     )
-
-
-def _moment(text: str) -> str:
-    """Format a moment of the journal for a person."""
-    return text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _tone(last: NightlyRun | None) -> str:

@@ -161,8 +161,11 @@ def _cause(folder: RunFolder) -> list[HeadLine]:
 
 
 def _without_cause(folder: RunFolder) -> str:
-    """Word a failure without a step that is known to be the cause."""
-    for broke in (s for s in folder.steps if s.breaks):
+    """Word a failure without a step that is known to be the cause; one of liveness by the moment
+    from which nothing is acknowledged."""
+    about = _about(folder)
+    stuck = about is not None and about.name in _STUCK
+    for broke in (s for s in folder.steps if s.breaks or (stuck and s.kind == "log")):
         return f"{folder.seconds(broke.t_us):.3f} s: {broke.text}"
     return "No step of the evidence is known to break a rule."
 
@@ -186,7 +189,9 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
     each_us = ((s.text.removeprefix("Fault: ").rstrip("."), s.t_us) for s in shown[:5])
     names = [f"{fault} ({folder.seconds(t_us):.3f} s)" for fault, t_us in each_us]
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return [HeadLine("Fault", f"Active: {wording.listing(names)}{more}.")]
+    about = _about(folder)
+    when = "Before" if about is not None and about.name in _STUCK else "Active"
+    return [HeadLine("Fault", f"{when}: {wording.listing(names)}{more}.")]
 
 
 def _silent_bugs(folder: RunFolder) -> list[HeadLine]:

@@ -74,13 +74,10 @@ def _fates(drawn: tuple[Fault, ...], minimal: tuple[Fault, ...]) -> dict[int, st
     return fates
 
 
-def _due(fault: Fault) -> tuple[bool, int]:
-    """Sort timed faults by their time, then those that wait for an event, as they are written."""
-    return (fault.after is not None, fault.at_ms or 0)
-
-
 def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
-    order = sorted(range(len(given)), key=lambda i: _due(given[i]))[:MOST_FAULTS]
+    # Faults that wait for an event have no time; they come last, as they are written.
+    due = [(fault.after is not None, fault.at_ms or 0) for fault in given]
+    order = sorted(range(len(given)), key=due.__getitem__)[:MOST_FAULTS]
     lanes: dict[str, list[FaultCell]] = {}
     sentences = []
     for column, index in enumerate(order):
@@ -90,13 +87,8 @@ def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
         cell = FaultCell(
             faults.letter(what), what, wording.clip(text, 300), fates.get(index, "kept"), column
         )
-        lanes.setdefault(_target(fault), []).append(cell)
+        target = getattr(fault, "on", "") or getattr(fault, "partition", "") or "cluster"
+        lanes.setdefault(wording.clip(target, 24), []).append(cell)
         sentences.append((cell, wording.clip(text, 400)))
     shown = tuple((name, tuple(cells)) for name, cells in list(lanes.items())[:MOST_LANES])
     return Plan(title, len(order), shown, tuple(sentences), len(given) - len(order))
-
-
-def _target(fault: Fault) -> str:
-    """Return the lane of a fault: the target that it names."""
-    on = getattr(fault, "on", "") or getattr(fault, "partition", "") or "cluster"
-    return wording.clip(on, 24)

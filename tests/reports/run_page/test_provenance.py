@@ -118,7 +118,7 @@ class TestMessages:
         file = run / "trace" / "n3.jsonl"
         role = {"node": "n3", "incarnation": 1, "event": "role", "partition": "log-0"}
         role |= {"role": "follower", "leader": "n1", "leader_epoch": 1, "leo": 1, "hw": 0}
-        added = [{"t_us": 1_100_000 + i * 1_000, **role} for i in range(500)]
+        added = [{"t_us": 1_100_000 + i * 1_000, **role, "leo": i} for i in range(500)]
         made.write_lines(file, [*map(json.loads, file.read_text().splitlines()), *added])
         folder = model.read(run)
         shown = messages.messages(folder)
