@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,10 @@ DEFAULT_REPLICATION: Final = 3
 DEFAULT_MIN_ISR: Final = 2
 _FLUSH_DIGITS: Final = 8
 _SEEDS: Final = 1 << 31
+_OF_CLUSTER: Final = (
+    *("brokers", "voters", "partitions", "replication_factor", "min_isr", "retention_records"),
+    *("fetch_max_bytes", "write_back_ms"),
+)
 _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 
@@ -172,20 +176,7 @@ def _check_links(schedule: Schedule, system: System, form: str) -> None:
 
 
 def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
-    given: dict[str, Any] = {
-        name: getattr(request, name)
-        for name in (
-            "brokers",
-            "voters",
-            "partitions",
-            "replication_factor",
-            "min_isr",
-            "retention_records",
-            "fetch_max_bytes",
-            "write_back_ms",
-        )
-        if getattr(request, name) is not None
-    }
+    given = _given(request, _OF_CLUSTER)
     if request.schedule is None:
         # A small cluster is no mistake: then fewer replicas are meant.
         brokers = given.get("brokers", base.brokers)
@@ -199,11 +190,7 @@ def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
 
 
 def _workload(request: RunRequest, base: Workload, seed: int | None) -> Workload:
-    given: dict[str, Any] = {
-        name: getattr(request, name)
-        for name in ("clients", "consumers", "rate", "batch", "idempotent")
-        if getattr(request, name) is not None
-    }
+    given = _given(request, ("clients", "consumers", "rate", "batch", "idempotent"))
     if seed is not None:
         given["seed"] = seed
     if request.time_limit is not None:
@@ -217,6 +204,11 @@ def _workload(request: RunRequest, base: Workload, seed: int | None) -> Workload
             raise UsageError(f"--acks is '{request.acks}', but can only be 0, 1 or all")
         given["acks"] = _ACKS[request.acks]
     return msgspec.structs.replace(base, **given)
+
+
+def _given(request: RunRequest, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of the options that were given."""
+    return {n: value for n in names if (value := getattr(request, n)) is not None}
 
 
 def _flush(text: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The module knows nothing of files. What an `Overlay` does not mention is as in t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -138,6 +139,12 @@ class Overlay:
             self.log(op.partition).delete_head(op.below)
         else:
             self.log(op.partition).delete()
+
+    def replay(self, turns: Iterable[Iterable[Op]]) -> None:
+        """Apply the operations of a journal."""
+        for turn in turns:
+            for op in turn:
+                self.apply(op)
 
     def clear(self) -> None:
         """Forget all batches, which are in the tables after a flush."""

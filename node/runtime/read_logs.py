@@ -16,7 +16,7 @@ from node.formats.log_dump import BatchDump, LogDump
 from node.runtime import journal
 from node.runtime.datadir import DataDir
 from node.runtime.overlay import Overlay
-from node.runtime.store import stored
+from node.runtime.store import names_of, stored
 from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables
 
 
@@ -30,11 +30,7 @@ def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
         tables = Tables(dir_.path, map_bytes=1 << 20, map_limit=1 << 40, readonly=True)
         with closing(tables):
             overlay = _replayed(dir_.journal, tables)
-            names = set(tables.ids)
-            for name, log in overlay.logs.items():
-                if log.present is not None:
-                    (names.add if log.present else names.discard)(name)
-            for name in sorted(names):
+            for name in names_of(tables, overlay):
                 yield _log(tables, overlay, name)
 
 
@@ -58,9 +54,7 @@ def _replayed(path: Path, tables: Tables) -> Overlay:
     overlay = Overlay()
     replay = journal.read(path)
     if replay.generation == tables.number("generation"):
-        for turn in replay.turns:
-            for op in turn:
-                overlay.apply(op)
+        overlay.replay(replay.turns)
     return overlay
 
 

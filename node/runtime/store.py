@@ -91,12 +91,7 @@ class LmdbStorage:
     def partitions(self) -> list[str]:
         """Return the names of all logs in this store, sorted: those ever appended to and not
         deleted since."""
-        names = set(self._tables.ids)
-        for overlay in (self._deferred, self._turn):
-            for name, log in overlay.logs.items():
-                if log.present is not None:
-                    (names.add if log.present else names.discard)(name)
-        return sorted(names)
+        return names_of(self._tables, self._deferred, self._turn)
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
         """Return the headers of a log in offset order."""
@@ -108,29 +103,25 @@ class LmdbStorage:
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
     ) -> None:
         """Keep one batch and its chained prefix hash."""
-        _check_name(partition)
         if len(chain) != CHAIN_BYTES or base_offset < 0:
             raise StorageError(f"{partition}: cannot keep a batch at {base_offset} so")
-        overlay = self._overlay_for(partition, None, durable=durable)
-        overlay.append(partition, base_offset, chain, data)
-        if overlay is self._deferred:
-            self._ops.append(Append(partition, base_offset, chain, data))
+        self._write(Append(partition, base_offset, chain, data), durable=durable)
 
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
         """Forget all batches that start at or above `from_offset`."""
-        _check_name(partition)
-        overlay = self._overlay_for(partition, None, durable=durable)
-        overlay.log(partition).truncate(from_offset)
-        if overlay is self._deferred:
-            self._ops.append(Truncate(partition, from_offset))
+        self._write(Truncate(partition, from_offset), durable=durable)
 
     def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
         """Forget all batches that start below `below`."""
-        _check_name(partition)
-        overlay = self._overlay_for(partition, None, durable=durable)
-        overlay.log(partition).delete_head(below)
-        if overlay is self._deferred:
-            self._ops.append(DeleteHead(partition, below))
+        self._write(DeleteHead(partition, below), durable=durable)
+
+    def delete(self, partition: str, *, durable: bool) -> None:
+        """Forget a log altogether."""
+        self._write(Delete(partition), durable=durable)
+
+    def put(self, key: str, value: bytes, *, durable: bool) -> None:
+        """Keep a small value."""
+        self._write(Put(key, value), durable=durable)
 
     def read(self, partition: str, base_offset: int) -> bytes:
         """Return the bytes of the batch that starts exactly there."""
@@ -146,21 +137,6 @@ class LmdbStorage:
         if found is None:
             raise StorageError(f"{partition}: no batch starts at {base_offset}")
         return found
-
-    def delete(self, partition: str, *, durable: bool) -> None:
-        """Forget a log altogether."""
-        _check_name(partition)
-        overlay = self._overlay_for(partition, None, durable=durable)
-        overlay.log(partition).delete()
-        if overlay is self._deferred:
-            self._ops.append(Delete(partition))
-
-    def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        _check_name(key)
-        overlay = self._overlay_for(None, key, durable=durable)
-        overlay.values[key] = value
-        if overlay is self._deferred:
-            self._ops.append(Put(key, value))
 
     def get(self, key: str) -> bytes | None:
         """Return a small value, None if never put."""
@@ -217,18 +193,20 @@ class LmdbStorage:
         self._failed = "the store is closed"
         self._closer()
 
-    def _overlay_for(self, partition: str | None, key: str | None, *, durable: bool) -> Overlay:
-        """Return the overlay of a write's durability, unless its log or key is already in the other
+    def _write(self, op: Op, *, durable: bool) -> None:
+        """Write to the overlay of that durability, unless the log or key is already in the other
         one. Then it stays there, and the turn ends in a flush if that is weaker."""
-        mine, other = self._deferred, self._turn
-        if durable:
-            mine, other = other, mine
-        known = (partition in other.logs) if partition is not None else (key in other.values)
-        if not known:
-            return mine
-        if durable:
-            self._must_flush = True
-        return other
+        name = op.key if isinstance(op, Put) else op.partition
+        if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
+            size = len(name.encode())
+            raise StorageError(f"a name of {size} bytes cannot be stored: {name[:40]!r}")
+        mine, other = (self._turn, self._deferred) if durable else (self._deferred, self._turn)
+        if name in (other.values if isinstance(op, Put) else other.logs):
+            self._must_flush |= durable
+            mine = other
+        mine.apply(op)
+        if mine is self._deferred:
+            self._ops.append(op)
 
     def _commit(self) -> None:
         first = bool(self._ops) and not self._dirty
@@ -264,15 +242,23 @@ class LmdbStorage:
         """Replay the journal, and decide whether it has all that was ever written."""
         current = replay.generation == self._generation
         if current:
-            for turn in replay.turns:
-                for op in turn:
-                    self._deferred.apply(op)
+            self._deferred.replay(replay.turns)
         whole = current and replay.boot == boot and not replay.torn
         self.clean = whole or not self._dirty
         if whole:
             self._journal.resume(self._generation, replay.valid_bytes)
         else:
             self._unsettled = replay.valid_bytes if current else 0
+
+
+def names_of(tables: Tables, *overlays: Overlay) -> list[str]:
+    """Return the names of the logs in tables under overlays, sorted."""
+    names = set(tables.ids)
+    for overlay in overlays:
+        for name, log in overlay.logs.items():
+            if log.present is not None:
+                (names.add if log.present else names.discard)(name)
+    return sorted(names)
 
 
 def stored(
@@ -309,8 +295,3 @@ def _header(base: int, start: bytes, size: int) -> StoredBatch:
         produced = produced_by(start, CHAIN_BYTES)
     size = max(0, size - CHAIN_BYTES)
     return StoredBatch(base, count, epoch, size, start[:CHAIN_BYTES], produced)
-
-
-def _check_name(name: str) -> None:
-    if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
-        raise StorageError(f"a name of {len(name.encode())} bytes cannot be stored: {name[:40]!r}")
