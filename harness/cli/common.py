@@ -15,7 +15,8 @@ def tell(sentence: str) -> None:
 
 
 def output_of(json: bool) -> Callable[[str], None]:
-    """Return what prints the lines of a command while it works: nothing if its result is JSON."""
+    """Return a function that prints the lines of a command while it works; it prints nothing if the
+    result is JSON."""
     return (lambda line: None) if json else (lambda line: print(line, flush=True))
 
 

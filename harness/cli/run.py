@@ -79,7 +79,8 @@ def _page(request: RunRequest, folder: Path) -> Path | None:
 
 
 def _headline(schedule: Schedule, folder: Path, again: str) -> str:
-    """Return what is run, and how to run it again, for the moment before anything can go wrong."""
+    """Return a sentence on the run and the command that repeats it, to print before anything can go
+    wrong."""
     cluster = schedule.cluster
     bugs = f" with {', '.join(cluster.bugs)}" if cluster.bugs else ""
     return (

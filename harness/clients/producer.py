@@ -91,7 +91,6 @@ class Producer(Session):
         return self._send(thread, partition, settings)
 
     def _send(self, thread: Thread, partition: str, settings: SendSettings, step: int = -1) -> Call:
-        """Begin to send a batch."""
         value = thread.values(settings.batch)
         send = Send(partition=partition, value=value, count=settings.batch, acks=settings.acks)
         invocation = self._log.invoke(self._now_us, thread, "send", sends=(send,), step=step)

@@ -231,7 +231,7 @@ class Explorer:
         return time.process_time() - self._began_s
 
     def _memory_mb(self) -> int:
-        """Return what is resident now: memory that this process needed before does not count."""
+        """Return the memory that is resident now; earlier peaks do not count."""
         return int(psutil.Process().memory_info().rss) >> 20
 
     # -- results

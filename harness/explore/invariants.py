@@ -107,7 +107,7 @@ class Invariants:
         return self._views(name)
 
     def _reset(self, memory: Any, views: Callable[[str], Any]) -> InvariantChecker:
-        """Return the checker, which remembers that, and nothing else, and sees these nodes."""
+        """Return the checker with exactly this memory and a view of these nodes."""
         self._views = views
         self._checker.restore(memory)
         return self._checker

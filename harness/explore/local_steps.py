@@ -80,7 +80,6 @@ class LocalSteps:
         return known
 
     def message(self, message: Any, body: bytes | None) -> int:
-        """Return the number of a message."""
         key = message, body
         number = self._message_numbers.get(key)
         if number is None:

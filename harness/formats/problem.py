@@ -80,7 +80,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def breaks(self) -> bool:
-        """Return whether a part of them may have been gone because of it, and not only late."""
+        """Return whether it may have stopped a part of the cluster or the clients, and not only
+        delayed it."""
         return self.impairs and self.kind not in _ONLY_TIME
 
     @property

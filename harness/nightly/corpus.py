@@ -35,8 +35,8 @@ class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulated(store: Path) -> list[SavedSchedule]:
-    """Return what is replayed in the simulated world. Findings come first: a nightly run too short
-    for all must know at least whether these still fail."""
+    """Return the schedules to replay in the simulated world. Findings come first: a nightly run too
+    short for all must know at least whether these still fail."""
     files = [*_findings(store), *(Path(name) for name in ready_made.names())]
     return list(_loaded(files, ""))
 

@@ -54,7 +54,7 @@ def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
 
 
 def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) -> NightlyRun:
-    """Return what a nightly run came to. `past` are the nightly runs of the store before it. There
+    """Return the result of a nightly run. `past` are the nightly runs of the store before it. There
     must be a first line."""
     first = next(row for row in lines if isinstance(row, Began))
     last = [row for row in lines if isinstance(row, Began)][-1]

@@ -26,7 +26,8 @@ from node.formats.json_input import Unreadable, read_file
 
 
 def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
-    """Run both and keep `baseline.json` in the run folder; None where the system has no baseline.
+    """Run the schedule and its baseline, and write `baseline.json` into the run folder; None if the
+    system has no baseline.
 
     Raises FloodmarkError if the schedule cannot be read or the file cannot be written.
     """
@@ -50,7 +51,8 @@ def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
 
 
 def _simulated(schedule: Schedule, other: Schedule, seed: int, like: Path | None) -> Baseline:
-    """Run both; the first is compared with the simulated run in the folder `like`."""
+    """Run schedule and baseline; the first is compared with the simulated run in the folder
+    `like`."""
     try:
         with tempfile.TemporaryDirectory(prefix="floodmark-") as place:
             again = Path(place) / "run"

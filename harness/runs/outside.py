@@ -20,7 +20,6 @@ def judge_outside(folders: Sequence[Path], output: Callable[[str], None]) -> lis
 
 
 def _judge(folder: Path, output: Callable[[str], None]) -> Verdict:
-    """Judge one run."""
     try:
         found = judge_folder(folder)
     except (OSError, Unreadable, KeyError) as error:

@@ -88,7 +88,7 @@ class SuspensionWatch:
 
 
 def _title(pid: int) -> str:
-    """Return what to call a process of the harness that has no name of its own."""
+    """Return a name for a process of the harness that has none of its own."""
     with contextlib.suppress(OSError):
         if Path(f"/proc/{pid}/fd/1").readlink().name == f"{_SPARK}.txt":
             return _SPARK

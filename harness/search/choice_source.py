@@ -19,7 +19,6 @@ class RandomChoices:
         self._rng = rng
 
     def integer(self, low: int, high: int) -> int:
-        """Return a number in low..high."""
         return self._rng.randint(low, high)
 
     def pick(self, options: Sequence[T]) -> T:

@@ -317,7 +317,6 @@ class BugSearch:
         """Keep all files of a killed job, which will be done again (see `Policy`)."""
 
     def _add(self, row: BugRow) -> None:
-        """Add a row to the states."""
         code, seed, *_ = (*row.key.split("/"), "", "")
         if isinstance(row, Searched) and code == "correct":
             self.correct.append(row)

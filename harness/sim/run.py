@@ -209,7 +209,7 @@ class SimRun:
     def _observing(
         self, checker: InvariantChecker
     ) -> list[Callable[[str, list[TraceEvent]], None]]:
-        """Return what looks at each turn's trace, one after another."""
+        """Return the observers of each turn's trace, as one function."""
         found: list[Callable[[str, list[TraceEvent]], None]] = [checker.turn]
         if checker.disks_kept:
             found.append(MajorityInvariant(self._core, checker).turn)

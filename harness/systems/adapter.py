@@ -287,9 +287,9 @@ class Adapter:
     # -- optional: what floodmark can see of the inside
 
     def probe(self, me: Node) -> Mapping[str, Roles]:
-        """Return what this node leads at the moment: partition -> roles. "" stands for the cluster
-        as a whole, "*" for it and all partitions, where they have one leader. Only for aiming
-        faults and for the page: no verdict depends on it."""
+        """Return the partitions that this node leads at the moment: partition -> roles. "" stands
+        for the cluster as a whole, "*" for it and all partitions, where they have one leader. Only
+        for aiming faults and for the page: no verdict depends on it."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:

@@ -112,7 +112,7 @@ class UserDisks:
         return disk.pid
 
     def synced(self) -> None:
-        """Have all that was written until now on the disks, unless nothing is written back."""
+        """Sync all data written until now, unless the disks write nothing back."""
         for disk in self._disks.values() if self._writes_back else ():
             disk.sync()
 

@@ -149,7 +149,7 @@ class UserDisk:
         self._order(DiskOrder(what="copy", to=str(to)))
 
     def sync(self) -> None:
-        """Have all that was written on the disk, whether the node synced it or not."""
+        """Sync all written data, whether the node synced it or not."""
         self._order(DiskOrder(what="sync"))
 
     def end(self) -> None:

@@ -298,7 +298,7 @@ class Volume:
         self._change(inode, size, 0, before, old_size, size)
 
     def sync(self, inode: Inode) -> None:
-        """Have all of a file on the disk, and all names with it; of a folder the names alone."""
+        """Sync a file's data and all names; for a folder, the names only."""
         if self.lies_since is not None:
             return
         self._sync_names()
@@ -328,9 +328,9 @@ class Volume:
         return self._last_change
 
     def cut(self, keep: float, rng: random.Random | None = None) -> CutResult:
-        """Do what a power cut does. Of the unsynced bytes the share `keep` remains: those written
-        first, the last of those writes in part; or, with `rng`, those of drawn writes, whatever
-        their order. Nothing remains that was written while syncs were lies."""
+        """Cut the power. Of the unsynced bytes the share `keep` remains: those written first, the
+        last of those writes in part; or, with `rng`, those of drawn writes, whatever their order.
+        Nothing remains that was written while syncs were lies."""
         honest = self._last_change if self.lies_since is None else self.lies_since
         changes = sorted((c for _, c in self._unsynced()), key=lambda change: change.number)
         before = sum(change.length for change in changes)
@@ -371,7 +371,7 @@ class Volume:
     # -- inside
 
     def _sync_names(self) -> None:
-        """Have all names on the disk."""
+        """Sync all names."""
         if not self._names.sync():
             return
         for removed in [each for each in self._changed.values() if each.parent is None]:

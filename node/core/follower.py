@@ -42,7 +42,7 @@ def begin(ctx: Context, r: Replica) -> None:
 
 
 def prepare(ctx: Context, r: Replica) -> None:
-    """Do what the protocol wants before the first fetch from a leader: cut, or ask for an epoch."""
+    """Prepare the first fetch from a leader, as the protocol wants: cut, or ask for an epoch."""
     r.fetching.cut = False
     if r.log.damage is not None:
         _repair(ctx, r)

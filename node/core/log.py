@@ -134,9 +134,9 @@ class Log:
         return stamped
 
     def append_as_follower(self, fetched: Sequence[BatchView]) -> None:
-        """Keep batches of the leader as they are. Raises WireError when they do not continue this
-        log: a batch that does not start at the log end, or an epoch below the last record's; nor
-        when an epoch or offset leaves no room for those that follow it."""
+        """Append batches of the leader unchanged. Raises WireError if they do not continue this
+        log: a batch that does not start at the log end, or an epoch below the last record's; or if
+        an epoch or offset is too large."""
         leo, epoch = self.leo, self.last_epoch
         for one in fetched:
             if one.base_offset != leo:

@@ -111,7 +111,7 @@ def _wake(broker: Broker, r: Replica) -> None:
 
 
 def _over(broker: Broker, r: Replica, part: Any, deadline: str) -> Callable[[], None]:
-    """Return what makes a deadline of a part of a replica the present time."""
+    """Return a function that moves a deadline of a replica to the present."""
 
     def end() -> None:
         setattr(part, deadline, broker.ctx.now_us)

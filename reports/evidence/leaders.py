@@ -165,7 +165,7 @@ def _processes(
 def _held(
     events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
 ) -> Iterator[tuple[Event, int]]:
-    """Yield what a node said of itself, each with its end: the next event, or the end of the
+    """Yield the roles that a node reported, each with its end: the next event, or the end of the
     process."""
     for e, later in zip(events, [*(e.t_us for e in events[1:]), last_us], strict=True):
         yield e, min(later, deaths.get((e.node, e.incarnation), last_us))

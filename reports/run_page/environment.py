@@ -9,7 +9,7 @@ from reports.evidence.model import RunFolder
 
 
 def facts(folder: RunFolder) -> list[tuple[str, str]]:
-    """Return what the run recorded about itself: (name, value) pairs."""
+    """Return the recorded settings of the run: (name, value) pairs."""
     info = folder.info
 
     def pairs(values: dict[str, object]) -> str:

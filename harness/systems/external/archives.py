@@ -47,7 +47,8 @@ def folder_of(archive: Archive) -> Path | None:
 
 
 def obtain(archive: Archive) -> Path:
-    """Have it here; returns the folder that is wanted. Raises FloodmarkError in one sentence."""
+    """Fetch and unpack the archive if it is missing; return its folder. Raises FloodmarkError in
+    one sentence."""
     if found := folder_of(archive):
         return found
     shelf = archive.folder.parent

@@ -219,7 +219,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return made
 
     def _start_links(self) -> None:
-        """Have the links up before any node dials."""
+        """Start the links before any node dials."""
         if self._form == KERNEL_LINKS:
             spared = [n.listens[role] for n in self.nodes.values() for role in self._adapter.probed]
             self._links = self._kernel = KernelLinks(
@@ -288,7 +288,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             ) from error
 
     def _create(self, partition: str) -> None:
-        """Have a partition made, trying again until it is. Raises FloodmarkError."""
+        """Create a partition, trying again until that succeeds. Raises FloodmarkError."""
         copies = self._schedule.cluster.replication_factor
         nodes = self._brokers
         deadline = time.monotonic() + self._adapter.start_s
@@ -330,7 +330,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         )
 
     def _outputs(self) -> str:
-        """Return what the nodes printed last, to be appended to a sentence."""
+        """Return the last output of the nodes, to be appended to a sentence."""
         said = {node: self._last_lines(node) for node in self.nodes}
         return "".join(f"; {node} printed last: {lines}" for node, lines in said.items() if lines)
 
