@@ -254,7 +254,7 @@ def _watermarks(group: Group) -> str:
 
 def _exits(group: Group) -> str:
     """Name the first missing end that something else tells of: of each incarnation before the last
-    one of a trace, and of every process of a cluster that was stopped."""
+    one of a trace, and of every node of a cluster that was stopped."""
     exits, traces, meta = group.of(Exits), group.of(TraceFiles), group.meta
     each = zip(exits.node.tolist(), exits.incarnation.tolist(), strict=True)
     ended = {(exits.name(node), incarnation) for node, incarnation in each}
@@ -265,7 +265,8 @@ def _exits(group: Group) -> str:
                     f"exits.jsonl does not say how incarnation {incarnation} of "
                     f"{traces.name(node)} ended, whose trace goes on with the next one"
                 )
-    if meta.world not in _WORLDS_WITH_EXITS or meta.phases.end_us <= 0 or meta.impaired:
+    stopped = meta.phases.end_us > 0 and not meta.goes_on
+    if meta.world not in _WORLDS_WITH_EXITS or not stopped or meta.impaired:
         return ""
     nodes = {node for node, _ in ended}
     gone = [node for node in meta.nodes() if node not in nodes]

@@ -18,6 +18,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     protocol: str = ""
     state: str = "finished"
+    goes_on: bool = False
     world: str = ""
     seal: str = ""
     # What the system declared that it leaves behind; `declared`: whether run.json says so at all.

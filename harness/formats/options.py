@@ -80,10 +80,9 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
     json: Json = False
 
 
-def worker_count(jobs: int, *, cores_each: int = 1) -> int:
-    """Return how many workers `--jobs` asks for; 0 stands for as many as this machine has cores
-    for."""
-    return jobs or max(1, (os.cpu_count() or 1) // cores_each)
+def worker_count(jobs: int) -> int:
+    """Return how many workers `--jobs` asks for; 0 stands for as many as this machine has cores."""
+    return jobs or os.cpu_count() or 1
 
 
 def settings_of(words: Sequence[str]) -> dict[str, str]:

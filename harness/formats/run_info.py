@@ -95,7 +95,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     `history_whole` (every line of it could be understood). `rejected` counts by process what
     came from outside of the run and was not heard: connections without a key of the run, messages
     under a name of another process; of a node at least that many. `seal` is the digest of
-    `seal.json`, "" while the run goes on.
+    `seal.json`, "" while the run goes on. `goes_on`: the cluster was not stopped at the end, for
+    another run was to follow on it.
     """
 
     run: str = ""
@@ -119,6 +120,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     epoch_us: Time = 0
     monotonic_us: Time = 0
     state: str = ""
+    goes_on: bool = False
     recovery_limit_ms: Milliseconds = 0
     versions: dict[str, Any] = {}
     host: dict[str, Any] = {}

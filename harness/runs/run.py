@@ -72,7 +72,6 @@ class Run:
         self._interrupts = interrupts
         self.folder = run_folder.create(settings.store, settings.name)
         self.info = _info_of_a_process(schedule, settings, system, self.folder)
-        self._output = self.folder.path.resolve() / "output"
         self.folder.reserve()
         self.folder.write_info(self.info)
         self.folder.write_schedule(schedule)
@@ -125,6 +124,7 @@ class Run:
         cluster.start()
         self._interrupts.at_once = False
         info.capabilities, info.promise = cluster.capabilities, cluster.promise
+        info.goes_on = cluster.goes_on
         info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
         self._save()
 
@@ -154,12 +154,14 @@ class Run:
         )
         try:
             for phase in storm.phases():
-                began_us, before = now_us(), waited(self._output)
+                began_us, before = now_us(), waited(cluster.output_folder)
                 self._try(phase)
                 if phase == storm.recover:
-                    self._note_a_busy_machine("recovery", before, began_us)
+                    self._note_a_busy_machine("recovery", cluster.output_folder, before, began_us)
                 elif phase == storm.read_everything and clients.status.final == "running":
-                    self._note_a_busy_machine("final reads", before, began_us)
+                    self._note_a_busy_machine(
+                        "final reads", cluster.output_folder, before, began_us
+                    )
                 self._save()
             status = clients.status
             self.last_op_us = status.last_op_us
@@ -172,12 +174,14 @@ class Run:
             self._problem("not-healed", sentence)
         self._note_interruption(storm)
 
-    def _note_a_busy_machine(self, what: str, before: Mapping[int, float], began_us: int) -> None:
+    def _note_a_busy_machine(
+        self, what: str, output: Path, before: Mapping[int, float], began_us: int
+    ) -> None:
         """Note that a phase that took all its time proves nothing, if processes could not run."""
         if now_us() - began_us < self.info.recovery_limit_ms * 1000:
             return
         # The looks take their time too, on such a machine.
-        after = waited(self._output)
+        after = waited(output)
         if sentence := too_busy(what, before, after, (now_us() - began_us) / 1e6):
             self._problem("too-busy", sentence)
 

@@ -38,6 +38,10 @@ JOBS_EACH: Final = 500
 """Of simulated searches: a process is replaced now and then, whatever it has collected."""
 
 
+STORMS_EACH: Final = 100
+"""Of storms, which share a cluster as long as it is good."""
+
+
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search, all its sessions together; `folders` are those of the findings."""
 
@@ -146,7 +150,7 @@ def storm_pool(subject: StormSubject, jobs: int, store: Path) -> JobProcesses:
             raise UsageError("--links kernel has room for one cluster: use --jobs 1")
         namespaces.enter()
         jobs = 1
-    return JobProcesses(worker_count(jobs, cores_each=2), output_file(store))
+    return JobProcesses(worker_count(jobs), output_file(store), jobs_each=STORMS_EACH)
 
 
 def output_file(store: Path) -> Path:

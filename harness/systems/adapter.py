@@ -159,6 +159,9 @@ class Adapter:
     """Globs, below a node's folder, of files that it appends to without syncing them: for hosts
     where no disk in user space is possible. A power cut then takes the end of what was appended
     since the storm began, or since the node started; without globs it is refused there."""
+    dumps_running: ClassVar[bool] = False
+    """Return whether `dump` can also read the files of a node that runs and has nothing to do: a
+    search then reads logs without stopping the cluster."""
     damaged_disks: ClassVar[int] = 0
     """On how many nodes the disk may lose or change what was synced, as the vendor promises: torn
     and flipped writes, an empty disk. With more, what is lost is `allowed`. That a node dies, and

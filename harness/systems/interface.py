@@ -83,6 +83,11 @@ class ClusterUnderTest:
     view: ClusterView
 
     @property
+    def output_folder(self) -> Path:
+        """The folder where its processes print."""
+        raise NotImplementedError
+
+    @property
     def problems(self) -> list[Problem]:
         """The problems that the system did not cause: a part of the harness that ended, a process
         ended by a signal that the harness did not send (`harness.formats.problem`). They make a run
@@ -99,6 +104,11 @@ class ClusterUnderTest:
     def capabilities(self) -> tuple[str, ...]:
         """The evidence that a run of it leaves for the checks: "trace", "logs", "hw", "epochs"."""
         return ()
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether `stop` and `close` leave the nodes running, for another run."""
+        return False
 
     @property
     def tells_in_sync(self) -> bool:

@@ -23,7 +23,7 @@ class Nats(adapter.Adapter):
     binary = "nats-server"
     settings = (adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),)
     probed, unsynced = ("http",), ("jetstream/**/*.blk",)
-    failover_ms, stop_codes = 9000, (0, 1)
+    failover_ms, stop_codes, dumps_running = 9000, (0, 1), True
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         routes = ", ".join(f'"nats-route://{node.dial("peer")}"' for node in others)

@@ -44,10 +44,14 @@ class NodeProcesses(Generic[Running]):
 
     def __init__(self, exits: AppendOnlyFile) -> None:
         """Put each end on record in `exits`."""
-        self._exits = exits
-        self._host = HostDisk(exits.path.parent)
         self._running: dict[str, Running] = {}
         self._incarnations: dict[str, int] = {}
+        self.go_on(exits)
+
+    def go_on(self, exits: AppendOnlyFile) -> None:
+        """Put each end from now on on record in `exits`, and forget the earlier ones."""
+        self._exits = exits
+        self._host = HostDisk(exits.path.parent)
         self.unexpected: list[Exit] = []
         self._problems: list[Problem] = []
 

@@ -33,11 +33,20 @@ Processes = TypeVar("Processes", bound=NodeProcesses[Any])
 class ProcessCluster(ClusterUnderTest, Generic[Processes]):
     """A cluster of processes. A subclass starts them and reads what they report."""
 
-    def __init__(self, schedule: Schedule, folder: RunDir, *, ports: int, disk: str) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        folder: RunDir,
+        *,
+        ports: int,
+        disk: str,
+        home: RunDir | None = None,
+    ) -> None:
         """Lease ports and prepare files; no process starts yet. `folder` is the run folder, `disk`
-        the form of the disks."""
+        the form of the disks. The nodes keep their data and print in `home` (default: there)."""
         self._schedule = schedule
         self._path = folder.path
+        self._home = home or folder
         self.brokers = schedule.cluster.broker_names()
         self.voters = schedule.cluster.voter_names()
         # The brokers need the metadata: voters start first.
@@ -48,7 +57,7 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         with self._given_back_on_error():
             self._lease = self._held.enter_context(PortLease(ports))
             self._exits = self._held.enter_context(closing(folder.append_only("exits.jsonl")))
-            self._output = folder.folder("output")
+            self._output = self._home.folder("output")
             self._tracers = Tracers(self._output)
             self._clocks = clocks_for(schedule, self._output, self.names)
             self._disks: UserDisks | None = None
@@ -68,6 +77,10 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
             *self._suspensions.problems,
             *self.processes.problems,
         ]
+
+    @property
+    def output_folder(self) -> Path:
+        return self._output.resolve()
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
@@ -137,6 +150,17 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         except BaseException:
             self._held.close()
             raise
+
+    def _go_on(self, schedule: Schedule, folder: RunDir) -> None:
+        """Take the next schedule, on the processes as they are; what is seen from now on belongs to
+        another run folder."""
+        self._schedule, self._path = schedule, folder.path
+        self.view = ClusterView()
+        self.factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
+        self._exits = self._held.enter_context(closing(folder.append_only("exits.jsonl")))
+        self.processes.go_on(self._exits)
+        self._suspensions = SuspensionWatch(self.processes, self._parts)
+        self._clients = None
 
     def _observe(self, event: TraceEvent) -> None:
         """Take in an event while the cluster starts."""
@@ -210,4 +234,4 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         return {} if self._clocks is None else self._clocks.environment(node)
 
     def _data(self, node: str) -> Path:
-        return self._path.absolute() / "data" / node
+        return self._home.path.absolute() / "data" / node

@@ -44,7 +44,7 @@ class RabbitMQ(adapter.Adapter):
         adapter.Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib"),
         adapter.Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
     )
-    probed, unsynced = ("probe",), ("*/stream/*/*.segment",)
+    probed, unsynced, dumps_running = ("probe",), ("*/stream/*/*.segment",), True
     failover_ms, restart_ms, start_s = 10_000, 12_000, 120.0
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:

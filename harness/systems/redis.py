@@ -23,7 +23,7 @@ class Redis(adapter.Adapter):
         adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2"), "2"),
         adapter.Setting("fsync", "everysec", "appendfsync", ("everysec", "always"), "always"),
     )
-    listens, unsynced = ("client", "sentinel"), ("appendonly.aof",)
+    listens, unsynced, dumps_running = ("client", "sentinel"), ("appendonly.aof",), True
     failover_ms, recovery_ms, clock_by_libc = 6000, 60_000, True  # Sentinel's TILT lasts 30 s.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[list[str]]:

@@ -33,7 +33,10 @@ class FakeStorms:
         self._runs: dict[str, int] = {}
         self.jobs: list[StormJob] = []
         self.clock_s = 1000.0
+        self.on_shared: Callable[[StormJob], Attempt | None] = lambda job: None
+        """What becomes of a job on the cluster that storms share; None: it needs one of its own."""
         patch.setattr(StormJob, "do", lambda job: self._do(job))
+        patch.setattr(StormJob, "go_on", lambda job, kept: self.on_shared(job))
         patch.setattr(StormWorld, "_in_process", lambda world, job, stop: self._do(job))
 
     def _do(self, job: StormJob) -> Attempt:

@@ -6,10 +6,12 @@ runs, which end as soon as that is decided.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +32,13 @@ from harness.search.deadline import Stop, never
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
 from harness.search.loop import AnySearchJob, Drawn, FinishJob, Shrinks
-from harness.search.real.families import Disks
+from harness.search.real.families import POWER_CUT, Disks
 from harness.search.real.known_losses import row_of
 from harness.search.real.storms import StormGenerator
 from harness.search.shrink import REAL_PASSES
 from harness.systems import registry
+from harness.systems.external.kept import ClusterKeeper, leaves_no_trace
+from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine, took_effect
@@ -52,6 +56,8 @@ killed."""
 OUTPUT: Final = "search-output.txt"
 _DISKS: Final = {0: "", 1: "one disk"}
 _PLAIN: Final = "processes only"
+_AS_GOOD_AS_NEW: Final = (Verdict.VALID.value, Verdict.NOT_EXERCISED.value)
+_NOT_AGAIN: Final = "storm {} failed on a cluster that others had before: {} On new ones it did not"
 _UNDELIVERED: Final = ", undelivered only"
 
 
@@ -110,15 +116,34 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "storm"
 
     def do(self) -> Attempt:
-        """Make the run and judge it in this process. Main thread only."""
-        began_s = time.monotonic()
+        """Make the run on a cluster of its own, and judge it in this process. Main thread only."""
+        return self._run(self.subject.find(), "")
+
+    def go_on(self, kept: ClusterKeeper) -> Attempt | None:
+        """Make the run on the cluster that is kept, and end that unless all was well. None: this
+        schedule needs a cluster of its own."""
         system = self.subject.find()
+        if not isinstance(system, ExternalSystem) or not leaves_no_trace(self.schedule):
+            return None
+        system.keeper = kept
+        # The next schedule may cut the power.
+        cuts = self.subject.disks != "none" and POWER_CUT in system.faults
+        outcome = self._run(system, system.disk_form(None, (POWER_CUT,) if cuts else ()))
+        if outcome.verdict in _AS_GOOD_AS_NEW:
+            return outcome
+        was_used = kept.is_used
+        kept.end()
+        return None if was_used and not outcome.failed else outcome
+
+    def _run(self, system: System, disk: str) -> Attempt:
+        began_s = time.monotonic()
         settings = RunSettings(
             name=self.name,
             seed=self.schedule.workload.seed,
             store=Path(self.store),
             command=called(),
             links=system.link_form(self.subject.links or None),
+            disk=disk,
         )
         with Interrupts() as interrupts, Progress(quiet=True) as progress:
             run = Run(self.schedule, settings, system, progress=progress, interrupts=interrupts)
@@ -195,6 +220,12 @@ def _lines_by_fault(folder: Path) -> dict[int, list[FaultLine]]:
     return found
 
 
+@cache
+def _keeper(store: str) -> ClusterKeeper:
+    """Return the keeper of this process: the cluster lives on from job to job."""
+    return ClusterKeeper(Path(store))
+
+
 class StormWorld:
     """Implements `harness.search.loop.SearchWorld`."""
 
@@ -210,11 +241,33 @@ class StormWorld:
         self._run_name = run_name
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
+        """Draw the storms of a seed. What fails on the cluster that storms share counts only if it
+        fails on a cluster of its own, which may take some runs."""
         storm = StormGenerator(self._subject, self._system, seed).draw(number)
-        yield Drawn(storm.family, storm.schedule, self._job(storm.schedule).do())
+        shared = self._on_shared_cluster(storm.schedule)
+        if shared is not None and not shared.failed:
+            yield Drawn(storm.family, storm.schedule, shared)
+            return
+        for left in reversed(range(RUNS if shared is not None else 1)):
+            outcome = self._job(storm.schedule).do()
+            if shared is not None and not (left or outcome.failed):
+                outcome = dataclasses.replace(
+                    outcome, problem=_NOT_AGAIN.format(number, shared.sentence)
+                )
+            yield Drawn(storm.family, storm.schedule, outcome)
+            if outcome.failed:
+                return
+
+    def _on_shared_cluster(self, schedule: Schedule) -> Attempt | None:
+        """Run a schedule on the cluster that storms share, None if it needs one of its own."""
+        outcome = self._job(schedule).go_on(_keeper(self._store))
+        if outcome is not None:
+            self.drop(outcome)
+        return outcome
 
     def attempt(self, schedule: Schedule) -> Attempt:
         """See `SearchWorld`: in a process of its own, which may hang."""
+        _keeper(self._store).end()
         return self._in_process(self._job(schedule), never)
 
     def _job(self, schedule: Schedule, subject: StormSubject | None = None) -> StormJob:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -56,37 +57,62 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         folder: RunDir,
         form: str,
         disk: str = PLAIN,
+        home: RunDir | None = None,
     ) -> None:
-        """Lease ports and prepare files. `form` is that of the links."""
+        """Lease ports and prepare files. `form` is that of the links. With a `home`, where data and
+        output go, the cluster is kept: it goes on after a storm until `end`."""
         self._choice = choice
         self._name = name
         self._adapter = adapter = choice.load()
         self._form = form
+        self._goes_on = home is not None
+        self.storms = 1
+        self.is_healthy = False
+        """Return whether, when the last storm was over, all nodes ran, none had ended by itself,
+        and there was no problem."""
         nodes = schedule.cluster.brokers + schedule.cluster.voters
-        super().__init__(schedule, folder, ports=nodes * ports_per_node(adapter, form), disk=disk)
-        self._partitions = schedule.cluster.partition_names()
+        needed = nodes * ports_per_node(adapter, form)
+        super().__init__(schedule, folder, ports=needed, disk=disk, home=home)
         self._links: Links | None = None
         self._kernel: KernelLinks | None = None
-        self._answers: AppendOnlyFile | None = None
-        self._dumped: list[NodeDump] | None = None
         with self._given_back_on_error():
             ports = iter(self._lease.ports)
             self.nodes = {node: self._node(node, ports) for node in self.names}
             self._brokers = tuple(self.nodes[name] for name in self.brokers)
             self._unsynced = UnsyncedFiles(adapter.unsynced_files)
-            self._probe = Probe(
-                *(adapter, self._brokers, self._partitions, self._running),
-                self._output / "probe.txt",
-            )
-            if adapter.probes():
-                self._answers = self._held.enter_context(closing(folder.append_only(PROBES)))
+            self._begin(folder)
+
+    def _begin(self, folder: RunDir) -> None:
+        """Prepare what belongs to one storm."""
+        adapter = self._adapter
+        self._partitions = self._schedule.cluster.partition_names()
+        self._probe = Probe(
+            *(adapter, self._brokers, self._partitions, self._running), self._output / "probe.txt"
+        )
+        self._answers: AppendOnlyFile | None = None
+        if adapter.probes():
+            self._answers = self._held.enter_context(closing(folder.append_only(PROBES)))
+        self._dumped: list[NodeDump] | None = None
+
+    def go_on(self, schedule: Schedule, folder: RunDir) -> None:
+        """Take the next storm, in partitions of its own: what the system has of earlier ones is
+        under other names."""
+        self._choice = msgspec.structs.replace(self._choice, prefix=f"s{self.storms}-")
+        self._adapter = self._choice.load()
+        self.storms += 1
+        self._go_on(schedule, folder)
+        self._begin(folder)
 
     # -- what it is
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Logs, if the adapter can read them."""
-        return ("logs",) if self._adapter.dumps() else ()
+        """Logs, if the adapter can read them: of nodes that run, for a cluster that is kept."""
+        return ("logs",) if self._reads_logs else ()
+
+    @property
+    def goes_on(self) -> bool:
+        return self._goes_on
 
     @property
     def tells_in_sync(self) -> bool:
@@ -127,7 +153,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         """Start everything; return when every partition is made and, as far as the probe tells,
         has all its replicas in sync."""
         self._suspensions.begin()
-        if self._form != NO_LINKS:
+        if self._form != NO_LINKS and self._links is None:
             self._start_links()
         for node in self.nodes:
             self.processes.start(node)
@@ -156,12 +182,15 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     def stop(self) -> None:
         self._probe.close()
-        super().stop()
+        if not self._goes_on:
+            super().stop()
 
     def dump_logs(self, folder: Path) -> list[str]:
-        if not self._adapter.dumps():
+        if not self._reads_logs:
             return []
-        running = [node.name for node in self._brokers if self.processes.is_up(node.name)]
+        running = [
+            n.name for n in self._brokers if not self._goes_on and self.processes.is_up(n.name)
+        ]
         problems = [f"{node} still runs: its logs were not read" for node in running]
         config = DumpConfig(
             choice=self._choice,
@@ -176,18 +205,36 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return problems + more
 
     def close(self) -> None:
+        """Leave nothing of this storm behind, and nothing at all of a cluster that is not kept."""
         self._probe.close()
         closing = calls.in_thread(self._adapter.resources.close)
-        super().close()
+        if self._goes_on:
+            self.processes.reap()
+            running = all(self._running(node) for node in self.names)
+            self.is_healthy = running and not self.processes.unexpected and not self.problems
+            self._suspensions.end()
+        else:
+            super().close()
         with contextlib.suppress(Exception):
             closing.result(calls.CLOSE_TIMEOUT_S)
 
+    def end(self) -> None:
+        """Leave nothing behind of a cluster that was kept."""
+        self._goes_on = False
+        self.close()
+        shutil.rmtree(self._home.path, ignore_errors=True)
+
     # -- inside
+
+    @property
+    def _reads_logs(self) -> bool:
+        return self._adapter.dumps() and (self._adapter.dumps_running or not self._goes_on)
 
     def _make_processes(self) -> ExternalProcesses:
         return ExternalProcesses(
             *(self._launch, self._started, self._output, self._exits),
             stop_codes=self._adapter.stop_codes,
+            home=str(self._home.path.absolute()) if self._goes_on else "",
             look_at_disk=self._look_at_disk,
         )
 

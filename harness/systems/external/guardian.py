@@ -1,13 +1,15 @@
-"""The end of what is left of a run when its harness is gone: `python -I -S guardian.py MARK`.
+"""The end of what is left of a run when its harness is gone: `python -I -S guardian.py MARK HOME`.
 
 The harness holds the other end of standard input. However it ends, the kernel closes that, and then
 every process that has `MARK` in its environment is killed: nodes, their children, and children that
 made a session of their own. Some programs overwrite their environment with their title, so all that
 is in the session of a node is killed too: the harness writes "+PID" when a node starts, "-PID" when
-it has ended, a line each. Standard library only, so it starts in milliseconds.
+it has ended, a line each. Last the folder HOME is removed ("": none). Standard library only, so it
+starts in milliseconds.
 """
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -69,7 +71,7 @@ def kill_marked(mark: str, sessions: Collection[int] = ()) -> None:
         time.sleep(PAUSE_S)
 
 
-def main(mark: str) -> None:
+def main(mark: str, home: str) -> None:
     """Wait for the end of the harness."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -80,7 +82,9 @@ def main(mark: str) -> None:
         for line in lines:
             (sessions.add if line[:1] == b"+" else sessions.discard)(int(line[1:]))
     kill_marked(mark, sessions)
+    if home:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from harness.systems.adapter import SERVER, Adapter, Setting
+from harness.systems.adapter import EVERYTHING, SERVER, Adapter, Node, Record, Setting
 from node.formats.errors import FloodmarkError, UsageError
 
 
 class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter class by its `place` (`package.module:Name`, or `path/to/file.py:Name`), and a
-    value for each of its settings. It goes to other processes as it is."""
+    value for each of its settings. In the system the names of its partitions begin with `prefix`.
+    It goes to other processes as it is."""
 
     place: str
     settings: Mapping[str, str] = {}
+    prefix: str = ""
 
     def load(self) -> Adapter:
         """Return an adapter of its own. Raises UsageError if there is none or it cannot be
@@ -34,7 +38,43 @@ class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
         except Exception as error:
             raise UsageError(f"{self.place} cannot be made: {in_words(error)}") from None
         assert isinstance(adapter, Adapter)
-        return adapter
+        return cast(Adapter, _Renaming(adapter, self.prefix)) if self.prefix else adapter
+
+
+class _Renaming:
+    """An adapter whose partitions have a prefix in the system."""
+
+    def __init__(self, adapter: Adapter, prefix: str) -> None:
+        self._adapter, self._prefix = adapter, prefix
+        self.create = _told(adapter.create, lambda nodes, name, *n: (nodes, prefix + name, *n))
+        self.read = _told(adapter.read, lambda made, name, *n: (made, prefix + name, *n))
+        self.dump = _told(adapter.dump, lambda me, name: (me, prefix + name))
+        self.send = _told(adapter.send, self._renamed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+    def probe(self, me: Node) -> Any:
+        """Return what concerns the cluster, and partitions with the prefix."""
+        told: Any = self._adapter.probe(me)
+        mine = (name for name in told if name in ("", EVERYTHING) or name.startswith(self._prefix))
+        return {name.removeprefix(self._prefix): told[name] for name in mine}
+
+    def _renamed(self, connection: Any, record: Record) -> tuple[Any, Record]:
+        named = self._prefix + record.partition
+        return connection, msgspec.structs.replace(record, partition=named)
+
+
+def _told(method: Callable[..., Any], change: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+    """Return a method of the same kind (coroutine or not) whose arguments are changed."""
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def later(*given: Any) -> Any:
+            return await method(*change(*given))
+
+        return later
+    return functools.wraps(method)(lambda *given: method(*change(*given)))
 
 
 def load_object(place: str) -> Any:

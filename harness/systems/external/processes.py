@@ -110,18 +110,21 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         exits: AppendOnlyFile,
         *,
         stop_codes: Collection[int],
+        home: str = "",
         prefix: Sequence[str] = (),
         look_at_disk: Callable[[str], None] = lambda node: None,
     ) -> None:
         """`launch(node)` says how its next process is started, `started(node, pid)` is called when
         it was; its output goes to `output`/<node>.txt. `prefix` are words before each command line.
-        `look_at_disk(node)` blames the disk of a node that has ended if the disk has ended too."""
+        `home` is removed once the harness is gone. `look_at_disk(node)` blames the disk of a node
+        that has ended if the disk has ended too."""
         super().__init__(exits)
         self._look_at_disk = look_at_disk
         self._launch = launch
         self._started = started
         self._output = output
         self._stop_codes = frozenset(stop_codes)
+        self._home = home
         self._prefix = tuple(prefix)
         self.mark = uuid.uuid4().hex
         self.expected = ExpectedExits()
@@ -187,7 +190,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
     def _start_guardian(self) -> subprocess.Popen[bytes]:
         mark = f"{guardian.MARK}={self.mark}"
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, mark],
+            [sys.executable, "-I", "-S", guardian.__file__, mark, self._home],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -25,6 +25,7 @@ from node.formats.errors import FloodmarkError, UsageError
 if TYPE_CHECKING:
     from harness.runs.run_folder import RunDir
     from harness.systems.external.cluster import ExternalCluster
+    from harness.systems.external.kept import ClusterKeeper
 
 VERSION_TIMEOUT_S: Final = 10.0
 LEAST_RECOVERY_MS: Final = 15_000
@@ -52,6 +53,7 @@ class ExternalSystem(System):
         self.summary = adapter.summary
         self.needs = adapter.needs
         self.restart_ms = adapter.restart_ms
+        self.keeper: ClusterKeeper | None = None
         if adapter.unsynced:
             self.disk_forms = (PLAIN, USER_SPACE, DECLARED)
 
@@ -110,7 +112,11 @@ class ExternalSystem(System):
     ) -> ExternalCluster:
         from harness.systems.external.cluster import ExternalCluster
 
-        return ExternalCluster(self.choice, self.name, schedule, folder, links, disk)
+        make = partial(ExternalCluster, self.choice, self.name, schedule, folder, links, disk)
+        if self.keeper is None:
+            return make()
+        cluster = msgspec.structs.replace(schedule.cluster, partitions=1)
+        return self.keeper.take((self.choice, links, disk, cluster), make, schedule, folder)
 
     def version(self) -> str:
         return self._version
