@@ -1,7 +1,7 @@
 """A cluster that several storms have in turn: starting one may take longer than a storm.
 
 Each storm has a run folder, clients and partitions of its own. Only a cluster that is as good as
-new is kept: whoever judges a storm ends the cluster unless all was well.
+new is kept: the judge of a storm ends the cluster unless all was well.
 """
 
 from __future__ import annotations
