@@ -46,8 +46,7 @@ Jobs = Annotated[
     Meta(
         ge=0,
         le=1024,
-        description="Worker processes; 0: one per core. Of a system: clusters side by side; 0: one "
-        "for every two cores.",
+        description="Worker processes, or clusters side by side of a system; 0: one per core.",
     ),
 ]
 """See `worker_count`."""
