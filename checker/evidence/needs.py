@@ -265,8 +265,7 @@ def _exits(group: Group) -> str:
                     f"exits.jsonl does not say how incarnation {incarnation} of "
                     f"{traces.name(node)} ended, whose trace goes on with the next one"
                 )
-    stopped = meta.phases.end_us > 0 and not meta.goes_on
-    if meta.world not in _WORLDS_WITH_EXITS or not stopped or meta.impaired:
+    if meta.world != "real" or meta.phases.end_us <= 0 or meta.goes_on or meta.impaired:
         return ""
     nodes = {node for node, _ in ended}
     gone = [node for node in meta.nodes() if node not in nodes]
@@ -279,7 +278,6 @@ def _deletions(group: Group) -> str:
     return group.memo(_watermarks) if group.meta.promise.retention_records else ""
 
 
-_WORLDS_WITH_EXITS: Final = ("real",)
 _BY_OTHER_EVIDENCE: Final = ("lost", "vanished", "unseen")
 """What logs and values can show as well: their check asks for each clause by itself."""
 _LACKS: Final[dict[Need, Callable[[Group], str]]] = {
