@@ -43,7 +43,6 @@ LIMITED = {"poll", "wait_for", "settimeout"}
 # Functions that may wait for ever, and why.
 MAY_WAIT = {
     ("checker/engine/workers.py", "map"): "`as_completed` has seen it end",
-    ("harness/bench/machine_limits.py", "_loopback_us"): "the client is connected",
     ("harness/search/jobs.py", "_do_jobs"): "it lives until its pool closes the pipe",
     ("harness/systems/external/calls.py", "call"): "the task is done",
     ("harness/systems/external/several.py", "main"): "it lives as long as what it started",

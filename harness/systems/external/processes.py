@@ -111,13 +111,11 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         *,
         stop_codes: Collection[int],
         home: str = "",
-        prefix: Sequence[str] = (),
         look_at_disk: Callable[[str], None] = lambda node: None,
     ) -> None:
         """`launch(node)` says how its next process is started, `started(node, pid)` is called when
-        it was; its output goes to `output`/<node>.txt. `prefix` are words before each command line.
-        `home` is removed once the harness is gone. `look_at_disk(node)` blames the disk of a node
-        that has ended if the disk has ended too."""
+        it was; its output goes to `output`/<node>.txt. `home` is removed once the harness is gone.
+        `look_at_disk(node)` blames the disk of a node that has ended if the disk has ended too."""
         super().__init__(exits)
         self._look_at_disk = look_at_disk
         self._launch = launch
@@ -125,7 +123,6 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self._output = output
         self._stop_codes = frozenset(stop_codes)
         self._home = home
-        self._prefix = tuple(prefix)
         self.mark = uuid.uuid4().hex
         self.expected = ExpectedExits()
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -152,7 +149,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         try:
             with (self._output / f"{node}.txt").open("ab") as out:
                 process = subprocess.Popen(
-                    [*launcher.starter(), *self._prefix, *launch.command],
+                    [*launcher.starter(), *launch.command],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,

@@ -198,30 +198,16 @@ class TestFinding:
         assert sorted(each.name for each in tmp_path.iterdir()) == [names[1], names[3]]
 
 
-class TestSharedCluster:
-    @pytest.mark.parametrize(
-        ("fails_in", "runs"), [((0,), 1), ((2,), 3), ((), 3)], ids=["at once", "late", "never"]
-    )
-    def test_a_failure_counts_if_it_fails_on_a_new_cluster(
-        self, fails_in: tuple[int, ...], runs: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        storms = FakeStorms(lambda job, run: run in fails_in, monkeypatch)
-        storms.on_shared = loses_a_write
-        made = storms.search(tmp_path, TRIAL, Budget(schedules=1), shrinks=False)
-        assert (made.total.schedules, made.total.runs) == (1, runs)
-        assert len(made.kept) == len(fails_in)
-        assert len(list(tmp_path.glob("search-*/*T*"))) == len(fails_in)
-        assert [text.partition(":")[0] for text in made.total.problems] == (
-            [] if fails_in else ["storm 0 failed on a cluster that others had before"]
-        )
-
-    def test_what_holds_there_is_not_run_again(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        storms = FakeStorms(lambda job, run: True, monkeypatch)
-        storms.on_shared = lambda job: Attempt(verdict="valid", seconds=RUN_S)
-        made = storms.search(tmp_path, TRIAL, Budget(schedules=3))
-        assert (made.total.verdicts, storms.jobs) == ({"valid": 3}, [])
+@pytest.mark.parametrize(("fails_in", "runs"), [((0,), 1), ((2,), 3), ((), 3)])
+def test_what_fails_on_a_shared_cluster_counts_if_it_fails_on_a_new_one(
+    fails_in: tuple[int, ...], runs: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    storms = FakeStorms(lambda job, run: run in fails_in, monkeypatch)
+    storms.on_shared = loses_a_write
+    made = storms.search(tmp_path, TRIAL, Budget(schedules=1), shrinks=False)
+    assert (made.total.schedules, made.total.runs) == (1, runs)
+    assert len(made.kept) == len(list(tmp_path.glob("search-*/*T*"))) == len(fails_in)
+    assert len(made.total.problems) == 1 - len(fails_in)
 
 
 @pytest.mark.integration

@@ -3,128 +3,79 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from floodmark import Node, Roles
-from harness.search.attempt import Attempt
 from harness.search.real import world
 from harness.search.real.world import StormJob, StormSubject
-from harness.systems.external.cluster import ExternalCluster
-from harness.systems.external.kept import ClusterKeeper, leaves_no_trace
+from harness.systems.external.kept import ClusterKeeper
 from nemesis.faults.disks import BitFlip
 from nemesis.faults.kill import Kill
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from tests.support.trial_adapters import Trial
+from tests.support.waiting import until
 
-pytestmark = pytest.mark.integration
 
+class Forgets(Trial):
+    """Drops every fifth record of its fourth storm on a cluster."""
 
-class Shared(Trial):
     dumps_running = True
 
     def probe(self, me: Node) -> Mapping[str, Roles]:
         return {"*": Roles(1, ("n1",), ("n1",))} if me.name == "n1" else {}
 
-
-class Forgets(Shared):
-    """Drops records of every storm but the first one."""
-
     async def send(self, connection: Any, record: Any) -> int:
-        if not record.partition.startswith("s") or record.id % 5:
-            return await super().send(connection, record)
-        return 1 << 20
+        if record.partition.startswith("s3-") and not record.id % 5:
+            return 1 << 20
+        return await super().send(connection, record)
 
 
-@pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[ClusterKeeper]:
-    made = ClusterKeeper(tmp_path)
-    yield made
-    made.end()
-
-
-def storm(store: Path, keeper: ClusterKeeper, *faults: Fault, system: type = Shared) -> Any:
-    """Return what a short storm on the cluster that is kept came to."""
-    schedule = Schedule(
-        cluster=Cluster(brokers=3, replication_factor=1, min_isr=1, protocol=system.__name__),
-        workload=Workload(clients=2, consumers=1, rate=40.0, duration_ms=600, batch=1),
-        faults=faults,
-    )
-    subject = StormSubject(system=f"{system.__module__}:{system.__name__}", disks="none")
-    return StormJob(subject=subject, schedule=schedule, store=str(store), name="shared").go_on(
-        keeper
-    )
-
-
-def cluster_of(keeper: ClusterKeeper) -> ExternalCluster:
-    assert keeper._cluster is not None
-    return keeper._cluster
-
-
+@pytest.mark.integration
 def test_a_storm_is_judged_as_if_it_was_alone(
-    tmp_path: Path, keeper: ClusterKeeper, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[dict[str, Any]] = []
-    made = world.outcome_of
-
-    def look(folder: Path, *more: Any) -> Attempt:
-        logs = {p.name: p.read_text() for p in folder.glob("logs/*.jsonl")}
-        exits = (folder / "exits.jsonl").read_text().splitlines()
-        seen.append(
-            {"logs": logs, "exits": exits, "info": json.loads((folder / "run.json").read_text())}
+    def storm(*faults: Fault) -> Any:
+        schedule = Schedule(
+            cluster=Cluster(partitions=1, replication_factor=1, min_isr=1, protocol="Forgets"),
+            workload=Workload(clients=2, consumers=1, rate=40.0, duration_ms=600, batch=1),
+            faults=faults,
         )
-        return made(folder, *more)
+        job = StormJob(subject=subject, schedule=schedule, store=str(tmp_path), name="shared")
+        return job.go_on(keeper)
 
+    def pids() -> list[int | None]:
+        return [] if keeper._cluster is None else [*map(keeper._cluster.processes.pid, nodes)]
+
+    def look(folder: Path, *more: Any) -> Any:
+        exits.append((folder / "exits.jsonl").read_text().count("\n"))
+        logs.append((folder / "logs" / "n1.jsonl").read_text())
+        assert json.loads((folder / "run.json").read_text())["goes_on"]
+        return outcome_of(folder, *more)
+
+    exits: list[int] = []
+    logs: list[str] = []
+    outcome_of, nodes = world.outcome_of, ("n1", "n2", "n3")
     monkeypatch.setattr(world, "outcome_of", look)
-    assert storm(tmp_path, keeper).verdict == "valid"
-    first = cluster_of(keeper)
-    pids = {node: first.processes.pid(node) for node in first.names}
-    assert storm(tmp_path, keeper, Kill(on="n2", at_ms=100, for_ms=200)).verdict == "valid"
-    assert cluster_of(keeper) is first
-    now = {node: first.processes.pid(node) for node in first.names}
-    assert [node for node in pids if pids[node] != now[node]] == ["n2"]
-    assert storm(tmp_path, keeper).verdict == "valid"
-    assert [len(each["exits"]) for each in seen] == [0, 1, 0]
-    assert all(
-        each["info"]["capabilities"] == ["logs"] and each["info"]["goes_on"] for each in seen
-    )
-    values = [text for each in seen for text in each["logs"].values() if "log-0" in text]
-    assert len(values) == 3, "each storm has the log of its own partition"
-    assert first.storms == 3
-    home = first._home.path
-    keeper.end()
-    assert not home.exists()
-    assert list(tmp_path.glob("shared*")) == []
-
-
-def test_an_unhealthy_cluster_is_not_kept(tmp_path: Path, keeper: ClusterKeeper) -> None:
-    assert storm(tmp_path, keeper).verdict == "valid"
-    first = cluster_of(keeper)
-    first.processes._signal("n3", 9)
-    while first.processes.pid("n3") and not first.processes._has_ended(
-        first.processes._running["n3"]
-    ):
-        pass
-    assert storm(tmp_path, keeper) is None, "what came over the old cluster says nothing"
-    assert keeper._cluster is None
-    assert storm(tmp_path, keeper).verdict == "valid"
-    assert cluster_of(keeper) is not first
-
-
-def test_a_failure_ends_the_cluster(tmp_path: Path, keeper: ClusterKeeper) -> None:
-    first = storm(tmp_path, keeper, system=Forgets)
-    assert first.verdict == "valid", first.sentence
-    outcome = storm(tmp_path, keeper, system=Forgets)
-    assert outcome.failed
-    assert keeper._cluster is None
-
-
-def test_a_fault_that_leaves_something_needs_a_cluster_of_its_own(
-    tmp_path: Path, keeper: ClusterKeeper
-) -> None:
-    assert storm(tmp_path, keeper, BitFlip(on="n1", at_ms=100)) is None
-    assert keeper._cluster is None
-    assert not leaves_no_trace(Schedule(faults=(BitFlip(on="n1", at_ms=100),)))
+    subject = StormSubject(system=f"{__name__}:Forgets", disks="none")
+    keeper = ClusterKeeper(tmp_path)
+    assert storm().verdict == "valid"
+    first = pids()
+    assert storm(Kill(on="n2", at_ms=100, for_ms=200)).verdict == "valid"
+    assert [old == new for old, new in zip(first, pids(), strict=True)] == [True, False, True]
+    assert storm(BitFlip(on="n1", at_ms=100)) is None, "that may leave something"
+    assert storm().verdict == "valid"
+    assert (exits, len(set(logs))) == ([0, 1, 0], 3), "each has its own exits and its own log"
+    assert storm().failed
+    assert (pids(), list(tmp_path.glob(".cluster-*"))) == ([], []), "a failure ends the cluster"
+    assert storm().verdict == "valid"
+    assert keeper._cluster is not None
+    nodes_of = keeper._cluster.processes
+    nodes_of._signal("n3", signal.SIGKILL)
+    until(lambda: nodes_of._has_ended(nodes_of._running["n3"]))
+    assert storm() is None, "what came over a cluster that others had says nothing"
+    assert pids() == []
