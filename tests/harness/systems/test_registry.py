@@ -1,8 +1,7 @@
-"""A system under test is one module: this one brings its own, and storms it to a verdict."""
+"""Systems under test by name; `tests/harness/test_pytest_plugin.py` storms one of its own."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,31 +15,7 @@ from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule
 from node.formats.errors import UsageError
 from tests.support import trial_systems
-from tests.support.command import exit_code
-from tests.support.harness_fakes import virtual_time
 from tests.support.waiting import PATIENCE_S
-
-
-def test_a_system_of_its_own_is_stormed_to_a_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`test_other_systems.py` has one that loses records."""
-    virtual_time(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    name = f"{trial_systems.__name__}:InMemoryLog"
-    words = f"--system {name} --partitions 1 --time-limit 0.3 --seed 1 --no-spark --quiet --json"
-    code = exit_code(["run", *words.split()])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["result"]["verdict"], code) == ("valid", 0), told["result"]
-    folder = Path(told["path"])
-    info = json.loads((folder / "run.json").read_text())
-    about = {"name": name, "version": "7.1", "simulated": False, "settings": {}}
-    assert info["system"] == {**about, "links": "none", "disk": "plain"}
-    assert (info["protocol"], info["voters"]) == ("InMemoryLog", [])
-    assert info["replay"] == f"floodmark run --system {name} --schedule {folder}"
-    schedule = json.loads((folder / "schedule.json").read_text())
-    assert {fault["what"] for fault in schedule["faults"]} <= {"kill", "pause"}
-    assert Path(told["page"]).is_file()
 
 
 def test_what_a_system_cannot_take_is_refused() -> None:

@@ -123,38 +123,30 @@ def test_nodes_know_voters_and_what_is_kept_open_is_closed(tmp_path: Path) -> No
     assert not (data / "n1/open").exists()
 
 
+ASSUMED = "(assumed: what was appended to *.log since the storm began"
+SPACE = pytest.param("Trial", (), "user-space", "unsynced bytes", marks=pytest.mark.needs("fuse"))
+DIRECT = ("--links", "none", "--disk", "declared")
+
+
 @pytest.mark.integration
-def test_a_power_cut_takes_what_was_appended_and_says_what_it_assumes(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("system", "forms", "disk", "detail"),
+    [("SynchronousTrial", DIRECT, "declared", ASSUMED), SPACE],
+)
+def test_a_power_cut_takes_what_was_not_synced_and_says_what_it_assumes(
+    capsys: pytest.CaptureFixture[str], system: str, forms: tuple[str, ...], disk: str, detail: str
 ) -> None:
-    # With plain functions instead of coroutines, and direct links.
-    system = TRIAL.replace("Trial", "SynchronousTrial")
-    schedule = schedule_of("power-cut", keep_percent=0)
-    forms = ("--links", "none", "--disk", "declared")
-    ran = run(capsys, "--system", system, "--schedule", schedule, *forms)
+    words = ("--system", TRIAL.replace("Trial", system), *forms)
+    ran = run(capsys, *words, "--schedule", schedule_of("power-cut", keep_percent=0))
     assert (ran.result["verdict"], ran.code) == ("invalid", 1), ran.result["sentence"]
     assert "gone everywhere" in ran.result["sentence"]
-    assert (ran.info["system"]["links"], ran.info["system"]["disk"]) == ("none", "declared")
-    # Where there can be a disk in user space, that would be the usual one.
-    assert ("--disk declared" in ran.info["replay"]) == (why_impossible() == "")
+    assert ran.info["system"]["disk"] == disk
+    # A disk in user space is the usual one where there can be one.
+    assert ("--disk" in ran.info["replay"]) == (disk == "declared" and why_impossible() == "")
     faults = lines(ran.folder / "faults.jsonl")
     cut = next(line for line in faults if line["what"] == "power-cut")
     assert "n1 kept 0 of " in cut["detail"]
-    assert "(assumed: what was appended to *.log since the storm began" in cut["detail"]
-
-
-@pytest.mark.integration
-@pytest.mark.needs("fuse")
-def test_a_disk_in_user_space_loses_what_was_not_synced(capsys: pytest.CaptureFixture[str]) -> None:
-    ran = run(capsys, "--system", TRIAL, "--schedule", schedule_of("power-cut", keep_percent=0))
-    assert (ran.result["verdict"], ran.code) == ("invalid", 1), ran.result["sentence"]
-    assert "gone everywhere" in ran.result["sentence"]
-    assert ran.info["system"]["disk"] == "user-space"
-    assert "--disk" not in ran.info["replay"]
-    faults = lines(ran.folder / "faults.jsonl")
-    cut = next(line for line in faults if line["what"] == "power-cut")
-    assert cut["detail"].startswith("n1 kept 0 of ")
-    assert cut["detail"].endswith(" unsynced bytes")
+    assert detail in cut["detail"]
     assert sorted(path.name for path in (ran.folder / "data").iterdir()) == ["n1", "n2", "n3"]
 
 
