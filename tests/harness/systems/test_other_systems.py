@@ -115,21 +115,12 @@ def test_a_system_in_a_file_and_its_settings_are_in_the_replay_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("my log.py").write_text(
-        "from harness.systems.adapter import Adapter, Setting\n"
-        "class Mine(Adapter):\n"
-        "    summary = 'mine'\n"
-        "    settings = (Setting('sync', 'no', 'whether it syncs'),)\n"
-        "    async def connect(self, client, nodes): ...\n"
-        "    async def send(self, connection, record): ...\n"
-        "    async def read(self, connection, partition, offset): ...\n"
-        "    def command(self, me, others): return ['true']\n"
-    )
-    system = registry.find("my log.py:Mine", {"sync": "always"})
+    Path("my log.py").write_text("from tests.support.trial_adapters import Trial as Mine")
+    system = registry.find("my log.py:Mine", {"speed": "slow"})
     line = program.command_line("run", *system.run_options(), "--schedule", "x")
-    assert line == "floodmark run --system 'my log.py:Mine' --set sync=always --schedule x"
+    assert line == "floodmark run --system 'my log.py:Mine' --set speed=slow --schedule x"
     # The run folder says the same to `floodmark replay` and `run --schedule`.
-    about = {"system": {"name": system.name, "settings": {"sync": "always"}, "simulated": False}}
+    about = {"system": {"name": system.name, "settings": {"speed": "slow"}, "simulated": False}}
     Path("run.json").write_text(json.dumps(about))
     again = system_of(Path("."))
     assert (again.run_options(), again.simulated) == (system.run_options(), False)
