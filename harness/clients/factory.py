@@ -8,7 +8,7 @@ schedule.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
 
@@ -171,8 +171,4 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
         number."""
         stride = len(self.roles) * self.workload.in_flight
         first = 1 + number * self.workload.in_flight
-        return [Thread(_numbers(first + lane, stride)) for lane in range(width)]
-
-
-def _numbers(first: int, stride: int) -> Iterator[int]:
-    return count(first, stride)
+        return [Thread(count(first + lane, stride)) for lane in range(width)]
