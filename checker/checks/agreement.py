@@ -367,8 +367,7 @@ def incomplete_leader(group: Group) -> list[Anomaly]:
         best = int(np.flatnonzero(of_earlier)[np.argmax(events.hw[:earlier][of_earlier])])
         if events.hw[best] <= roles.leo[row]:
             continue
-        began_at = int(roles.leo[row])
-        leader = node_witness(roles, int(row), "became leader", offset=began_at)
+        leader = node_witness(roles, int(row), "became leader", offset=int(roles.leo[row]))
         before = node_witness(events, best, offset=int(events.hw[best]))
         witnesses += [leader, before]
         messages.append(

@@ -78,7 +78,6 @@ def clients_stopped(group: Group, ops: SampledOps) -> list[Anomaly]:
             f"No client invoked anything for {gaps[at] / 1e6:.3f} s from "
             f"{group.seconds(edges[at])} on, more than a third of the storm.",
             [Witness(what="last invocation before the silence", t_us=int(edges[at]))],
-            count=1,
             offset=-1,
         )
     ]

@@ -77,10 +77,9 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def failed(name: str, where: str, error: Exception) -> Finding:
-    """Return the finding of a check of the property `name` that failed itself; `where` may be
-    ""."""
-    why = f"{type(error).__name__}: {error}"
-    return Finding(property=name, error=f"The check of {name}{where} failed: {why}")
+    """Return the finding of a check of the property `name` that failed; `where` may be ""."""
+    why = f"The check of {name}{where} failed: {type(error).__name__}: {error}"
+    return Finding(property=name, error=why)
 
 
 class Origin(NamedTuple):

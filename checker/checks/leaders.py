@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,8 +42,8 @@ def judge(group: Group) -> Finding:
     leaders, writers = roles.take(roles.leads), appends.take(appends.leads)
     found = list(two_leaders(group, leaders, writers))
     found += two_controllers(group, controllers.take(controllers.active))
+    found += _elections(group, group.memo(changes_of))
     changes = group.of(PartitionChanges)
-    found += _elections(group, changes)
     return Finding(
         property=LOG, examined=len(roles) + len(controllers) + len(changes), anomalies=tuple(found)
     )
@@ -120,19 +121,37 @@ def may_lead(was: PartitionMembers | Event, now: PartitionMembers | Event) -> se
     return found
 
 
-def _elections(group: Group, changes: PartitionChanges) -> Iterator[Anomaly]:
+class CommittedChange(NamedTuple):
+    """A committed change of a partition: its partition epoch, the leader epoch, and its fact."""
+
+    number: int
+    epoch: int
+    t_us: int
+    members: PartitionMembers
+    facts: PartitionChanges
+    row: int
+
+
+def changes_of(group: Group) -> list[CommittedChange]:
+    """Return the committed changes of a partition by partition epoch, each as first reported."""
+    facts, decoder = group.of(PartitionChanges), JsonReader(PartitionMembers)
+    found = []
+    for row in np.unique(facts.partition_epoch, return_index=True)[1].tolist():
+        number, epoch = int(facts.partition_epoch[row]), int(facts.epoch[row])
+        members = decoder.decode(facts.members[row])
+        found.append(CommittedChange(number, epoch, int(facts.t_us[row]), members, facts, row))
+    return found
+
+
+def _elections(group: Group, changes: list[CommittedChange]) -> Iterator[Anomaly]:
     """Examine each committed change of the partition against the one before it.
     `leader-outside-isr`: it elects a leader that was in neither ISR nor ELR.
     `isr-outside-replicas`: a member of its ISR is no replica. `fenced-in-isr`: it leaves a broker
     in an ISR of two or more that the same controller had fenced."""
-    decoder = JsonReader(PartitionMembers)
-    # Every voter may report a change; a partition epoch names one.
-    _, first = np.unique(changes.partition_epoch, return_index=True)
     found: dict[str, list[tuple[str, Witness]]] = {}
-    before: tuple[int, int, PartitionMembers] | None = None
-    for row in first.tolist():
-        now, number = decoder.decode(changes.members[row]), int(changes.partition_epoch[row])
-        epoch, witness = int(changes.epoch[row]), node_witness(changes, row)
+    before: CommittedChange | None = None
+    for change in changes:
+        now, witness = change.members, node_witness(change.facts, change.row)
         when = f"{group.seconds(witness.t_us)} into the storm"
         in_isr = f"in the ISR of {group.partition}, {when}, and"
         if now.replicas and (outsiders := sorted(set(now.isr) - set(now.replicas))):
@@ -142,16 +161,16 @@ def _elections(group: Group, changes: PartitionChanges) -> Iterator[Anomaly]:
         if len(now.isr) > 1 and (silent := [m for m in now.isr if m in now.fenced]):
             words = f"{listing(silent)} {in_isr} fenced."
             found.setdefault("fenced-in-isr", []).append((words, witness))
-        if before is not None and before[0] + 1 == number:
-            was = before[2]
-            elected = now.leader and now.leader != was.leader and epoch > before[1]
+        if before is not None and before.number + 1 == change.number:
+            was = before.members
+            elected = now.leader and now.leader != was.leader and change.epoch > before.epoch
             if elected and now.leader not in may_lead(was, now):
+                sets = (listing(was.isr) or "empty", listing(was.elr) or "empty")
                 words = (
-                    f"{now.leader} was elected leader of {group.partition} in epoch {epoch}, "
-                    f"{when}, from outside ISR ({listing(was.isr) or 'empty'}) and ELR "
-                    f"({listing(was.elr) or 'empty'})."
+                    f"{now.leader} was elected leader of {group.partition} in epoch "
+                    f"{change.epoch}, {when}, from outside ISR ({sets[0]}) and ELR ({sets[1]})."
                 )
                 found.setdefault("leader-outside-isr", []).append((words, witness))
-        before = (number, epoch, now)
+        before = change
     for name, told in found.items():
         yield anomaly(group, name, told[0][0], [w for _, w in told], offset=-1)

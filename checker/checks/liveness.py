@@ -97,7 +97,6 @@ def final_reads_stuck(group: Group) -> tuple[list[Anomaly], str]:
             f"No final read of {group.partition} was answered in "
             f"{(phases.end_us - phases.final_us) / 1e6:.1f} s after all faults were healed.",
             [send_witness(known.sends, int(acknowledged[-1]))],
-            count=1,
             offset=-1,
         )
     ], ""

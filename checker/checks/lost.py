@@ -35,7 +35,6 @@ from checker.evidence.contents import (
     evidence,
     expand,
     find,
-    first_of,
 )
 from checker.evidence.facts import Outcome
 from checker.evidence.group import Group
@@ -384,37 +383,7 @@ def _triage(group: Group, known: Evidence, values: I64, first: int) -> str:
     holders = known.holders(first)
     where = listing(f"{node} at offset {offset}" for node, offset in holders)
     of_first = f"the first is held by {where}" if holders else "the first is in no log"
-    contested = _contested(known, values)
-    if not contested:
-        return f"only undelivered: {held:,} of {len(values):,} in some log, {of_first}."
-    return (
-        f"{held:,} of {len(values):,} in some log, {of_first}"
-        f"{_others_there(known, holders, first)}; the replicas diverge at {contested:,} of them."
-    )
-
-
-def _contested(known: Evidence, values: I64) -> int:
-    """Count the values in a log at an offset at which another log has another value."""
-    logged = known.log_records
-    pairs = np.unique(np.stack((logged.offset, logged.value)), axis=1)
-    starts = first_of(pairs[0])
-    several = pairs[0][starts[np.diff(np.append(starts, pairs.shape[1])) > 1]]
-    return len(np.unique(pairs[1][np.isin(pairs[0], several) & np.isin(pairs[1], values)]))
-
-
-def _others_there(known: Evidence, holders: list[tuple[str, int]], value: int) -> str:
-    """Name the logs with another value at the offset of `holders`; "" if none has."""
-    logged, there = known.log_records, [offset for _, offset in holders]
-    rows = np.flatnonzero(np.isin(logged.offset, there) & (logged.value != value))
-    others: dict[int, list[str]] = {}
-    for row in rows.tolist():
-        others.setdefault(int(logged.value[row]), []).append(known.logs.name(int(logged.node[row])))
-    words = [
-        f"{listing(sorted(set(nodes)))} {'has' if len(set(nodes)) == 1 else 'have'} "
-        f"value {show_value(other)}"
-        for other, nodes in others.items()
-    ]
-    return f", where {listing(words)}" if words else ""
+    return f"{held:,} of {len(values):,} in some log, {of_first}."
 
 
 @dataclass(frozen=True)

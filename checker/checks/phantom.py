@@ -52,21 +52,11 @@ def origins(values: Sequence[int], sends: Rows) -> dict[int, Origin]:
 
 
 def _origin(sends: Rows, row: int) -> Origin:
-    def word(name: str) -> str:
-        codes, words = sends.words(name)
-        return words[int(codes[row])]
-
-    def number(name: str) -> int:
-        return int(sends.numbers(name)[row])
-
-    return Origin(
-        partition=word("partition"),
-        op=number("op"),
-        process=number("process"),
-        client=word("client"),
-        t_us=number("invoke_us"),
-        first=number("value"),
-    )
+    numbers = ("op", "process", "invoke_us", "value")
+    op, process, t_us, first = (int(sends.numbers(name)[row]) for name in numbers)
+    words = map(sends.words, ("partition", "client"))
+    partition, client = (own.words[int(own.codes[row])] for own in words)
+    return Origin(partition, op, process, client, t_us, first)
 
 
 def joined_origins(parts: Iterable[Mapping[int, Origin]]) -> dict[int, Origin]:

@@ -89,9 +89,7 @@ def read_beyond_hw(group: Group, reads: Polls) -> list[Anomaly]:
         f"watermark: {op_name(case)} got offset {offset} from {case.node or 'a broker'} "
         f"{group.seconds(case.t_us)} into the storm, {source}."
     )
-    return [
-        anomaly(group, "read-beyond-hw", message, witnesses, count=int(beyond.sum()), offset=offset)
-    ]
+    return [anomaly(group, "read-beyond-hw", message, witnesses, count=int(beyond.sum()))]
 
 
 def _established(group: Group, reads: Polls | Contents) -> I64:
@@ -133,7 +131,7 @@ def stale_read(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
         f"{group.seconds(points.t_us[at])} into it."
     )
     witnesses = [read_witness(reads, int(row), offset=int(end[row])) for row in rows[:WITNESS_CAP]]
-    return [anomaly(group, "stale-read", message, witnesses, count=len(rows), offset=case.offset)]
+    return [anomaly(group, "stale-read", message, witnesses, count=len(rows))]
 
 
 def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
@@ -180,13 +178,5 @@ def hw_regression(group: Group, known: Evidence) -> list[Anomaly]:
         f"client: {op_name(case)} got {int(reads.hw[first])} from {case.node or 'a broker'} after "
         f"{int(reads.hw[first - 1])} from {reads.name(int(reads.node[first - 1])) or 'a broker'}."
     )
-    return [
-        anomaly(
-            group,
-            "hw-regression",
-            message,
-            [case, read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))],
-            count=len(rows),
-            offset=case.offset,
-        )
-    ]
+    before = read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))
+    return [anomaly(group, "hw-regression", message, [case, before], count=len(rows))]

@@ -37,11 +37,8 @@ def judge(group: Group) -> Finding:
 
 
 def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
-    """Return records of reads one by one: row of the read, value, offset, row of the send that
-    wrote it.
-
-    Only those that were sent here.
-    """
+    """Return each record of reads that was sent here: row of the read, value, offset, row of the
+    send."""
     reads_run, place = expand(reads.count)
     value = np.where(reads.value[reads_run] >= 0, reads.value[reads_run] + place, -1)
     writer = known.writer(value)
@@ -59,35 +56,21 @@ def precommitted_read(group: Group, known: Evidence) -> list[Anomaly]:
     committed = ~reads.uncommitted[run[own]]
     found = []
     for mask, allowed in ((committed, ""), (~committed, ALLOWED_UNCOMMITTED)):
-        if mask.any():
-            found.append(_own_records(group, reads, run, value, offset, own[mask], allowed))
+        first = own[mask][np.unique(reads.op[run[own[mask]]], return_index=True)[1]]
+        if not len(first):
+            continue
+        witnesses = [
+            read_witness(reads, int(run[i]), offset=int(offset[i]), value=int(value[i]))
+            for i in first
+        ]
+        case = witnesses[0]
+        message = (
+            f"{plural(len(first), 'operation')} on {group.partition} read what they had sent "
+            f"themselves and not yet committed: {op_name(case)} got its own value {case.value} at "
+            f"offset {case.offset}."
+        )
+        found.append(anomaly(group, "precommitted-read", message, witnesses, allowed=allowed))
     return found
-
-
-def _own_records(
-    group: Group, reads: Polls, run: I64, value: I64, offset: I64, own: I64, allowed: str
-) -> Anomaly:
-    """Report records (`own`) that operations read of themselves, as one anomaly."""
-    first = own[np.unique(reads.op[run[own]], return_index=True)[1]]
-    witnesses = [
-        read_witness(reads, int(run[i]), offset=int(offset[i]), value=int(value[i]))
-        for i in first[:WITNESS_CAP]
-    ]
-    case = witnesses[0]
-    message = (
-        f"{plural(len(first), 'operation')} on {group.partition} read what they had sent "
-        f"themselves and not yet committed: {op_name(case)} got its own value {case.value} at "
-        f"offset {case.offset}."
-    )
-    return anomaly(
-        group,
-        "precommitted-read",
-        message,
-        witnesses,
-        count=len(first),
-        offset=case.offset,
-        allowed=allowed,
-    )
 
 
 def future_read(group: Group, known: Evidence) -> list[Anomaly]:
@@ -112,7 +95,7 @@ def future_read(group: Group, known: Evidence) -> list[Anomaly]:
         f"{op_name(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
         f"{op_name(sent)} began to send it at {began}."
     )
-    return [anomaly(group, "future-read", message, witnesses, count=len(rows), offset=seen.offset)]
+    return [anomaly(group, "future-read", message, witnesses, count=len(rows))]
 
 
 def _graph(known: Evidence) -> Graph:

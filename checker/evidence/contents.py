@@ -44,8 +44,6 @@ SENT_INFO: Final = 32
 READ_COMMITTED: Final = 64
 
 NEVER: Final = np.iinfo(np.int64).max
-_PLACED_FROM_ROWS: Final = 512
-_MOST_PLACES: Final = 8
 _ALL_ACKS: Final = -1
 
 
@@ -116,55 +114,6 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
         return columns, flags, t_us
     # Columns that are all the same, as most are, need no sorting.
     varied = [c for c in columns if not is_constant(c) and c.min() != c.max()]
-    if varied and len(flags) >= _PLACED_FROM_ROWS:
-        low, width = int(varied[0].min()), int(varied[0].max() - varied[0].min()) + 1
-        if width <= _MOST_PLACES * len(flags):
-            return _distinct_by_place(columns, varied, varied[0] - low, width, flags, t_us)
-    return _distinct_by_order(columns, varied, flags, t_us)
-
-
-def _distinct_by_place(
-    columns: tuple[I64, ...], varied: list[I64], place: I64, width: int, flags: I64, t_us: I64
-) -> tuple[tuple[I64, ...], I64, I64]:
-    """Find distinct rows if the first varying column gives each row a place: almost always all rows
-    of a place are equal, and only the others must be sorted."""
-    row_at = np.full(width, -1, np.int64)
-    row_at[place] = np.arange(len(place))
-    unlike = np.zeros(width, bool)
-    for column in varied[1:]:
-        at_place = column[row_at]
-        unlike[place[column != at_place[place]]] = True
-    flags_at = np.zeros(width, np.int64)
-    for each in np.flatnonzero(np.bincount(flags)).tolist():
-        met = np.zeros(width, bool)
-        met[place[flags == each]] = True
-        flags_at[met] |= each
-    t_at = np.full(width, NEVER)
-    np.minimum.at(t_at, place, t_us)
-    found = (row_at >= 0) & ~unlike
-    rows = row_at[found]
-    kept = tuple(picked(c, rows) for c in columns)
-    if not unlike.any():
-        return kept, flags_at[found], t_at[found]
-    apart = np.flatnonzero(unlike[place])
-    other, other_flags, other_t = _distinct_by_order(
-        tuple(c[apart] for c in columns), [c[apart] for c in varied], flags[apart], t_us[apart]
-    )
-    joined = tuple(np.concatenate(pair) for pair in zip(kept, other, strict=True))
-    which = next(i for i, c in enumerate(columns) if c is varied[0])
-    # Those of one place are in order already.
-    order = order_of((joined[which],))
-    return (
-        tuple(c[order] for c in joined),
-        np.concatenate((flags_at[found], other_flags))[order],
-        np.concatenate((t_at[found], other_t))[order],
-    )
-
-
-def _distinct_by_order(
-    columns: tuple[I64, ...], varied: list[I64], flags: I64, t_us: I64
-) -> tuple[tuple[I64, ...], I64, I64]:
-    """Find distinct rows by sorting."""
     order = any_order_of(varied or columns[:1])
     new = np.zeros(len(order), dtype=bool)
     new[0] = True

@@ -157,10 +157,7 @@ def _contents(group: Group) -> str:
         return ""
     if not (bare | _damaged(logs)).all():
         row = int(np.flatnonzero(bare)[0])
-        return (
-            f"the batch of {group.partition} at offset {logs.offset[row]} on "
-            f"{logs.name(int(logs.node[row]))} has no prefix hash, though other batches have one"
-        )
+        return f"{_batch(group, logs, row)} has no prefix hash, though other batches have one"
     return _unlisted(group, logs)
 
 
@@ -170,10 +167,8 @@ def _producers(group: Group) -> str:
     rows = np.flatnonzero((logs.producer < 0) & (logs.listed > 0))
     if not group.meta.promise.idempotent or not len(rows) or (logs.producer < 0).all():
         return ""
-    row = int(rows[0])
     return (
-        f"the batch of {group.partition} at offset {logs.offset[row]} on "
-        f"{logs.name(int(logs.node[row]))} does not name its producer, though other batches do"
+        f"{_batch(group, logs, int(rows[0]))} does not name its producer, though other batches do"
     )
 
 
@@ -189,11 +184,13 @@ def _unlisted(group: Group, logs: Batches) -> str:
     if not len(rows):
         return ""
     row = int(rows[0])
-    return (
-        f"the batch of {group.partition} at offset {logs.offset[row]} on "
-        f"{logs.name(int(logs.node[row]))} lists {logs.listed[row]} of its {logs.count[row]} "
-        "records"
-    )
+    listed = f"lists {logs.listed[row]} of its {logs.count[row]} records"
+    return f"{_batch(group, logs, row)} {listed}"
+
+
+def _batch(group: Group, logs: Batches, row: int) -> str:
+    node = logs.name(int(logs.node[row]))
+    return f"the batch of {group.partition} at offset {logs.offset[row]} on {node}"
 
 
 def _damaged(logs: Batches) -> Mask:

@@ -162,6 +162,7 @@ CATALOGUE: Final = (
     AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),
     AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
     AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
+    AnomalyKind("incomplete-isr", LOG, Needs.COMMITTED_STAYS),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.DISKS_KEPT),
     AnomalyKind(
         "no-progress",

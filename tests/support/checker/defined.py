@@ -50,7 +50,6 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
         found.update(LogDefinitions(s, partition).counts())
         leadership = Leadership(s, partition).counts()
         controllers = leadership.pop("two-controllers", 0)
-        leadership.pop("two-leaders", 0)
         found.update(leadership)
     found["two-controllers"] = controllers
     life = LifeDefinitions(s).counts()

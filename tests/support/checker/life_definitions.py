@@ -5,10 +5,13 @@ The facts are those of a `Story`; times are microseconds.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter, defaultdict
 from typing import Any
 
 from tests.support.checker.done import Done, joined
+from tests.support.checker.evidence_definitions import traces_missing
 from tests.support.checker.story import P, Story
 
 CATCH_UP_US = 1_000_000
@@ -38,8 +41,7 @@ class LifeDefinitions:
         found["unexplained-exit"] = sum(not e["expected"] for e in self.story.exits)
         scripted = self.scripted()
         if not scripted:
-            acked = [op for op in self.ops if op.sends and op.outcome == "ok"]
-            found["few-acks"] = int(len(acked) < 10)
+            found["few-acks"] = int(len(self.progressed()) < 10)
             found["clients-stopped"] = self.silent()
         faults = self.story.schedule.get("faults", ())
         missed = sum(not self.struck(index, scripted) for index in range(len(faults)))
@@ -108,6 +110,16 @@ class LifeDefinitions:
 
     # -- exercise
 
+    def progressed(self) -> list[Done]:
+        """Return the operations that show progress: acknowledged sends, or with acks=0 the polls
+        before the final reads that returned records."""
+        done = [op for op in self.ops if op.outcome == "ok"]
+        if self.story.run["promise"]["acks"] != 0:
+            return [op for op in done if op.sends]
+        final_us = self.phase("final") or math.inf
+        early = [op for op in done if op.t0 < final_us]
+        return [op for op in early if any(map(op.polled, self.story.partitions))]
+
     def scripted(self) -> bool:
         drawn = any(self.workload.get(kind) != 0 for kind in ("clients", "consumers"))
         return bool(self.workload.get("operations")) and not drawn
@@ -131,7 +143,7 @@ class LifeDefinitions:
         effects = [line["stopped"] for line in lines if line["action"] == "effect"]
         if not injected or (effects and not any(effects)):
             return False
-        acked = [op.t1 or 0 for op in self.ops if op.f == "send" and op.outcome == "ok"]
+        acked = [op.t1 or 0 for op in self.progressed()]
         around = any(t <= injected[0] for t in acked) and any(t > injected[0] for t in acked)
         return scripted or around
 
@@ -148,6 +160,8 @@ class Leadership:
 
     def __init__(self, story: Story, partition: str = P) -> None:
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.whole = not traces_missing(story, partition)
         for node in sorted(story.traces):
             fenced: set[str] = set()
             for event in sorted(story.traces[node], key=lambda e: e["t_us"]):
@@ -159,16 +173,12 @@ class Leadership:
                     # What a trace does not say is empty.
                     known = {"last_known_elr": (), "removing": (), **event, "fenced": {*fenced}}
                     self.events[event["event"]].append(known)
+                    self.lines[node].append(known)
 
     def counts(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        leads = [e for e in self.events["role"] if e["role"] == "leader"]
-        appends = [e for e in self.events["append"] if e["role"] == "leader"]
-        found["two-leaders"] = self.doubled(leads, "leader_epoch") or self.doubled(
-            appends, "leader_epoch"
-        )
         active = [e for e in self.events["controller"] if e["state"] == "active"]
-        found["two-controllers"] = self.doubled(active, "term")
+        found["two-controllers"] = self.doubled({(e["term"], e["node"]) for e in active})
         changes: dict[int, dict[str, Any]] = {}
         for event in sorted(self.events["partition"], key=lambda e: e["t_us"]):
             # Of several voters that tell of one change the first counts.
@@ -180,15 +190,48 @@ class Leadership:
             was = changes.get(number - 1)
             if was is not None and self.elected(was, now):
                 found["leader-outside-isr"] += now["leader"] not in self.may_lead(was, now)
+        if self.whole:
+            found["incomplete-isr"] = self.incomplete([changes[n] for n in sorted(changes)])
         return +found
 
+    def incomplete(self, changes: list[dict[str, Any]]) -> int:
+        """Count the members of ISR and ELR that lack what a HW covers, now or as they enter."""
+        moves = [e for e in self.events["hw"] if e["role"] == "leader"]
+        found, since, before = 0, -1, dict[str, Any]()
+        for now, after in zip(changes, [*changes[1:], {"t_us": math.inf}], strict=False):
+            epoch, others = now["leader_epoch"], {*now["isr"], *now["elr"]} - {now["leader"]}
+            for e in moves:
+                if now["t_us"] < e["t_us"] < after["t_us"] and e["leader_epoch"] == epoch:
+                    found += sum(self.reached(m, epoch, e["t_us"]) < e["hw"] for m in others)
+            was, before = before, now
+            members = {*was.get("isr", ()), *was.get("elr", ())}
+            if was and now["leader"] and now["leader"] not in members:
+                since = epoch
+            if was and was["partition_epoch"] + 1 == now["partition_epoch"]:
+                earlier = [e for e in moves if e["t_us"] < now["t_us"]]
+                hw = [e["hw"] for e in earlier if since <= e["leader_epoch"] <= epoch]
+                for m in others - members:
+                    ends = [self.reached(m, e, now["t_us"]) for e in (was["leader_epoch"], epoch)]
+                    found += max(ends) < max(hw, default=0)
+        return found
+
+    def reached(self, node: str, epoch: int, t_us: int) -> float:
+        """Return the highest log end that a broker stated in an epoch, else its last one before."""
+        own: list[tuple[int, float]] = [(-2, 0)]
+        for at, e in enumerate(self.lines[node]):
+            if e["t_us"] <= t_us and e["event"] in ("role", "append"):
+                role, after = e["event"] == "role", self.lines[node][at + 1 :]
+                same = itertools.takewhile(lambda x: x["event"] != "role", after if role else ())
+                cuts = [x["leo"] for x in same if x["event"] == "truncated"]
+                ends = [leo for leo in (e["leo"], *cuts) if leo >= 0]
+                own.append((e["leader_epoch"] if role else own[-1][0], min(ends, default=math.inf)))
+        return max((end for of, end in own if of == epoch), default=own[-1][1])
+
     @staticmethod
-    def doubled(events: list[dict[str, Any]], of: str) -> int:
-        """Count the epochs or terms that two nodes claim, without unknown ones (-1)."""
-        nodes = defaultdict(set)
-        for event in events:
-            nodes[event[of]].add(event["node"])
-        return sum(len(who) > 1 and epoch >= 0 for epoch, who in nodes.items())
+    def doubled(claims: set[tuple[int, str]]) -> int:
+        """Count the terms that two nodes claim, without unknown ones (-1)."""
+        terms = Counter(term for term, _ in claims)
+        return sum(times > 1 and term >= 0 for term, times in terms.items())
 
     @staticmethod
     def elected(was: dict[str, Any], now: dict[str, Any]) -> bool:

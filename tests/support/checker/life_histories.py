@@ -166,22 +166,30 @@ def tell(life: Life) -> Story:
 
 
 _nodes = st.lists(st.sampled_from(NODES), max_size=3, unique=True).map(tuple)
-changes = st.lists(
-    st.builds(
+_MEMBERSHIP = [*["partition"] * 5, "fenced", "unfenced", "controller", "role", "append"]
+_PROGRESS = ["partition", "partition", "hw", "hw", "role", "append", "append", "truncated"]
+
+
+def _changes(whats: list[str], epochs: st.SearchStrategy[int]) -> st.SearchStrategy[list[Change]]:
+    one = st.builds(
         Change,
-        st.sampled_from(["partition"] * 5 + ["fenced", "unfenced", "controller", "role", "append"]),
+        st.sampled_from(whats),
         st.sampled_from(("v1", "v1", "v1", "v2")),
         st.sampled_from(("", *NODES)),
         st.integers(0, 4),
-        st.integers(-1, 3),
+        epochs,
         _nodes,
         _nodes,
         _nodes,
         st.sampled_from([(), NODES, NODES, NODES[:2], NODES[1:]]),
         _nodes.map(lambda n: n[:1]),
         st.integers(1, 6),
-    ),
-    max_size=7,
+    )
+    return st.lists(one, max_size=9)
+
+
+changes = st.one_of(
+    _changes(_MEMBERSHIP, st.integers(-1, 3)), _changes(_PROGRESS, st.integers(0, 1))
 )
 
 
@@ -211,15 +219,17 @@ def led(told: list[Change]) -> Story:
         elif c.what in ("fenced", "unfenced"):
             s.event(c.node, "broker", None, broker=broker, state=c.what, ms=c.ms)
         else:
-            role = "leader" if c.number else "follower"
+            role = "leader" if c.number or c.what == "hw" else "follower"
+            leo = c.number - 1 if c.number == 0 and c.isr else c.number
             s.event(
                 broker,
                 c.what,
                 role=role,
                 leader_epoch=c.epoch,
-                leo=0,
-                hw=0,
+                leo=leo,
+                hw=c.number if c.what == "hw" else 0,
                 base_offset=0,
+                batch_end=0,
                 hash="",
                 ms=c.ms,
             )

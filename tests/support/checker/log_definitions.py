@@ -211,7 +211,7 @@ class LogDefinitions:
         nodes = defaultdict(set)
         for event in events:
             nodes[event["leader_epoch"]].add(event["node"])
-        return sum(len(who) > 1 for who in nodes.values())
+        return sum(len(who) > 1 and epoch >= 0 for epoch, who in nodes.items())
 
     def divergence(self) -> set[int]:
         """Offsets of committed prefixes at which two facts contradict."""

@@ -3,18 +3,13 @@
 A history of a correct log, or one that was corrupted in a known way, in our own form, as EDN or as
 JSON lines, loses one piece. What the checker says of the rest is compared with the slow
 definitions; besides, nothing may count against a log that is correct.
-
-    python -m tests.support.checker.weakened --count 2000
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -283,21 +278,3 @@ def campaign(count: int, first: int = 0) -> tuple[Counter[str], list[str]]:
             about = f"{case.corruption or 'correct'}, {case.weakening.name}, {case.form}"
             found.append(f"seed {case.seed} ({about}): {why}")
     return tried, found
-
-
-def main() -> None:
-    """Judge cases and print what was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
-    asked = parser.parse_args()
-    begun = time.process_time()
-    tried, found = campaign(asked.count, asked.first)
-    lines = [f"{number:6,}  {name}" for name, number in sorted(tried.items())]
-    took = time.process_time() - begun
-    lines += [*found, f"{len(found)} wrong verdicts, {took:.0f} s of processor time"]
-    sys.stdout.write("\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    main()
