@@ -209,7 +209,7 @@ class ScenarioBuilder:
     # -- link rules that several scenarios use
 
     def late_responses(self, to: str, when: When) -> Link:
-        """Return one or two fetch responses to a follower arrive late, or twice."""
+        """Draw a delay or a copy of one or two fetch responses to a follower."""
         choose = self.choose
         actions: tuple[LinkAction, ...] = ("hold", "duplicate", "delay")
         action = choose.pick(actions)
@@ -226,7 +226,7 @@ class ScenarioBuilder:
         )
 
     def drop_responses(self, on: str, to: str, span: int, when: When) -> Link:
-        """Draw a sequence in which answers of a leader to its followers are lost, or arrives much
+        """Draw a sequence in which answers of a leader to its followers are lost, or arrive much
         later."""
         return Link(
             on=on,

@@ -463,9 +463,8 @@ def down_for(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
 
 
 def _late_votes(builder: ScenarioBuilder, slow: str, when: When) -> Link:
-    """Return all votes are late, or those that one candidate asks for or is given.
-
-    Usually by longer than it takes to replace a process, which waits for a session to end.
+    """Draw a delay of all votes, or of those that one candidate asks for or is given, usually
+    longer than it takes to replace a process, which waits for a session to end.
     """
     choose, session_ms = builder.choose, builder.cluster.timings.session_ms
     on, to, kinds = choose.pick(

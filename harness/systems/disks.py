@@ -146,7 +146,7 @@ class UserDisks:
             return self._disks[node].cut(keep, -1 if shuffle is None else shuffle)
 
     def add_fault(self, node: str, fault: DiskFails) -> int:
-        """Let the disk of a node misbehave; the number of that."""
+        """Add a fault to the disk of a node; return its number."""
         if fault.what == "full-map":
             raise FloodmarkError(f"{node} has no store with a map that could be full")
         return self._disks[node].add(fault)

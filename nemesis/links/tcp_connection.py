@@ -190,8 +190,8 @@ class ProxiedConnection:
         self._end()
 
     def lose(self, rule: int, name: str) -> bool:
-        """End it for the end `name`, and let the other believe in it until `recall`; False when it
-        is not up."""
+        """End the connection for the end `name` only; the other end learns of that at `recall`.
+        Return False if the connection is not up."""
         if self.phase != "up" or self._half_open:
             return False
         loser = self.near if name == self.dialer else self.far

@@ -205,8 +205,8 @@ def failures_in_a_row(dice: StormDice) -> list[Fault]:
 
 
 def leader_cut_off(dice: StormDice) -> list[Fault]:
-    """Return the leader loses the others for longer than a failover takes, with or without its
-    clients; now and then somebody fails around the heal."""
+    """Draw a storm in which the leader loses the others for longer than a failover takes, with or
+    without its clients; now and then somebody fails around the heal."""
     at = dice.between(1000, 2500)
     lasts = dice.failovers(1.1, 1.7)
     kind = next((KINDS[kind] for kind in ("isolate", "cut") if kind in dice.parts.kinds), None)
