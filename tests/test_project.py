@@ -400,10 +400,10 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
-    "documents": 3_495,
+    "documents": 3_494,
     "node": 11_346,
     "nemesis": 9_326,
-    "checker": 16_134,
+    "checker": 16_132,
     "reports": 5_937,
     "harness": 34_838,
     "tests": 40_117,

@@ -395,7 +395,7 @@ def repeated_failover(builder: ScenarioBuilder) -> None:
 
 
 def leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
-    """Return the current leader fails, or only its followers lose contact with it."""
+    """Draw a failure of the current leader, or a cut between it and its followers."""
     on = builder.leader
     match builder.choose.pick(("isolate", "isolate", "isolate", "brokers", "kill", "pause")):
         case "isolate":

@@ -180,9 +180,9 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
 
 
 def successor_fails(dice: StormDice) -> list[Fault]:
-    """Return the leader fails, and before anybody has noticed, or while the next one takes over,
-    one of the others fails too: the one that is to lead, if that is how it falls. Both are away for
-    longer than it takes to notice."""
+    """Draw a storm in which the leader fails, and before this is noticed, or while the next one
+    takes over, one of the others fails too: the one that is to lead, if that is how it falls. Both
+    are away for longer than it takes to notice."""
     at = dice.between(1000, 2500)
     found = dice.fails(LEADER, at, dice.failovers(1.1, 1.7), power=0.1)
     for _ in range(max(1, dice.followers // 2)):
