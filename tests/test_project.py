@@ -405,7 +405,7 @@ BUDGETS = {
     "nemesis": 9_326,
     "checker": 16_132,
     "reports": 5_937,
-    "harness": 34_838,
+    "harness": 34_831,
     "tests": 40_117,
 }
 

@@ -82,6 +82,15 @@ def attempt(
     return outcome_of(result, about)
 
 
+def attempted(schedule: Schedule) -> tuple[Attempt, SimResult | None]:
+    """Run a schedule as `attempt` does, and return the run too, if there was one."""
+    try:
+        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+    except FloodmarkError as error:
+        return Attempt(problem=str(error)), None
+    return outcome_of(result), result
+
+
 def outcome_of(result: SimResult, about: str = "") -> Attempt:
     """Return the facts that a search learns from a run; `about` as in `attempt`."""
     visible = any(violation.visible for violation in result.violations)

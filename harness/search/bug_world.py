@@ -12,16 +12,16 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import Finding
-from harness.search.attempt import Attempt, attempt
+from harness.search.attempt import Attempt, attempt, attempted
 from harness.search.choice_source import RandomChoices
 from harness.search.deadline import Stop
-from harness.search.escalate import judge_with_escalations
+from harness.search.endings import judge_with_endings
 from harness.search.generator import draw_schedule
 from harness.search.known_bugs import SearchTarget
 from harness.search.loop import AnySearchJob, Drawn
 from harness.search.simulated_world import HANGS_S, SimulatedSubject, SimulatedWorld
 from harness.search.stability import STABILITY_RUNS, stabilise, stability
-from harness.sim.run import simulate
+from harness.sim.run import SimResult, simulate
 from nemesis.formats.schedule import Expectation, Schedule
 
 SHRINK_TRIES: Final = 1_000
@@ -63,26 +63,26 @@ class BugWorld(SimulatedWorld):
         """See `SearchWorld`; the first run that shows the bug is the last one."""
         target = self._target
         first = drawn_schedule(target, seed, number)
-        for schedule, quick in judge_with_escalations(first, self.judge, self._fails_otherwise):
+        for schedule, quick in judge_with_endings(first, self.judge, self._fails_otherwise):
             # Few runs fail; only those are run to their end.
             outcome = self.attempt(schedule) if quick.failed else quick
             yield Drawn("", schedule, outcome)
             if outcome.failed:
                 return
 
-    def judge(self, schedule: Schedule) -> Attempt:
+    def judge(self, schedule: Schedule) -> tuple[Attempt, SimResult | None]:
         """Run a schedule. Worse endings lose records: they leave no cluster waiting, and no log or
         metadata wrong in itself. A search for these ends no run worse."""
-        outcome = attempt(schedule)
-        if not self._target.escalates:
-            return dataclasses.replace(outcome, internal_violation="")
-        return outcome
+        outcome, run = attempted(schedule)
+        if not self._target.can_end_worse:
+            outcome = dataclasses.replace(outcome, internal_violation="")
+        return outcome, run
 
     def _fails_otherwise(self, outcome: Attempt) -> bool:
         """Return whether a run violates another property than that of the target, and may go on to
         that."""
         target = self._target
-        return target.escalates and outcome.failed and target.breaks not in outcome.broken
+        return target.can_end_worse and outcome.failed and target.breaks not in outcome.broken
 
     def attempt(self, schedule: Schedule) -> Attempt:
         """See `SearchWorld`: the whole run, which fails only if it violates the target's property

@@ -73,7 +73,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
         return (self.bug,) if self.bug else ()
 
     @property
-    def escalates(self) -> bool:
+    def can_end_worse(self) -> bool:
         """Return whether losing records can show what is searched for."""
         return self.breaks not in (LIVENESS, LOG)
 

@@ -45,13 +45,12 @@ from harness.search.shrink_passes import without_each_fault
 from harness.sim.run import batched_collections
 from nemesis.faults import kind_of
 from nemesis.formats.schedule import Schedule
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import FloodmarkError
 
 FOLDER: Final = "searches"
 """The journals of searches, in the store."""
 GRACE_S: Final = 10.0
 """How long a job may go on after the end of the time before it is killed."""
-SAVE_EVERY_S: Final = 1.0
 MOST_BUCKETS: Final = 100
 """Buckets that a search shrinks; with more the protocol is plainly broken."""
 MOST_PROBLEMS: Final = 20
@@ -420,11 +419,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     schedules: int = 0
     until_failure: bool = False
     reserve: float = 0.3
-
-    def check(self) -> None:
-        """Refuse a search without an end. Raises UsageError."""
-        if not (self.seconds or self.schedules or self.until_failure):
-            raise UsageError("a search needs an end: --budget, --schedules or --until-failure")
 
 
 class Search:

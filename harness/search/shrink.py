@@ -43,7 +43,7 @@ from nemesis.formats.schedule import Cluster, Fault, Schedule
 T = TypeVar("T")
 
 Rerun = Callable[[Schedule, int], Iterator[Schedule]]
-"""Proposes smaller schedules without the fault of that number, see `escalate.rerun_without`."""
+"""Proposes smaller schedules without the fault of that number, see `endings.rerun_without`."""
 FailsAlike = Callable[[Schedule], bool]
 """Whether a schedule still fails in the way that is being shrunk."""
 Pass = Callable[[Schedule], Iterator[Schedule]]

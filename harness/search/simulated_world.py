@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
-from harness.search.attempt import Attempt, attempt
+from harness.search.attempt import Attempt, attempt, attempted
 from harness.search.choice_source import RandomChoices
 from harness.search.deadline import Stop
-from harness.search.escalate import judge_with_escalations, rerun_without
+from harness.search.endings import judge_with_endings, rerun_without
 from harness.search.explain import explain, write
 from harness.search.findings import in_words
 from harness.search.generator import draw_schedule
@@ -82,7 +82,7 @@ class SimulatedWorld:
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
         first = self._subject.draw(seed, number)
-        for schedule, outcome in judge_with_escalations(first, self.attempt):
+        for schedule, outcome in judge_with_endings(first, attempted):
             yield Drawn("", schedule, outcome)
 
     def attempt(self, schedule: Schedule) -> Attempt:

@@ -160,7 +160,6 @@ def batched_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.unfreeze()
         if enabled:
             gc.enable()
 

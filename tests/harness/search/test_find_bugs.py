@@ -146,9 +146,9 @@ def test_every_bug_and_every_broken_promise_is_searched_for() -> None:
 def test_a_search_for_liveness_or_metadata_ends_no_run_worse(breaks: str) -> None:
     """The very schedule that a search for lost records would go on from."""
     schedule = ready_made.load("kip-101-scenario-1")
-    assert BugWorld(AT_FAULT).judge(schedule).internal_violation == "candidate-completeness"
+    assert BugWorld(AT_FAULT).judge(schedule)[0].internal_violation == "candidate-completeness"
     other = replace(AT_FAULT, breaks=breaks)
-    assert BugWorld(other).judge(schedule).internal_violation == ""
+    assert BugWorld(other).judge(schedule)[0].internal_violation == ""
 
 
 @pytest.mark.integration

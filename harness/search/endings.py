@@ -12,7 +12,7 @@ acknowledged, and the leader dies, or the producer hears no answer and the repli
 A replica with another record than the committed one is the same case: the logs show it, but no
 client does while it does not lead.
 
-This module knows invariants and no bug. The runs of a protocol that keeps them are not escalated.
+This module knows invariants and no bug. The runs of a protocol that keeps them end as drawn.
 It also proposes reruns for the shrinker (`rerun_without`).
 """
 
@@ -56,47 +56,50 @@ _Key = tuple[str, int, str]
 """A violation in a run: invariant, time, partition."""
 
 
-def judge_with_escalations(
+def judge_with_endings(
     schedule: Schedule,
-    judge: Callable[[Schedule], Attempt],
+    judge: Callable[[Schedule], tuple[Attempt, SimResult | None]],
     further: Callable[[Attempt], bool] = lambda outcome: False,
 ) -> Iterator[tuple[Schedule, Attempt]]:
-    """Judge a schedule, then its escalations if it violates an internal invariant.
+    """Judge a schedule, and if it violates an internal invariant judge it with worse endings.
 
-    Outcomes for which `further` returns True are escalated too. What an escalation was made for is
-    not escalated again in its own run.
+    `judge` runs a schedule until a violation is visible. An outcome for which `further` returns
+    True is tried with worse endings too. A violation for which an ending was made gets no other
+    one in the run of that ending.
     """
     pending: deque[tuple[Schedule, frozenset[_Key]]] = deque([(schedule, frozenset())])
     while pending:
         candidate, known = pending.popleft()
-        outcome = judge(candidate)
+        outcome, run = judge(candidate)
         yield candidate, outcome
-        if (outcome.internal_violation or further(outcome)) and len(known) < MAX_DEPTH:
-            pending += [(follow, known | {key}) for follow, key in _escalated(candidate, known)]
+        wanted = outcome.internal_violation or further(outcome)
+        if wanted and run is not None and len(known) < MAX_DEPTH:
+            pending += [(worse, known | {key}) for worse, key in _endings(run, known)]
 
 
-def escalations(schedule: Schedule) -> Iterator[Schedule]:
+def worst_endings(schedule: Schedule) -> Iterator[Schedule]:
     """Return the schedule with faults added after each internal violation, the most promising
     first."""
-    return (candidate for candidate, _ in _escalated(schedule, frozenset()))
-
-
-def _escalated(schedule: Schedule, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
-    """Escalations of the first two violations that are not `known`, each with its violation."""
     try:
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+        run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
         return
+    yield from (candidate for candidate, _ in _endings(run, frozenset()))
+
+
+def _endings(run: SimResult, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
+    """Return endings for the first two violations of a run that are not `known`, each with its
+    violation."""
     hidden = [
         b
-        for b in result.violations
+        for b in run.violations
         if (b.invariant == _DIFFERS or (not b.visible and b.invariant != _INVALID_RECORD))
         and _key(b) not in known
     ]
     # An incomplete candidate is nearer to a loss than a replica that is not waited for.
     for violation in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
-        escalate = _ESCALATIONS.get(violation.invariant, _leave_alone)
-        for candidate in escalate(schedule, result, violation):
+        worse = _ENDINGS.get(violation.invariant, _leave_alone)
+        for candidate in worse(run.schedule, run, violation):
             if possible(candidate):
                 yield candidate, _key(violation)
 
@@ -263,7 +266,8 @@ def _before_it_is_sent(
     """Draw an ending in which a replica remembers too much of the records that were cut: no other
     replica hears the producers, the leader dies when this replica has caught up, and no other one
     stands for election."""
-    leader = _last_leader(result, violation)
+    led = list(_leaderships(result, violation))
+    leader, since_us = (led[-1]["node"], led[-1]["t_us"]) if led else ("", violation.t_us)
     session_ms = schedule.cluster.timings.session_ms
     span_ms = 6 * session_ms
     unsent = Link(
@@ -271,7 +275,7 @@ def _before_it_is_sent(
         to=",".join(others),
         action="drop",
         kinds=("produce",),
-        at_ms=_since_storm_ms(result, _led_since_us(result, violation)),
+        at_ms=_since_storm_ms(result, since_us),
         for_ms=span_ms,
     )
     no_rivals = Link(
@@ -281,18 +285,6 @@ def _before_it_is_sent(
         late = replace(when, delay_ms=when.delay_ms + delay_ms)
         dies = Kill(on=leader or ",".join(others), after=late, for_ms=2 * session_ms)
         yield (unsent, no_rivals, dies)
-
-
-def _led_since_us(result: SimResult, violation: Violation) -> int:
-    """Return the time at which the last leader before the violation began to lead."""
-    led = [e["t_us"] for e in _leaderships(result, violation)]
-    return led[-1] if led else violation.t_us
-
-
-def _last_leader(result: SimResult, violation: Violation) -> str:
-    """Return the last leader of the partition before the violation."""
-    led = [str(e["node"]) for e in _leaderships(result, violation)]
-    return led[-1] if led else ""
 
 
 def _leaderships(result: SimResult, violation: Violation) -> Iterator[TraceEvent]:
@@ -340,7 +332,7 @@ def _elect_later_term(
     yield _longer(named, (dies, *releases), over_ms)
 
 
-_ESCALATIONS: Final = {
+_ENDINGS: Final = {
     _LEFT_OUT: _leave_out,
     "acknowledged-early": _lose_acknowledged,
     "commits-own-term-first": _elect_later_term,
@@ -434,7 +426,7 @@ def rerun_without(schedule: Schedule, gone: int) -> Iterator[Schedule]:
     A trigger that counts events waits in vain once a fault before it is left out. Yet the same
     faults at the times of the last run, or another end of the schedule, may fail alike.
     """
-    for candidate in (*_at_their_times(schedule, gone), *_escalated_again(schedule, gone)):
+    for candidate in (*_at_their_times(schedule, gone), *_ended_again(schedule, gone)):
         if len(candidate.faults) < len(schedule.faults) and possible(candidate):
             yield candidate
 
@@ -469,11 +461,10 @@ def _at(fault: Fault, t_us: int) -> Fault:
     return replace(fault, after=None, at_ms=t_us // 1000)
 
 
-def _escalated_again(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Yield escalations of the schedule without fault `gone` and without its last fault, which
-    usually is an escalation."""
+def _ended_again(schedule: Schedule, gone: int) -> Iterator[Schedule]:
+    """Yield the schedule without fault `gone` and with another ending than its last fault."""
     kept = tuple(f for at, f in enumerate(schedule.faults[:-1]) if at != gone)
     shorter = replace(schedule, faults=kept)
     for candidate in (shorter, *sooner(shorter)):
         if possible(candidate):
-            yield from escalations(candidate)
+            yield from worst_endings(candidate)

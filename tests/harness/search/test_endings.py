@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.search.attempt import attempt
-from harness.search.escalate import escalations, judge_with_escalations, rerun_without
+from harness.search.attempt import attempt, attempted
+from harness.search.endings import judge_with_endings, rerun_without, worst_endings
 from harness.search.generator import TIMINGS
 from harness.sim.run import simulate
 from nemesis.faults import Cut, Kill, Pause
@@ -20,8 +20,6 @@ LONELY = plan(
 )
 """The leader goes on alone, and commits what the eligible replicas lack (bug M6): then all heals
 and nothing comes of it."""
-
-
 EARLY = plan(min_isr=2, bugs=("ack-before-isr",))
 FORGETS = plan(bugs=("followers-forget-producers",), timings=TIMINGS)
 FORGETS = replace(FORGETS, workload=replace(FORGETS.workload, idempotent=True))
@@ -35,10 +33,10 @@ FORGETS = replace(FORGETS, workload=replace(FORGETS.workload, idempotent=True))
         (FORGETS, "producers-as-in-log", "offsets-and-order"),
     ],
 )
-def test_an_escalation_makes_clients_see_what_was_wrong_inside(
+def test_a_worst_ending_makes_clients_see_what_was_wrong_inside(
     schedule: Schedule, violation: str, property_: str
 ) -> None:
-    judged = list(judge_with_escalations(schedule, attempt))
+    judged = list(judge_with_endings(schedule, attempted))
     assert len(judged) == len({tried.to_json() for tried, _ in judged}), "each is tried once"
     (_, first), *follows = judged
     assert (first.failed, first.internal_violation) == (False, violation)
@@ -55,7 +53,7 @@ def test_a_rerun_without_a_fault_gets_another_ending() -> None:
     """The ending of this run waits for a moment that never comes if another fault is left out."""
     harmed = next(
         schedule
-        for schedule, outcome in judge_with_escalations(LONELY, attempt)
+        for schedule, outcome in judge_with_endings(LONELY, attempted)
         if outcome.failed and isinstance(schedule.faults[-1], Kill)
     )
     cut, kill = harmed.faults
@@ -83,7 +81,7 @@ def test_a_rerun_without_a_fault_keeps_the_times_of_the_others() -> None:
 
 def test_nothing_follows_from_a_run_that_keeps_every_invariant() -> None:
     correct = replace(LONELY, cluster=replace(LONELY.cluster, bugs=()))
-    assert list(escalations(correct)) == []
+    assert list(worst_endings(correct)) == []
 
 
 def test_a_run_with_one_fault_more_is_the_same_run_until_that_begins() -> None:
