@@ -23,7 +23,7 @@ from checker.ingest.read_log import read_log
 from checker.ingest.read_run_files import read_meta, read_run_files
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
 from checker.ingest.read_trace import read_trace
-from checker.ingest.source import HISTORIES, Ingested, Source, history_in
+from checker.ingest.source import HISTORIES, Ingested, Source, history_name, is_file
 from node.formats.host_errors import reason
 from node.formats.trace import METADATA_PARTITION
 
@@ -42,7 +42,7 @@ _DECLARED: Final = {"trace": "trace", "log": "logs"}
 
 def only_tables(folder: Path) -> bool:
     """Return whether a run's history is there as tables only."""
-    return history_in(folder) is None and (folder / "tables/ops.parquet").exists()
+    return not is_file(folder / history_name(folder)) and (folder / "tables/ops.parquet").exists()
 
 
 def sources(run: int, folder: Path, files: Files | None = None) -> list[Source]:

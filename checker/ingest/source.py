@@ -228,9 +228,9 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def history_in(folder: Path) -> Path | None:
-    """Return the history of a run folder, None if it is not there as lines."""
-    return next((path for name in HISTORIES if is_file(path := folder / name)), None)
+def history_name(folder: Path) -> str:
+    """Return the name of the history of a run folder; that of ours if there are no lines."""
+    return next((name for name in HISTORIES if is_file(folder / name)), "history.jsonl")
 
 
 def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from checker.formats.story import StoryStep
 from checker.formats.verdict import Witness
-from checker.ingest.source import history_in
+from checker.ingest.source import history_name
 from node.formats import trace
 from reports.evidence.model import RunFolder
 from reports.evidence.traces import FileLine
@@ -31,7 +31,7 @@ def of_witnesses(
     folder: RunFolder, witnesses: Iterable[tuple[str, Witness]]
 ) -> dict[Witness, tuple[FileLine, ...]]:
     """Return the lines that (partition, witness) pairs rest on, of operations, traces and logs."""
-    wanted, ops, history = list(witnesses), folder.operations, history_in(folder.path)
+    wanted, ops, history = list(witnesses), folder.operations, history_name(folder.path)
     rows = ops.rows_of({w.op for _, w in wanted if w.op >= 0})
     moments = folder.traces.at((w.node, w.t_us) for _, w in wanted if w.node and w.t_us >= 0)
     places = folder.replicas.lines(
@@ -42,7 +42,7 @@ def of_witnesses(
         lines: list[FileLine] = []
         if w.op in rows:
             numbers = (int(column[rows[w.op]]) for column in (ops.begin_line, ops.end_line))
-            lines = [FileLine(history.name, n) for n in numbers if n > 0 and history]
+            lines = [FileLine(history, n) for n in numbers if n > 0]
         if not lines:
             lines = [line for _, line in moments.get((w.node, w.t_us), ())][:2]
         if not lines and (number := places.get((w.node, partition, w.offset), 0)):
