@@ -17,6 +17,7 @@ from checker.evidence.group import groups_of
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import read_by_column
 from checker.ingest.line_shapes import NotPlain
+from checker.ingest.op_columns import KINDS
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Ingested, Source
 from harness.bench.synthetic import Size, make_history
@@ -72,16 +73,7 @@ def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
     begun: dict[int, tuple[str, Any]] = {}
     odd = chance.random() < 0.3
     made = []
-    kinds = [
-        "send",
-        "poll",
-        "poll",
-        "txn",
-        "assign",
-        "subscribe",
-        "crash",
-        "debug-topic-partitions",
-    ]
+    kinds = ["send", "poll", "poll", "txn", "assign", "subscribe", "crash", KINDS[-1]]
     for nth in range(count):
         process = chance.randint(0, 3)
         common = {"index": nth, "time": nth * 1_001, "process": process}

@@ -19,8 +19,10 @@ from msgspec.structs import replace
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest.external_history import run_folder_of
-from harness.formats.history import Op, Read, decode
+from checker.ingest.external_history import run_folder_of, validate
+from checker.ingest.read_jepsen import ops_in
+from checker.ingest.source import Source
+from harness.formats.history import Op, Read
 from tests.support.checker.agreed import compared
 from tests.support.checker.corruption import CORRUPTIONS
 from tests.support.checker.model import Model
@@ -240,11 +242,10 @@ def judged(case: Case, folder: Path) -> tuple[RunResult, Story]:
     file = folder / ("history.edn" if case.form == "edn" else "history.jsonl")
     file.write_text("".join(f"{write(line)}\n" for line in jepsen_lines(s)))
     made = run_folder_of(file)
-    about = json.loads((made / "run.json").read_text())
-    about["promise"] = s.run["promise"]
+    about = json.loads((made / "run.json").read_text()) | {"promise": s.run["promise"]}
     (made / "run.json").write_text(json.dumps(about))
-    s.history = [decode(line) for line in (made / "history.jsonl").read_bytes().splitlines()]
-    s.run |= {name: about[name] for name in ("source", "history_whole")}
+    s.history = list(ops_in(Source(0, made, "history", file, form=about["source"]), ()))
+    s.run |= {"source": about["source"], "history_whole": not validate(file)}
     s.as_told = True
     return check_run(made), s
 
