@@ -148,12 +148,13 @@ class _Streams:
     async def leader(self, partition: str) -> Client:
         if partition not in self.leaders:
             place, _ = await self.asked.query_leader_and_replicas(partition)
-            leader = self.leaders[partition] = await _opened(place.host, place.port)
+            leader = await _opened(place.host, place.port)
             for kind in (schema.PublishConfirm, schema.PublishError):
                 leader.add_handler(kind, self.confirms.put_nowait, "0")
             leader.add_handler(schema.Deliver, self._chunks.put_nowait, "0")
             await leader.run_queue_listener_task(0, self._chunks.put_nowait)
             await leader.declare_publisher(partition, "", 0)
+            self.leaders[partition] = leader
         return self.leaders[partition]
 
     async def chunks(self, name: str, start: schema.OffsetSpec, until: int) -> list[Any]:

@@ -121,7 +121,7 @@ class FakeCluster:
     """Starts at once; `fail_start` and `fail_poll` are sentences to fail with."""
 
     capabilities = ("trace",)
-    tells_in_sync = True
+    tells_in_sync, goes_on = True, False
 
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
         self.problems: list[Problem] = []
@@ -142,7 +142,7 @@ class FakeCluster:
         self.fail_poll = ""
         self.events: list[TraceEvent] = []
         self.stopped = self.closed = False
-        self.folder = folder
+        self.folder, self.output_folder = folder, folder.path.resolve() / "output"
 
     def start(self) -> None:
         if self.fail_start:
