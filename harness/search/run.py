@@ -38,8 +38,7 @@ JOBS_EACH: Final = 500
 """Of simulated searches: a process is replaced now and then, whatever it has collected."""
 
 
-STORMS_EACH: Final = 100
-"""Of storms, which share a cluster as long as it is good."""
+STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ class ClusterKeeper:
         one."""
         kept = self._cluster
         fit = kept is not None and self._like == like and kept.storms < MOST_STORMS
-        if kept is not None and fit and kept.is_healthy:
+        if kept and fit and kept.is_healthy:
             kept.go_on(schedule, folder)
             return kept
         self.end()
@@ -61,6 +61,6 @@ class ClusterKeeper:
 
     def end(self) -> None:
         """End the cluster that is kept."""
-        if self._cluster is not None:
-            self._cluster.end()
-        self._cluster = None
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.end()
