@@ -40,6 +40,7 @@ from tests.support.checker.agreed import EXERCISE
 from tests.support.checker.corruption import CORRUPTIONS
 from tests.support.checker.defined import everything
 from tests.support.checker.definitions import EXCUSED
+from tests.support.checker.evidence_definitions import unknown_properties
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.histories import around
 from tests.support.checker.model import Model
@@ -133,11 +134,10 @@ def _whole(known: Known) -> None:
 
 
 def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool) -> None:
-    """Run some checks on a history and keep the anomalies that are theirs; `strange` if these
-    checks report values that were never sent."""
+    """Run some checks on a history; `strange` if these report values that were never sent."""
     found = []
     for group in known.groups:
-        mine = [k.judge(group) for k in checks if _judges(k, group)]
+        mine = [judge._known(k.judge(group), group) for k in checks if _judges(k, group)]
         found += [f if group.history_whole else judge._without_absence(f) for f in mine]
     anomalies = [a for f in found for a in f.anomalies]
     by_partition = list(zip("abcdefgh", found, strict=False))
@@ -149,8 +149,8 @@ def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool
     if known.excused is not None:
         assert _excused(anomalies) == {n: c for n, c in known.excused.items() if n in names}
         for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
-            told = sum(bool(f.unknown) for f in found if f.property == name.removesuffix(UNKNOWN))
-            assert not known.about.history_whole or told == known.due[name]
+            told = any(f.unknown for f in found if f.property == name.removesuffix(UNKNOWN))
+            assert not known.about.history_whole or told == bool(known.due[name])
     unknown = sum(f.unknown_value_count for f in found)
     assert not strange or unknown == known.due["phantom"] + known.due["misrouted"]
 
@@ -240,10 +240,7 @@ def _calls(name: str, function: Any) -> Iterator[Killer]:
 
 
 class Killers:
-    """All killers: those made by hand, and the slower ones that are drawn, when they are needed.
-
-    Histories are read once.
-    """
+    """All killers: those made by hand, and the slower ones that are drawn when needed."""
 
     def __init__(self) -> None:
         self.goldens = [
@@ -257,7 +254,11 @@ class Killers:
     @cached_property
     def drawn(self) -> list[Known]:
         """Random histories with what their definitions say; this takes a minute."""
-        return [_known(s, name, *everything(s)) for name, s in _random()]
+        return [
+            _known(s, name, found - Counter(n + UNKNOWN for n in unknown_properties(s)), excused)
+            for name, s in _random()
+            for found, excused in [everything(s)]
+        ]
 
     def by_hand(self, file: str) -> list[Killer]:
         """Return the goldens and stories that are to notice mutants of a file."""

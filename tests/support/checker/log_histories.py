@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
@@ -168,12 +169,5 @@ runs = st.tuples(
     st.sampled_from([None, None, 0, 1, 2]),
     produced,
 )
-Run = tuple[
-    list[tuple[int, int]],
-    list[Log | None],
-    list[Event],
-    bool | None,
-    bool,
-    int | None,
-    tuple[bool, list[Produced | None]],
-]
+Run = tuple[Any, ...]
+"""The arguments of `tell`."""
