@@ -153,7 +153,7 @@ class Nodes(NodeProcesses[_Running]):
         self._make_config = make_config
         self._look_at_disk = look_at_disk
         self._environment = environment
-        self._may_be_killed: set[tuple[str, int]] = set()
+        self._excused: dict[tuple[str, int], set[EndedBy]] = {}
         self._armed: dict[str, list[Breakpoint]] = {}
         self._disk_faults: dict[str, list[DiskFault]] = {}
         self._deadly: set[int] = set()
@@ -245,9 +245,9 @@ class Nodes(NodeProcesses[_Running]):
         for code in (EXIT_STORAGE, *((-signal.SIGBUS,) if reads else ())):
             self._blamed[node, code] = min(first, self._blamed.get((node, code), first))
 
-    def may_be_killed(self, node: str) -> None:
-        """Note that a fault may end the node's present process by a signal."""
-        self._may_be_killed.add((node, self.incarnation(node)))
+    def excuse(self, node: str, *ends: EndedBy) -> None:
+        """Expect that a fault ends the node's present process in one of these ways."""
+        self._excused.setdefault((node, self.incarnation(node)), set()).update(ends)
 
     def boot_again(self, node: str) -> None:
         self._boots[node] = self._boots.get(node, 0) + 1
@@ -307,7 +307,7 @@ class Nodes(NodeProcesses[_Running]):
         code = running.process.exitcode
         code = -signal.SIGKILL if code is None else code
         by = who_ended_a_broker(done, code)
-        if by == "outside" and (node, running.incarnation) in self._may_be_killed:
+        if by in self._excused.get((node, running.incarnation), ()):
             return self._record(node, running, code, "itself", expected=True)
         expected = by in ("kill", "outside") or (by == "stop" and code == 0)
         if not expected:

@@ -17,6 +17,7 @@ import pytest
 import zmq
 
 from harness.systems.floodmark.nodes import who_ended_a_broker
+from harness.systems.node_processes import EndedBy
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support.harness_fakes import ended_nodes
@@ -59,16 +60,32 @@ def test_who_ended_a_broker(
     assert who_ended_a_broker(why, code) == by
 
 
-def test_a_fault_that_may_end_a_process_excuses_no_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("ends", "code", "expected"),
+    [
+        (("outside",), -signal.SIGKILL, True),
+        (("outside",), -signal.SIGABRT, False),
+        (("outside", "itself"), -signal.SIGABRT, True),
+        (("outside", "itself"), 1, True),
+    ],
+)
+def test_a_fault_excuses_the_end_of_one_process(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: tuple[EndedBy, ...],
+    code: int,
+    *,
+    expected: bool,
 ) -> None:
-    ours = ended_nodes(monkeypatch, tmp_path, -signal.SIGKILL)
+    ours = ended_nodes(monkeypatch, tmp_path, code)
     ours.start("n1")
-    ours.may_be_killed("n1")
-    assert [(end.by, end.expected) for end in ours.reap()] == [("itself", True)]
+    ours.excuse("n1", *ends)
+    assert [(end.by, end.expected) for end in ours.reap()] == [("itself", expected)]
     ours.start("n1")
-    assert [end.by for end in ours.reap()] == ["outside"]
-    assert [problem.kind for problem in ours.problems] == ["node-ended"]
+    by = "outside" if code == -signal.SIGKILL else "itself"
+    assert [end.by for end in ours.reap()] == [by]
+    assert len(ours.unexpected) == (by == "itself") + (not expected)
+    assert len(ours.problems) == (by == "outside")
 
 
 def broken(
