@@ -88,9 +88,9 @@ class ProcessWorld(World):
 
     def add_call_fault(self, node: str, fault: CallFails) -> int:
         """Attach strace to the node's processes; the next ones are not traced."""
-        number = self._tracers.add(node, launcher.starter(), self._processes.pids(node), fault)
+        # Before: the process may end while strace attaches.
         self._expect_exit(node, fault)
-        return number
+        return self._tracers.add(node, launcher.starter(), self._processes.pids(node), fault)
 
     def _expect_exit(self, node: str, fault: CallFails) -> None:
         """Expect that the node ends because of a fault of its system calls."""

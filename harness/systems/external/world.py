@@ -39,11 +39,14 @@ class ExternalWorld(ProcessWorld):
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
         """Let the disk in user space misbehave. A node may end because of it; what a disk that
         lied does not have is missing for good."""
-        number = self._in_user_space().add_fault(node, fault)
+        disks = self._in_user_space()
+        ends = fault.what not in ("lying", "slow")
         if fault.what == "lying":
             self._processes.blame_disk(node, now=True)
-        elif fault.what != "slow":
+        elif ends:  # before the disk can end the process
             self._processes.expected.begin(node, self._processes.incarnation(node))
+        number = disks.add_fault(node, fault)
+        if ends:
             self._failing.add((node, number))
         return number
 

@@ -53,10 +53,10 @@ class RealWorld(ProcessWorld):
         the disk in user space do it, but for the map of the store."""
         if self._disks is not None and fault.what != "full-map":
             number = self._processes.next_number()
-            self._of_disks[number] = self._disks.add_fault(node, fault)
-            if fault.what != "slow":
+            if fault.what != "slow":  # before the disk can end the process
                 reads = fault.what in ("unreadable", "lying")
                 self._processes.blame_disk(node, now=True, reads=reads)
+            self._of_disks[number] = self._disks.add_fault(node, fault)
             return number
         if fault.what == "unreadable":
             raise FloodmarkError("the disks of this run are not in user space")

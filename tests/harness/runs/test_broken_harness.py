@@ -10,16 +10,20 @@ import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import psutil
 import pytest
 import zmq
 
+from harness.formats.process_exits import Exit
 from harness.systems.floodmark.nodes import who_ended_a_broker
+from harness.systems.floodmark.world import RealWorld
 from harness.systems.node_processes import EndedBy
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
+from nemesis.world import CallFails
 from tests.support.harness_fakes import ended_nodes
 from tests.support.running_harness import (
     FAST,
@@ -86,6 +90,20 @@ def test_a_fault_excuses_the_end_of_one_process(
     assert [end.by for end in ours.reap()] == [by]
     assert len(ours.unexpected) == (by == "itself") + (not expected)
     assert len(ours.problems) == (by == "outside")
+
+
+@pytest.mark.parametrize("action", ["error", "kill"])
+def test_the_end_of_a_process_is_expected_before_strace_attaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Literal["error", "kill"]
+) -> None:
+    ours = ended_nodes(monkeypatch, tmp_path, -signal.SIGKILL)
+    ours.start("n1")
+    ends: list[Exit] = []
+    tracers: Any = SimpleNamespace(add=lambda *about: ends.extend(ours.reap()) or 1)
+    nothing: Any = None
+    world = RealWorld(ours, None, None, nothing, tracers, None, nothing, nothing, {})
+    world.add_call_fault("n1", CallFails("sync", action))
+    assert [(end.by, end.expected) for end in ends] == [("itself", True)]
 
 
 def broken(
