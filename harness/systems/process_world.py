@@ -87,8 +87,7 @@ class ProcessWorld(World):
         return self._ruled().remove(number)
 
     def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Attach strace to the node's processes; the next ones are not traced."""
-        # Before: the process may end while strace attaches.
+        """Attach strace to the node's processes, which may end while it does; not to later ones."""
         self._expect_exit(node, fault)
         return self._tracers.add(node, launcher.starter(), self._processes.pids(node), fault)
 

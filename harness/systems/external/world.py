@@ -39,14 +39,12 @@ class ExternalWorld(ProcessWorld):
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
         """Let the disk in user space misbehave. A node may end because of it; what a disk that
         lied does not have is missing for good."""
-        disks = self._in_user_space()
-        ends = fault.what not in ("lying", "slow")
         if fault.what == "lying":
             self._processes.blame_disk(node, now=True)
-        elif ends:  # before the disk can end the process
+        elif fault.what != "slow":  # before the disk can end the process
             self._processes.expected.begin(node, self._processes.incarnation(node))
-        number = disks.add_fault(node, fault)
-        if ends:
+        number = self._in_user_space().add_fault(node, fault)
+        if fault.what not in ("lying", "slow"):
             self._failing.add((node, number))
         return number
 

@@ -122,9 +122,7 @@ class RealWorld(ProcessWorld):
             self._processes.blame_disk(node, now=True, reads=False)
             self._processes.excuse(node, "outside")
         if fault.action == "error":
-            # libzmq aborts when the kernel refuses a call that cannot fail, such as a write to an
-            # eventfd, and the interpreter can end with any code.
-            self._processes.excuse(node, "itself")
+            self._processes.excuse(node, "itself")  # libzmq aborts: an eventfd cannot fail
 
     def set_clock_rate(self, node: str, percent: int) -> None:
         self._processes.set_clock_rate(node, percent)
