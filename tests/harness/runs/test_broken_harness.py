@@ -20,7 +20,6 @@ import zmq
 from harness.formats.process_exits import Exit
 from harness.systems.floodmark.nodes import who_ended_a_broker
 from harness.systems.floodmark.world import RealWorld
-from harness.systems.node_processes import EndedBy
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from nemesis.world import CallFails
@@ -65,45 +64,22 @@ def test_who_ended_a_broker(
 
 
 @pytest.mark.parametrize(
-    ("ends", "code", "expected"),
-    [
-        (("outside",), -signal.SIGKILL, True),
-        (("outside",), -signal.SIGABRT, False),
-        (("outside", "itself"), -signal.SIGABRT, True),
-        (("outside", "itself"), 1, True),
-    ],
+    ("action", "code", "expected"),
+    [("kill", -9, True), ("kill", -6, False), ("error", -6, True), ("error", 1, True)],
 )
-def test_a_fault_excuses_the_end_of_one_process(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    ends: tuple[EndedBy, ...],
-    code: int,
-    *,
-    expected: bool,
+def test_a_call_fault_excuses_the_end_of_one_process_even_while_strace_attaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Any, code: int, *, expected: bool
 ) -> None:
-    ours = ended_nodes(monkeypatch, tmp_path, code)
-    ours.start("n1")
-    ours.excuse("n1", *ends)
-    assert [(end.by, end.expected) for end in ours.reap()] == [("itself", expected)]
-    ours.start("n1")
-    by = "outside" if code == -signal.SIGKILL else "itself"
-    assert [end.by for end in ours.reap()] == [by]
-    assert len(ours.unexpected) == (by == "itself") + (not expected)
-    assert len(ours.problems) == (by == "outside")
-
-
-@pytest.mark.parametrize("action", ["error", "kill"])
-def test_the_end_of_a_process_is_expected_before_strace_attaches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Literal["error", "kill"]
-) -> None:
-    ours = ended_nodes(monkeypatch, tmp_path, -signal.SIGKILL)
+    ours: Any = ended_nodes(monkeypatch, tmp_path, code)
     ours.start("n1")
     ends: list[Exit] = []
     tracers: Any = SimpleNamespace(add=lambda *about: ends.extend(ours.reap()) or 1)
-    nothing: Any = None
-    world = RealWorld(ours, None, None, nothing, tracers, None, nothing, nothing, {})
-    world.add_call_fault("n1", CallFails("sync", action))
-    assert [(end.by, end.expected) for end in ends] == [("itself", True)]
+    RealWorld(ours, *[None] * 3, tracers, *[None] * 3, {}).add_call_fault(  # type: ignore[arg-type]
+        "n1", CallFails("sync", action)
+    )
+    assert [(end.by, end.expected) for end in ends] == [("itself", expected)]
+    ours.start("n1")
+    assert [end.expected for end in ours.reap() if end.by == "itself"] == [False] * (code != -9)
 
 
 def broken(
