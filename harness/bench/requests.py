@@ -95,6 +95,20 @@ class SimBench(msgspec.Struct, frozen=True, kw_only=True):
     json: Json = False
 
 
+class PeersBench(msgspec.Struct, frozen=True, kw_only=True):
+    """Loads of several systems."""
+
+    clients: Annotated[
+        tuple[int, ...], Meta(ge=1, le=1000, description="Clients of a load; repeatable.")
+    ] = (1, 64)
+    rounds: Annotated[
+        int, Meta(ge=1, le=100, description="How often each system has its turn.")
+    ] = 3
+    budget_s: LoadBudget = 3.0
+    quiet: Quiet = False
+    json: Json = False
+
+
 class SoakRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Storms of a soak: how long, and how large their cluster."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.bench.requests import BenchRequest, CheckBench, SimBench, SoakRequest
+from harness.bench.requests import BenchRequest, CheckBench, PeersBench, SimBench, SoakRequest
 from harness.cli.common import print_json
 from harness.cli.exit_codes import EXIT_UNKNOWN
 from harness.cli.options import Command
@@ -54,6 +54,21 @@ def sim(request: SimBench) -> int:
     return 0
 
 
+def peers(request: PeersBench) -> int:
+    """Measure our brokers beside NATS, Redis and etcd.
+
+    A log of a few lines is measured too. The systems take turns, with the limits of the machine
+    measured between them.
+    """
+    from harness.bench.peers import peers_table, run_peers_bench
+    from harness.runs.progress import Progress
+
+    with Progress(quiet=request.quiet) as progress:
+        found = run_peers_bench(request, progress)
+    print_json(found) if request.json else print(peers_table(found))
+    return 0
+
+
 def soak(request: SoakRequest) -> int:
     """Storm for an hour and measure what grows.
 
@@ -75,4 +90,4 @@ def soak(request: SoakRequest) -> int:
     return 0 if soaked.is_flat else EXIT_UNKNOWN
 
 
-SUBCOMMANDS: Final[dict[str, Command]] = {"check": check, "sim": sim, "soak": soak}
+SUBCOMMANDS: Final[dict[str, Command]] = {"check": check, "sim": sim, "peers": peers, "soak": soak}
