@@ -40,7 +40,7 @@ def changed(told: Story) -> Iterator[Story]:
 
 
 def test_a_false_sentence_is_noticed() -> None:
-    _, run, told = next(stories(seed=3))
+    _, run, told = next(stories(seed=4))
     record = Reader(run, told).record
     made = list(changed(told))
     assert len(made) > 10

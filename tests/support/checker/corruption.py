@@ -410,6 +410,7 @@ def a_replica_stays_behind(world: World, rng: random.Random) -> bool:
 
 def _last_role(world: World, partition: str) -> tuple[str, dict[str, int]]:
     found = [e for e in world.events if e[1] == "role" and e[2] == partition]
+    found = [e for e in found if e[3]["role"] == "leader"]
     return found[-1][0], found[-1][3]
 
 

@@ -111,7 +111,8 @@ class Model:
         """Elect a leader, with everything that was committed."""
         at = {"leader_epoch": self.epoch, "ms": self.now_ms}
         for partition in (P, Q):
-            end = self._end(partition)
+            ends = {"leo": self._end(partition), "hw": self._end(partition), **at}
+            roles = [{"role": role, **ends} for role in ("follower", "leader")]
             self.world.events += [
                 (
                     "v1",
@@ -126,7 +127,7 @@ class Model:
                         **at,
                     },
                 ),
-                (leader, "role", partition, {"role": "leader", "leo": end, "hw": end, **at}),
+                *((node, "role", partition, roles[node == leader]) for node in NODES),
             ]
         self.leader = leader
         self.changes += 1
@@ -187,7 +188,13 @@ class Model:
             common = {"leader_epoch": self.epoch, "role": "leader", "leo": end, "ms": self.now_ms}
             appended = {"base_offset": base, "hash": "", **common}
             committed = {"hw": end, "batch_end": end, "of": len(log), **common}
+            copied = appended | {"role": "follower"}
             self.world.events += [
+                *(
+                    (node, "append", send.partition, copied)
+                    for node in NODES
+                    if node != self.leader
+                ),
                 (self.leader, "append", send.partition, appended),
                 (self.leader, "hw", send.partition, committed),
             ]
