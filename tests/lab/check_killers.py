@@ -135,10 +135,8 @@ def _whole(known: Known) -> None:
 
 def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool) -> None:
     """Run some checks on a history; `strange` if these report values that were never sent."""
-    found = []
-    for group in known.groups:
-        mine = [judge._known(k.judge(group), group) for k in checks if _judges(k, group)]
-        found += [f if group.history_whole else judge._without_absence(f) for f in mine]
+    own = [(g, judge._known(k.judge(g), g)) for g in known.groups for k in checks if _judges(k, g)]
+    found = [f if g.history_whole else judge._without_absence(f) for g, f in own]
     anomalies = [a for f in found for a in f.anomalies]
     by_partition = list(zip("abcdefgh", found, strict=False))
     cyclic = cycles.judge(Findings(known.about, by_partition))
@@ -149,8 +147,8 @@ def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool
     if known.excused is not None:
         assert _excused(anomalies) == {n: c for n, c in known.excused.items() if n in names}
         for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
-            told = any(f.unknown for f in found if f.property == name.removesuffix(UNKNOWN))
-            assert not known.about.history_whole or told == bool(known.due[name])
+            told = sum(bool(f.unknown) for _, f in own if f.property == name.removesuffix(UNKNOWN))
+            assert not known.about.history_whole or told == known.due[name]
     unknown = sum(f.unknown_value_count for f in found)
     assert not strange or unknown == known.due["phantom"] + known.due["misrouted"]
 
