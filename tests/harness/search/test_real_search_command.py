@@ -19,7 +19,7 @@ NAIVE = ROOT / "examples" / "naive_log" / "adapter.py"
 def test_a_real_search_finds_that_the_naive_log_loses_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = f"search --system {NAIVE}:NaiveLog --seed 1 --schedules 20 --until-failure"
+    words = f"search --system {NAIVE}:NaiveLog --seed 1 --schedules 20 --until-failure --jobs 1"
     code = exit_code(f"{words} --no-shrink --json --quiet --store {tmp_path}".split())
     told = json.loads(capsys.readouterr().out)
     assert code == 1, told
