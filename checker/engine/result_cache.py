@@ -1,8 +1,8 @@
 """The result cache: a run is not judged again while its evidence and the checker are unchanged.
 
-Beside `results.json` stands `checked.json`: a digest of the sizes and times of all files a verdict
-rests on, and of the checker's own source. A run that is checked again, or copied, or a checker that
-was changed, gives another.
+Beside `results.json` stands `checked.json`: a digest of the paths, sizes and times of all files
+that a verdict rests on, and of the checker's source. If the digest differs, because the run was
+copied or a file or the checker has changed, the run is judged again.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class Need(Enum):
 
 
 def missing(group: Group, needs: tuple[Need, ...]) -> str:
-    """Describe the first promised need whose evidence is missing, without a full stop; "" if
-    nothing is."""
+    """Describe the evidence that the run promises and lacks, of the first such need, without a
+    full stop; "" if it lacks none."""
     if group.partition == METADATA_PARTITION:
         return ""  # no client writes to it, and its log is not dumped
     return next((lack for need in needs if (lack := group.memo(_LACKS[need]))), "")

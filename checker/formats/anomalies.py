@@ -61,9 +61,9 @@ class AnomalyKind(NamedTuple):
     show it. (Lost writes look after that themselves: the logs of replicas can prove them.)
     `from_silence`: it rests on something that did not happen, which clients or a cluster that
     could not go on explain as well ("without-logs": unless the logs of replicas can prove it).
-    `knows`: what its evidence must say. The checks themselves look after POSITIONS, END and VALUES,
-    record by record; of the others the anomaly is withheld where they are not known
-    (`checker.evidence.needs.withheld`).
+    `knows`: what the history must tell. Without TIMES, PROCESSES or LOG_START the anomaly is not
+    concluded for the whole group (`checker.evidence.needs.withheld`); POSITIONS, END and VALUES
+    may be known of some records only, and the checks examine those.
     """
 
     name: str

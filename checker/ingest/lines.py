@@ -58,7 +58,7 @@ class Problems:
             self._more[kind] += 1
 
     def damage(self, sentence: str) -> None:
-        """Report that a file differs from its seal."""
+        """Report that an evidence file differs from what `seal.json` recorded of it."""
         if len(self._damage) < self._in_full:
             self._damage.setdefault(sentence)
 

@@ -73,7 +73,7 @@ class Measured:
 
     @property
     def whole(self) -> Gap:
-        """The gap of the run."""
+        """The first and last acknowledged send of the whole run, and the longest gap."""
         return self.gaps.get((RUN, ""), Gap())
 
 

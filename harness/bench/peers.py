@@ -1,4 +1,4 @@
-"""`floodmark bench peers`: our brokers in one run with those of others and a log of a few lines.
+"""`floodmark bench peers`: our brokers in one run with NATS, Redis and etcd.
 
 Every system is loaded by its own client through the same harness: each client has one record of
 100 B under way. The systems take turns, and synced appends to the same disk are measured between

@@ -57,8 +57,8 @@ def sim(request: SimBench) -> int:
 def peers(request: PeersBench) -> int:
     """Measure our brokers beside NATS, Redis and etcd.
 
-    A log of a few lines is measured too. The systems take turns, with the limits of the machine
-    measured between them.
+    The systems take turns. Between their turns, synced appends to the same disk are measured, as
+    the limit that the disk sets.
     """
     from harness.bench.peers import peers_table, run_peers_bench
     from harness.runs.progress import Progress

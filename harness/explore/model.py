@@ -1,9 +1,9 @@
 """The states of a whole cluster while the clock stands still, and what can happen in each.
 
-A step that must come is a *forced* step: the oldest message under way arrives, or, when none is
-under way, the next wait ends that is over soon anyway. Everything else is an *action*: it is
-counted in the bounds, or it is a long wait that ends because somebody is silent. `docs/explore.md`
-says why no other order of steps needs to be tried within the bounds.
+A *forced* step is bound to come: the oldest message under way arrives, or, if none is
+under way, the shortest wait ends (of retries, heartbeats and the like). Every other step is an
+*action*: one of those that the bounds count (a crash, a cut link), or the end of a session or an
+election timeout. `docs/explore.md` says why no other order needs to be tried within the bounds.
 """
 
 from __future__ import annotations

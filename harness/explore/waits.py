@@ -44,7 +44,7 @@ class _AfterWait(NamedTuple):
 
 
 class Waits:
-    """The waits of a cluster."""
+    """The timeouts, retries and pauses of all nodes of a cluster, and which of them ends next."""
 
     def __init__(self, local: LocalSteps) -> None:
         self._local = local

@@ -59,7 +59,7 @@ class SparkOptions(NamedTuple):
     """The place where Spark runs, and how much of this machine it may take.
 
     `master`: a cluster's URL, None for this machine. `driver_memory`: the limit of the JVM's heap
-    in Java's spelling; "" leaves it to the amount of work. `large`: None for the same.
+    in Java's spelling. `large`: prepare for millions of operations. "" and None: as work needs.
     """
 
     master: str | None = None

@@ -62,9 +62,9 @@ def _right(event: Mapping[str, Any], isr: Sequence[str], elr: Sequence[str]) -> 
 def of_divergence(
     events: Iterable[Mapping[str, Any]], partition: str, node: str = "", until_us: int | None = None
 ) -> str:
-    """Return "kept:RULE" of the last truncation before logs were taken to be equal.
+    """Return why logs differ: "kept:RULE", by the last truncation of `node` ("": of any replica).
 
-    Of `node` if it is known which replica differs, else of any; "kept:never-cut" without one.
+    RULE chose where to cut, and so what was kept. "kept:never-cut" if nothing was truncated.
     """
     rule = NEVER_CUT
     for event in _events(events, partition, trace.TRUNCATED):

@@ -51,7 +51,7 @@ class EndedJob(NamedTuple):
 
 
 class Pool(Protocol):
-    """The place where jobs are done."""
+    """Workers that do up to `size` jobs at a time: local processes, or the executors of Spark."""
 
     size: int
 
@@ -157,7 +157,7 @@ class _JobProcess:
 
 
 class JobProcesses:
-    """Up to `size` processes of one owner, in its main thread. `close` it in any case."""
+    """A pool of up to `size` local processes, for use in a main thread. Always `close` it."""
 
     def __init__(self, size: int, output: Path, *, jobs_each: int = 1) -> None:
         """Give each process `jobs_each` jobs: with one, each job has a fresh interpreter, which

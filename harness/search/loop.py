@@ -105,7 +105,7 @@ class SearchWorld(Protocol):
         ...
 
     def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
-        """Return whether a run fails in the same way."""
+        """Return whether a run fails in the same way as a finding."""
         ...
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:

@@ -35,7 +35,7 @@ class SparkJobs:
         self._waiting.append(job)
 
     def ended(self, within_s: float) -> list[EndedJob]:
-        """See `Pool`: all that wait, however long they take."""
+        """Do all waiting jobs on Spark and return them, even if it takes longer than `within_s`."""
         jobs, self._waiting = self._waiting, []
         began_s = time.monotonic()
         done = self._session.sparkContext.parallelize(jobs, len(jobs)).map(_do).collect()

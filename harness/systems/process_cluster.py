@@ -213,7 +213,7 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
 
     def _operate(self, operation: int) -> None:
         if self._clients is None:
-            raise FloodmarkError("there are no clients yet")
+            raise FloodmarkError(f"operation {operation} needs clients, which have not started")
         self._clients.operate(operation)
 
     def _parts(self) -> dict[str, int]:

@@ -27,7 +27,7 @@ def flip_bit(
     }
     total = sum(size for size in sizes.values() if size > 0)
     if not total:
-        raise FloodmarkError(f"{folder.name} has nothing on its disk in {files}")
+        raise FloodmarkError(f"the disk of {folder.name} has no byte to flip in files {files}")
     place = min(total - 1, int(which * total))
     for file, size in sizes.items():
         if 0 <= place < size:

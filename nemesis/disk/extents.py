@@ -38,7 +38,7 @@ class Extent(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset after them."""
+        """The offset after the last byte."""
         kept = self.kept
         return self.offset + (len(kept) if isinstance(kept, bytes) else kept.length)
 

@@ -35,7 +35,7 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
         return Injected(detail=" ".join(command.replicas))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; also a partition that the cluster does not have."""
+        """Yield the problems any fault can have, and a partition that is not in the cluster."""
         yield from super().problems(cluster, workload)
         partition = getattr(self, "partition", None)
         if partition is not None and partition not in cluster.partition_names():
@@ -56,7 +56,7 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every command; also a `first` that is no broker."""
+        """Yield the problems any command can have, and a `first` that is no broker."""
         yield from super().problems(cluster, workload)
         if self.first and self.first not in cluster.broker_names():
             yield f"first: no broker '{self.first}' in this cluster"
@@ -104,7 +104,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every command; also replicas that are not different brokers."""
+        """Yield the problems any command can have, and replicas that are not different brokers."""
         yield from super().problems(cluster, workload)
         if self.replicas not in ("", ROTATE):
             names = self.replicas.split(",")
@@ -156,7 +156,7 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
     drawing = "it changes what a schedule promises"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every command; also a value that cannot be reached."""
+        """Yield the problems any command can have, and a `min_isr` above the number of replicas."""
         yield from super().problems(cluster, workload)
         if not 1 <= self.min_isr <= cluster.replication_factor:
             yield "min_isr must be 1..replication_factor"

@@ -37,7 +37,7 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
     drawing = "a breakpoint at an event takes a scenario in which the event comes"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; also an event that could never match."""
+        """Yield the problems any fault can have, and an event that can never match."""
         yield from super().problems(cluster, workload)
         yield from wrong_event(self.event, self.match)
 

@@ -29,7 +29,7 @@ class _WrongClock(ProcessFault, frozen=True, kw_only=True):
     colour = "#7a6a4f"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; also an offset that moves no clock."""
+        """Yield the problems any fault can have, and an offset of 0."""
         yield from super().problems(cluster, workload)
         if not self.offset_ms:
             yield "offset_ms is 0, which changes nothing"
@@ -102,7 +102,7 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; also a rate that changes nothing."""
+        """Yield the problems any fault can have, and a rate of 100 %, which changes nothing."""
         yield from super().problems(cluster, workload)
         if self.percent == 100:
             yield "percent is 100, which changes nothing"

@@ -143,7 +143,7 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     drawing = "it says exactly what happens to which message, which takes a scenario"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; also a rule that could never act."""
+        """Yield the problems any fault can have, and a rule that can never act."""
         yield from super().problems(cluster, workload)
         kinds = self.kinds or trace.MESSAGE_KINDS
         known = {field for kind in kinds for field in trace.MESSAGE_FIELDS.get(kind, ())}

@@ -43,8 +43,8 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every fault; only a sync can be a lie, and a delay needs a
-        length."""
+        """Yield the problems any fault can have, and a lie of a call other than sync, and a delay
+        without a length."""
         yield from super().problems(cluster, workload)
         if self.action == "lie" and self.calls != "sync":
             yield "only calls of the group sync can be a lie: others have a result"

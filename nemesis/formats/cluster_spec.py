@@ -183,7 +183,7 @@ class Send(_Operation, frozen=True, kw_only=True, tag="send"):
     acks: Literal[0, 1, -1] = -1
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of every operation; also wrong sizes of a batch."""
+        """Yield the problems any operation can have, and wrong sizes of a batch."""
         yield from _Operation.problems(self, cluster, workload)
         yield from _wrong_batch("count", self.count, self.payload_bytes)
 

@@ -47,7 +47,7 @@ class DelayQueue(Generic[Load]):
         return sum(map(len, self._held.values()))
 
     def delay(self, until_us: int, kept: QueuedMessage[Load]) -> bool:
-        """Keep until `until_us`; False when there was no room."""
+        """Keep a message until `until_us`; return False if there is no room for it."""
         if not self._room(kept):
             return False
         self._sequence += 1
@@ -55,7 +55,7 @@ class DelayQueue(Generic[Load]):
         return True
 
     def hold(self, rule: int, kept: QueuedMessage[Load]) -> bool:
-        """Keep until `release(rule)`; False when there was no room."""
+        """Keep a message until `release(rule)`; return False if there is no room for it."""
         if not self._room(kept):
             return False
         self._held.setdefault(rule, deque()).append(kept)

@@ -182,7 +182,7 @@ def _check_produced(produced: Produced, count: int) -> None:
     if not within or not 0 <= produced.sequence <= MAX_SEQUENCE - count:
         raise WireError(
             f"batch of producer {produced.producer}, epoch {produced.epoch}, "
-            f"sequence {produced.sequence}"
+            f"sequence {produced.sequence}: one of these is out of range"
         )
 
 

@@ -129,8 +129,8 @@ def _first_active(state: PartitionRecord, is_active: IsActive, rules: Rules) -> 
 def successor(
     before: PartitionRecord, after: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Complete a reassignment that `after` ends, and give it its epochs; None if it equals
-    `before`.
+    """Return the record to write after `before`: `after` with the epochs that it gets, and with its
+    reassignment completed if that is possible now; None if nothing changes.
 
     A replica that is dropped may be taken in again with an empty log: the new leader epoch makes
     fetches of its former log worthless.

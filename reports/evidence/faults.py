@@ -84,7 +84,7 @@ class Executed:
 
     @property
     def short_victims(self) -> str:
-        """The same, short enough for a bar: an isolated node alone, without its links."""
+        """The victims, short enough for a bar: an isolated node alone, without its links."""
         return wording.listing(self.nodes) if _is(self.what, "bar_names_nodes") else self.victims
 
     def title(self, zero_us: int) -> str:

@@ -192,7 +192,7 @@ def _modified(file: Path) -> float:
 
 
 def render_list(store: Store, wanted: Wanted) -> str:
-    """Render the runs that are wanted, the latest first, with a form to want others."""
+    """Render the runs that pass the filter `wanted`, the latest first, and a form to change it."""
     rows = store.listed(wanted)
     everything = store.runs()
     return theme.template("nightly_page/store.html.j2").render(

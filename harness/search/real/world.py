@@ -120,8 +120,8 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
         return self._run(self.subject.find(), "")
 
     def go_on(self, kept: ClusterKeeper) -> Attempt | None:
-        """Make the run on the cluster that is kept, and end that unless all was well. None: this
-        schedule needs a cluster of its own."""
+        """Run the schedule on the cluster of the job before; end that cluster unless all was well.
+        Return None if the schedule needs a cluster of its own."""
         system = self.subject.find()
         if not isinstance(system, ExternalSystem) or not leaves_no_trace(self.schedule):
             return None

@@ -79,5 +79,5 @@ class ExternalWorld(ProcessWorld):
 
     def _in_user_space(self) -> UserDisks:
         if self._disks is None:
-            raise FloodmarkError("the disks of this run are not in user space (--disk user-space)")
+            raise FloodmarkError("this fault needs disks in user space: --disk user-space")
         return self._disks

@@ -59,7 +59,7 @@ class RealWorld(ProcessWorld):
             self._of_disks[number] = self._disks.add_fault(node, fault)
             return number
         if fault.what == "unreadable":
-            raise FloodmarkError("the disks of this run are not in user space")
+            raise FloodmarkError("this fault needs disks in user space: --disk user-space")
         if fault.what == "lying":
             copied = self.copy_disk(node)
             number = self._processes.next_number()
