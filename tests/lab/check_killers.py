@@ -48,18 +48,16 @@ from tests.support.checker.story import Story, facts_of
 from tests.support.checker.story_text import FOLDER, Told, stories
 from tests.support.paths import ROOT
 
+THIN = ("external_history", "read_downsampling")
 STORIES = {
     "aborted": ("offsets",),
     "agreement": ("agreement", "evidence"),
-    "contents": (
-        *("agreement", "lost", "offsets", "order", "reads", "contents", "retention"),
-        *("external_history", "read_downsampling"),
-    ),
+    "contents": ("agreement", "lost", "offsets", "order", "reads", "contents", "retention", *THIN),
     "cycles": ("external_history", "transactions"),
     "exercise": ("liveness",),
     "leaders": ("logs",),
     "logs": ("logs", "retention"),
-    "lost": ("lost", "vanished", "contents", "retention"),
+    "lost": ("lost", "vanished", "contents", "retention", "evidence", "weakened", *THIN),
     "phantom": ("offsets",),
     "policy": ("verdict", "lost", "reads"),
     "polls": ("order", "contents", "read_downsampling"),
