@@ -1,2 +1,3 @@
-"""The checks: pure functions over all facts of one (run, partition), of one run, or over what the
-other checks found. Imports `formats` and `evidence`, and knows nothing of files."""
+"""The checks: pure functions over all facts of one partition of a run, over the facts of a whole
+run, or over the findings of the other checks. Imports only `formats` and `evidence`; reads no
+file."""

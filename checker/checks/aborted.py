@@ -1,7 +1,8 @@
-"""Values that should not be there: failed yet visible, unreadable, or not sent to this partition.
+"""Values that should not be there: of failed sends, unreadable, or not sent to this partition.
 
-Whether a value that was not sent to this partition was sent to another (misrouted) or to none
-(phantom) crosses partitions: the check passes such values on, see `checker.checks.phantom`.
+A value that was not sent to this partition was sent to another one (misrouted) or by no operation
+at all (phantom). To tell these apart takes the sends of all partitions: `checker.checks.phantom`
+does it with the values that this check hands over.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def _read(known: Evidence, records: Records, row: int) -> Witness:
 
 
 def unreadable_record(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `unreadable-record`: a record, in a read or a log, whose payload no client could have
-    written."""
+    """Find `unreadable-record`: a record, read or in a log, with a payload that no client can
+    write."""
     reads, logged = known.read_records, known.log_records
     in_reads, in_logs = np.flatnonzero(reads.value < 0), np.flatnonzero(logged.value < 0)
     offsets = np.union1d(reads.offset[in_reads], logged.offset[in_logs])

@@ -1,9 +1,10 @@
-"""Committed-prefix agreement: one function offset -> (epoch, hash), on every replica at all times.
+"""Committed-prefix agreement: all replicas have the same record at each committed offset, always.
 
-Facts about a committed prefix: every HW event of a trace (a prefix hash at a batch end), every
-final log up to its replica's HW, every record a read returned. Two replicas agree below an offset
-iff their prefix hashes there are equal, so agreement is a grouping by offset, not a comparison of
-logs. A batch is the unit of replication, so batch ends are part of what is agreed on.
+Three sources state a part of the committed prefix: every HW event of a trace (with the prefix hash
+at a batch end), every final log up to the HW of its replica, and every record that a read returned.
+Two replicas have equal logs below an offset if and only if their prefix hashes there are equal. So
+the check groups the sources by offset and compares no logs. Replicas copy whole batches, so they
+also have to agree on where a batch ends.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def judge(group: Group) -> Finding:
 
 
 def divergence(group: Group, committed: _Prefixes, heads: LogHeads) -> list[_Conflicts]:
-    """Find `divergence`: two facts about a committed prefix contradict each other, in the prefix
-    hash at a batch end, in the value or epoch at an offset, or in where a batch ends."""
+    """Find `divergence`: two sources contradict each other below a HW, in the prefix hash at a
+    batch end, in the value or leader epoch at an offset, or in where a batch ends."""
     conflicts = (
         _contents(group),
         _hashes(group, committed, "committed prefix"),
@@ -109,7 +110,7 @@ def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
 
 
 def _committed(group: Group, logs: Batches, hw: I64) -> _Prefixes:
-    """Prefix hashes of HW events and of batches below the HW of final logs."""
+    """Return the prefix hashes of HW events and of batches below the HW of final logs."""
     events = group.of(HighWatermarks)
     event = np.flatnonzero(events.hash != 0)
     batch = np.flatnonzero((logs.end <= hw) & (logs.hash != 0))
@@ -182,7 +183,7 @@ def _agreed_below(group: Group, sides: list[set[str]], end: int) -> int:
 def _boundaries(
     group: Group, ends: I64, heads: LogHeads, up_to: I64, what: str
 ) -> _Conflicts | None:
-    """Batch ends that one of these logs, if complete, passes over inside a batch of its own."""
+    """Find the batch ends that one of these logs, if complete, has inside a batch of its own."""
     logs = group.of(Batches)
     ends = np.unique(ends)
     offsets, parties, witnesses = [], [], []
@@ -208,7 +209,7 @@ def _boundaries(
 
 
 def _contents(group: Group) -> _Conflicts | None:
-    """Offsets at which reads and committed log records differ in value or epoch."""
+    """Find the offsets at which reads and committed log records differ in value or epoch."""
     known = evidence(group)
     reads, logged = known.read_records, known.committed_log_records
     pairs = zip(vars(reads).values(), vars(logged).values(), strict=True)
@@ -266,8 +267,8 @@ def _settled(group: Group) -> bool:
 
 
 def replicas_differ(group: Group) -> list[_Conflicts]:
-    """Find `replicas-differ`: two complete logs differ below both their HWs. What was committed may
-    be lost if the run does not promise better, but what the replicas hold in the end is one log."""
+    """Find `replicas-differ`: two complete logs differ at the end of the run below the HW of both.
+    Even a run that does not promise to keep committed records must end with one log."""
     logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
     below = np.flatnonzero((logs.end <= by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(HighWatermarks), nothing, logs, below)
@@ -278,8 +279,8 @@ def replicas_differ(group: Group) -> list[_Conflicts]:
 
 
 def divergent_tail(group: Group) -> list[_Conflicts]:
-    """Find `divergent-tail`: the complete logs of the replicas differ above the HW though they had
-    the time to converge."""
+    """Find `divergent-tail`: the complete logs of the replicas differ above the HW although the
+    replicas had the time to converge."""
     if not _settled(group):
         return []
     logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
@@ -328,8 +329,8 @@ def _differ(records: Records, starts: I64) -> Mask:
 
 
 def committed_truncated(group: Group) -> list[Anomaly]:
-    """Find `committed-truncated`: the highest HW of any HW event is above the end of each complete
-    log of its replicas. Counted in records."""
+    """Find `committed-truncated`: a replica once had a HW above the ends of the complete logs of
+    all replicas. The anomaly counts the records between the longest log and that HW."""
     events, heads = group.of(HighWatermarks), group.replica_heads
     if not group.logs_complete or not len(events):
         return []
@@ -354,8 +355,8 @@ def committed_truncated(group: Group) -> list[Anomaly]:
 
 
 def incomplete_leader(group: Group) -> list[Anomaly]:
-    """Find `incomplete-leader`: a replica became leader with a log end below a HW that was
-    established before in an earlier leader epoch (leader completeness)."""
+    """Find `incomplete-leader`: a replica became leader with a log that ends below a HW that a
+    replica had established before, in an earlier leader epoch (leader completeness)."""
     events, roles = group.of(HighWatermarks), group.of(RoleChanges)
     witnesses, messages = [], []
     for row in np.flatnonzero(roles.leads & (roles.leo >= 0)):

@@ -1,6 +1,6 @@
 """Strongly connected components of a directed graph, and a shortest path in one.
 
-Pure functions over pairs of node numbers; linear in nodes and edges, so no time limit is needed.
+Pure functions over pairs of node numbers. The work is linear in nodes and edges.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ _UNSEEN: Final = -1
 
 
 def strongly_connected_components(count: int, source: I64, target: I64) -> I64:
-    """Return for each of `count` nodes the number of its component, -1 for a node alone in its
-    own.
-
-    Components of more than one node are numbered by their lowest node.
-    """
+    """Return for each of `count` nodes the number of its strongly connected component, or -1 if the
+    component has no other node. Edge i leads from node `source[i]` to node `target[i]`. Components
+    are numbered from 0, by their lowest nodes."""
     component = _components(count, source, target)
     _, first, sizes = np.unique(component, return_index=True, return_counts=True)
     number = np.full(len(first), -1, np.int64)
@@ -33,7 +31,8 @@ def strongly_connected_components(count: int, source: I64, target: I64) -> I64:
 
 
 def _components(count: int, source: I64, target: I64) -> I64:
-    """Tarjan's algorithm without recursion: one number a node, equal in a component."""
+    """Run Tarjan's algorithm without recursion; return a number a node, equal within a
+    component."""
     order = np.argsort(source, kind="stable")
     after = target[order].tolist()
     begin = np.searchsorted(source[order], np.arange(count + 1)).tolist()
@@ -79,7 +78,8 @@ def _components(count: int, source: I64, target: I64) -> I64:
 def shortest_path(
     edges: Mapping[int, Sequence[tuple[int, int]]], start: int, end: int
 ) -> list[int] | None:
-    """Numbers of the edges of a shortest path; `edges` maps a node to (neighbour, edge number)."""
+    """Return the numbers of the edges of a shortest path from `start` to `end`, None if there is no
+    path. `edges` maps a node to pairs of a neighbour and the number of the edge to it."""
     came: dict[int, tuple[int, int]] = {start: (-1, -1)}
     queue = deque([start])
     while queue and end not in came:

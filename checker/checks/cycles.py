@@ -1,13 +1,14 @@
 """Cycles of dependencies between transactions: G0 and G1c, also with process and real-time order.
 
-T1 -ww-> T2: a record of T2 is the next one behind a record of T1. T1 -wr-> T2: T2 read a record of
-T1. Processes invoke their operations one after the other; in real time T1 comes before T2 if it
-ended before T2 was invoked. A cycle means that no order of the transactions explains the history.
-After Adya's phenomena, as in Jepsen's Kafka checker; found as strongly connected
-components, so that the work is linear and no result depends on the speed of the machine.
+T1 -ww-> T2: a record of T2 directly follows a record of T1 in the log. T1 -wr-> T2: T2 read a
+record of T1. In the order of a process, T1 comes before T2 if the process invoked it first; in real
+time, if T1 ended before T2 was invoked. A cycle means that no order of the transactions explains
+the history. The classes are Adya's phenomena, as in Jepsen's Kafka checker. Cycles are found as
+strongly connected components, so the work is linear and no result depends on the speed of the
+machine.
 
-Where every operation does one thing to one partition, each such cycle is already `realtime-order`,
-`future-read` or `nonmonotonic-send` in that partition, and nothing is sought here.
+If every operation does one thing to one partition, the checks of that partition find each such
+cycle as `realtime-order`, `future-read` or `nonmonotonic-send`. Then this check has nothing to do.
 """
 
 from __future__ import annotations
@@ -51,12 +52,11 @@ class _Edges(Columnar):
 
 
 class DependencyGraph:
-    """All operations of a run that share records, as nodes 0.., and what binds them.
-
-    Real time is a chain of moments, one a completion, as further nodes: an operation leads to the
-    moment it ended at, and the last moment before its invocation leads to it. So there are as many
-    edges as operations, not as pairs of them.
-    """
+    """The dependencies between all operations of a run that share records: operations are nodes
+    from 0 on, edges are ww, wr, process order and real time. Real time takes further nodes, one for
+    each moment at which an operation ended, in a chain. An operation has an edge to the moment of
+    its end, and from the last moment before its invocation. So there are as many edges as
+    operations, not as pairs of operations."""
 
     def __init__(self, graphs: Sequence[tuple[str, Graph]]) -> None:
         about = {op[0]: op for _, graph in graphs for op in graph.ops}
@@ -79,14 +79,15 @@ class DependencyGraph:
         self.edges = _Edges(*np.concatenate(parts).T)
 
     def _process(self) -> I64:
-        """Return each operation to the next one of its process."""
+        """Return an edge from each operation to the next one of its process."""
         process = np.array([op[1] for op in self.about], np.int64)
         order = np.lexsort((np.array([op[6] for op in self.about], np.int64), process))
         same = np.flatnonzero(process[order][1:] == process[order][:-1])
         return _plain(_PROCESS, order[same], order[same + 1])
 
     def _time(self) -> I64:
-        """Operations that certainly ended, through the chain of moments, to those begun later."""
+        """Return edges from operations that certainly ended, through the chain of moments, to
+        operations invoked later."""
         count = len(self.about)
         t0 = np.array([op[3] for op in self.about], np.int64)
         t1 = np.array([op[4] for op in self.about], np.int64)
@@ -135,11 +136,11 @@ CYCLE_CLASSES: Final = (
 
 @across_partitions("g1c", "g1c-process", "g1c-realtime", "g0", "g0-process", "g0-realtime")
 def judge(run: Findings) -> list[Anomaly]:
-    """Find cycles of operations, each a strongly connected component with edges of its kinds.
-
-    `g0`: of ww edges. `g0-process`: and of the order of a process. `g0-realtime`: and of real time.
-    `g1c`: with wr edges. `g1c-process`: and of the order of a process. `g1c-realtime`: and of real
-    time. A cycle of sends alone is allowed, and so is one of reads that also takes ww edges."""
+    """Find cycles of operations, at most one in a strongly connected component. `g0`: of ww edges.
+    `g0-process`: of ww edges and the order of a process. `g0-realtime`: of ww edges and real time.
+    `g1c`: with wr edges. `g1c-process`: with wr edges and the order of a process. `g1c-realtime`:
+    with wr edges and real time. Cycles of `g0` are allowed, and so are those of `g1c` that have ww
+    edges."""
     graphs = [(partition, found.graph) for partition, found in run.by_partition if found.graph]
     graphs.sort(key=lambda pair: pair[0])
     if not any(graph.ops for _, graph in graphs):

@@ -1,9 +1,9 @@
 """Whether a run proved anything: acknowledgements, clients that kept on, faults that took effect.
 
-A fault counts if it took effect (`nemesis.formats.fault_log.took_effect`) and if sends were
-acknowledged both before and after it, or, with acks=0, records returned to readers. A scripted run,
-whose clients do single operations only, was exercised when each of them was begun and ended as it
-must, and each fault took effect.
+A fault counts if it took effect (`nemesis.formats.fault_log.took_effect`), and if clients got
+acknowledgements both before and after it (with acks=0: read records). A scripted run, in which
+clients do only the operations of the schedule, was exercised if each operation was invoked and
+ended as the schedule says, and each fault took effect.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def clients_stopped(group: Group, ops: SampledOps) -> list[Anomaly]:
 
 def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
     """Find `fault-missed`: a fault of a schedule file took no effect between acknowledged sends.
-    `few-faults`: fewer than half of the faults of a drawn schedule did."""
+    Find `few-faults`: of the faults of a drawn schedule fewer than half took effect there."""
     scheduled, lines = group.meta.faults, group.of(FaultLines)
     missed = [
         (index, why)
@@ -111,7 +111,7 @@ def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
 
 
 def effective_faults(lines: FaultLines) -> list[int]:
-    """Return the numbers of the faults that took effect, by the lines of faults.jsonl."""
+    """Return the numbers, in the schedule, of the faults that by faults.jsonl took effect."""
     known: dict[int, list[tuple[str, int]]] = {}
     columns = (column.tolist() for column in (lines.fault, lines.action, lines.affected))
     for number, action, affected in zip(*columns, strict=True):
@@ -121,8 +121,8 @@ def effective_faults(lines: FaultLines) -> list[int]:
 
 
 def operation_missed(group: Group, ops: SampledOps) -> list[Anomaly]:
-    """Find `operation-missed`: one of the schedule's own operations was not begun, or did not end
-    as the schedule says."""
+    """Find `operation-missed`: an operation that the schedule itself names was not invoked, or did
+    not end as the schedule says."""
     missed = []
     for step, (what, must) in enumerate(group.meta.operations):
         ended = ops.outcome[ops.step == step]

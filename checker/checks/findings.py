@@ -1,4 +1,5 @@
-"""The result of a check: one finding for each property and group, and helpers to word it."""
+"""The result of a check: one finding for each property and group, and helpers to word it. A group
+is the facts of one partition of a run, or those of the whole run."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from checker.formats.verdict import Anomaly, Verdict, Witness
 
 
 class UnknownValue(msgspec.Struct, frozen=True, array_like=True):
-    """A value that was not sent to this partition: phantom or, if sent elsewhere, misrouted."""
+    """A value in a partition to which it was not sent: phantom or, if sent elsewhere, misrouted."""
 
     value: int
     offset: int
@@ -27,13 +28,12 @@ ALLOWED_UNCOMMITTED: Final = "with read_uncommitted a reader may get what is not
 
 
 class Graph(msgspec.Struct, frozen=True, array_like=True):
-    """Dependencies between the operations of one partition, for histories with transactions.
-
-    `ops`: op, process, client, invoked, completed (or -1), outcome, its place in the order of its
-    process. `ww`: writer, writer of the next record, its offset. `wr`: writer, reader, offset of
-    the record; `dirty`: the same of reads with read_uncommitted. `timed`, `in_order`: whether
-    times, and the order of a process, can be relied on.
-    """
+    """Dependencies between the operations of one partition, for histories with transactions. `ops`:
+    number of the operation, process, client, time of invocation and of completion (or -1), outcome,
+    place among the operations of its process. `ww`: operation that wrote a record, operation that
+    wrote the next record, offset of that. `wr`: operation that wrote a record, operation that read
+    it, its offset; `dirty`: like `wr`, for reads with read_uncommitted. `timed`: the times can be
+    relied on; `in_order`: so can the order of the operations of a process."""
 
     ops: tuple[tuple[int, int, str, int, int, int, int], ...] = ()
     ww: tuple[tuple[int, int, int], ...] = ()
@@ -44,10 +44,11 @@ class Graph(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LossCount(NamedTuple):
-    """Counts of records of one partition that had to stay: how many are lost, how many of these
-    were acknowledged and how many had been read before; how many were never delivered, which does
-    not prove a loss. Of the acknowledged ones below a log start, which retention may delete, also
-    how many were never read: whether these were lost is not known."""
+    """Counts of records of one partition. `lost`: committed records that are gone; of these,
+    `acknowledged` and `read` before the loss. `undelivered`: acknowledged records that no final
+    read returned, which does not prove a loss. `deleted`: acknowledged records below a log start,
+    which retention may have deleted; of these, `deleted_unread` were never read, so that nothing
+    shows whether they were there when the log start moved."""
 
     lost: int = 0
     acknowledged: int = 0
@@ -58,12 +59,11 @@ class LossCount(NamedTuple):
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The result of one check in one group. `unknown` says why it could not judge all of it.
-
-    `error` is what made the check itself fail. At most a cap of `unknown_values` is carried,
-    `unknown_value_count` is exact. `graph` is joined with those of other partitions. `loss` counts
-    the records of a partition that are lost, where lost writes are judged.
-    """
+    """The result of one check in one group. `unknown` says why the check could not judge all of it,
+    `error` why the check itself failed; "" if it did not. `examined`: how many facts were judged.
+    `unknown_values`: values that were not sent to this partition, at most a cap of them;
+    `unknown_value_count` counts all. `graph`: dependencies between operations, for the check of
+    cycles over all partitions. `loss`: only from the check of lost writes."""
 
     property: str
     examined: int = 0
@@ -77,13 +77,14 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def failed(name: str, where: str, error: Exception) -> Finding:
-    """Return the finding of a check of the property `name` that failed; `where` may be ""."""
+    """Return a finding which says that the check of the property `name` raised `error`; `where` may
+    be "", or end the phrase "The check of `name`", as in " across partitions"."""
     why = f"The check of {name}{where} failed: {type(error).__name__}: {error}"
     return Finding(property=name, error=why)
 
 
 class Origin(NamedTuple):
-    """The send that wrote a value: `first` is the first value of that send."""
+    """The send operation that wrote a value; `first` is the first of the values that it sent."""
 
     partition: str
     op: int
@@ -94,7 +95,8 @@ class Origin(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """All findings of one run by partition, and by value the sends that wrote unknown values."""
+    """All findings of one run, as pairs of partition and finding. `origins`: for values that were
+    found in a partition to which they were not sent, the send that wrote each."""
 
     meta: RunMeta
     by_partition: Sequence[tuple[str, Finding]]
@@ -102,7 +104,7 @@ class Findings(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The run and the partition of an anomaly; "" for several partitions."""
+    """The run and the partition of an anomaly; the partition is "" if several are concerned."""
 
     run: str
     partition: str
@@ -119,8 +121,9 @@ def anomaly(
     allowed: str = "",
     t_us: int | None = None,
 ) -> Anomaly:
-    """Make an anomaly of the catalogue. Without them its count is that of its witnesses, its offset
-    that of the first, and its time that of the first with a time."""
+    """Return an anomaly of the kind `name`. `allowed` says why it does not count against the
+    system, "" if it does. By default the count is the number of witnesses, the offset that of the
+    first witness, and the time that of the first witness with a known time."""
     kept = tuple(witnesses[:WITNESS_CAP])
     if offset is None:
         offset = kept[0].offset if kept else -1
@@ -144,7 +147,8 @@ _ENDED = {Outcome.OK: "acknowledged", Outcome.INFO: "unknown outcome", Outcome.F
 
 
 def send_witness(sends: Sends, row: int, *, offset: int = -1, value: int = -1) -> Witness:
-    """Return a send operation as a witness."""
+    """Return a send operation as a witness; `offset` and `value` (-1: the first of the send) say
+    which of its records is meant."""
     outcome = Outcome(int(sends.outcome[row]))
     done = int(sends.complete_us[row])
     return Witness(
@@ -161,7 +165,8 @@ def send_witness(sends: Sends, row: int, *, offset: int = -1, value: int = -1) -
 def read_witness(
     reads: Polls | Contents, row: int, *, offset: int = -1, value: int = -1
 ) -> Witness:
-    """Return a run of records that a read returned as a witness."""
+    """Return a run of records that a read returned, a row of `reads`, as a witness; `offset` and
+    `value` (-1: the first of the run) say which record is meant."""
     return Witness(
         what="final read" if reads.final[row] else "read",
         op=int(reads.op[row]),
@@ -176,7 +181,8 @@ def read_witness(
 
 
 def node_witness(facts: OfNode, row: int, what: str = "", *, offset: int | None = None) -> Witness:
-    """Return a line of a node's trace or log as a witness; `offset` replaces its own."""
+    """Return a line of a node's trace or log, a row of `facts`, as a witness. `what` describes it,
+    "" in the words of its kind; `offset` replaces the offset of the line."""
 
     def said(name: str, unknown: int = -1) -> int:
         return int(getattr(facts, name)[row]) if name in facts.columns else unknown
@@ -192,17 +198,17 @@ def node_witness(facts: OfNode, row: int, what: str = "", *, offset: int | None 
 
 
 def op_name(witness: Witness) -> str:
-    """Format an operation: "operation 17 of c3 (process 12)"."""
+    """Format an operation as "operation 17 of c3 (process 12)"."""
     return f"operation {witness.op} of {witness.client} (process {witness.process})"
 
 
 def plural(count: int, noun: str) -> str:
-    """Return "1 record", "1,234 records"."""
+    """Format a count with its noun: "1 record", "1,234 records"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def listing(names: Iterable[str]) -> str:
-    """Return "n1", "n1 and n2", "n1, n2 and n3"."""
+    """Join names: "n1", "n1 and n2", "n1, n2 and n3"."""
     found = list(names)
     if len(found) < 2:
         return "".join(found)
@@ -210,14 +216,15 @@ def listing(names: Iterable[str]) -> str:
 
 
 def record_witness(known: Evidence, offset: int, value: int) -> Witness:
-    """Return the earliest read that returned this value at this offset; there must be one."""
+    """Return as a witness the earliest read that returned this value at this offset."""
     found = known.read_of(offset, value)
     assert found is not None, "the record was read"
     return read_witness(*found, offset=offset, value=value)
 
 
 def node_witness_at(facts: LogRecords, records: Records, row: int) -> Witness:
-    """Return a record in a node's log as a witness."""
+    """Return one of `records`, the records of the logs of nodes, as a witness; `facts` has the
+    names of the nodes."""
     return Witness(
         what="record in the log",
         node=facts.name(int(records.node[row])),

@@ -1,4 +1,4 @@
-"""Members of ISR and ELR may lead next, so each has every committed record (KIP-966)."""
+"""Members of ISR and ELR have every committed record, because each may lead next (KIP-966)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from checker.formats.verdict import Witness
 @per_partition("incomplete-isr", needs=(Need.TRACES,))
 def incomplete_isr(group: Group) -> Finding:
     """Find `incomplete-isr`: a leader moves the HW beyond the log end of another member of the ISR
-    or ELR of its leader epoch; or a change takes a broker into them whose log ends below a HW that
-    a leader established before, since the last election from outside ISR and ELR. The highest log
-    end of the epoch counts: what a crash takes from it, the controller learns later."""
+    or ELR of its leader epoch; or a change adds a broker to ISR or ELR whose log ends below a HW
+    that a leader established before (after an election from outside ISR and ELR, only HWs from then
+    on count). The log end of a broker is its highest one in the leader epoch: a crash may shorten
+    the log before the controller learns of it."""
     changes, events = group.memo(changes_of), group.of(HighWatermarks)
     moves = events.take(events.leads)
     if not len(moves) or not changes or missing(group, (Need.TRACES,)):

@@ -1,4 +1,5 @@
-"""Leadership as traces report it: one leader an epoch, elected from ISR or ELR, ISR in replicas."""
+"""Leadership as traces report it: one leader in an epoch, elected from ISR or ELR; an ISR of
+replicas."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from node.formats.json_input import JsonReader
 )
 @per_run("two-controllers", needs=(Need.TRACES,))
 def judge(group: Group) -> Finding:
-    """Judge one partition; or, in the run-wide group, the controllers of the cluster."""
+    """Judge the leaders of one partition; or, given the facts of the whole run, its controllers."""
     roles, appends = group.of(RoleChanges), group.of(Appends)
     controllers = group.of(Controllers)
     leaders, writers = roles.take(roles.leads), appends.take(appends.leads)
@@ -64,7 +65,7 @@ def _one_each(facts: OfNode, epochs: I64) -> list[tuple[int, list[int]]]:
 
 def two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator[Anomaly]:
     """Find `two-leaders`: two nodes became leader, or appended as leader, in one leader epoch of a
-    partition."""
+    partition. `roles` and `appends` are those of leaders only."""
     claims: tuple[tuple[RoleChanges | Appends, str], ...] = (
         (roles, "became leader"),
         (appends, "appended as leader"),
@@ -108,11 +109,10 @@ def two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
 
 
 def may_lead(was: PartitionMembers | Event, now: PartitionMembers | Event) -> set[str]:
-    """Return the brokers that a clean election, or a recovery, between two records can choose.
-
-    The record that completes a reassignment takes in what its leader proposed with it: if that
-    leader is among those removed, its successor comes from the ISR of this very record.
-    """
+    """Return the brokers that a clean election, or a recovery from the last known ELR, may choose
+    between the change `was` of a partition and the next one, `now`. The change that completes a
+    reassignment may also add to the ISR what the leader proposed with it. If it removes that
+    leader, its own ISR may therefore lead as well."""
     found = {*was.isr, *was.elr} or {*was.last_known_elr}
     stays = {*was.replicas} - {*was.removing}
     completed = bool(was.removing) and not now.removing and {*now.replicas} == stays
@@ -122,7 +122,8 @@ def may_lead(was: PartitionMembers | Event, now: PartitionMembers | Event) -> se
 
 
 class CommittedChange(NamedTuple):
-    """A committed change of a partition: its partition epoch, the leader epoch, and its fact."""
+    """A change of a partition that the controller committed. `number` is its partition epoch,
+    `epoch` the leader epoch, `row` its row in `facts`."""
 
     number: int
     epoch: int
@@ -133,7 +134,8 @@ class CommittedChange(NamedTuple):
 
 
 def changes_of(group: Group) -> list[CommittedChange]:
-    """Return the committed changes of a partition by partition epoch, each as first reported."""
+    """Return the committed changes of a partition in the order of their partition epochs, each as
+    the trace that reported it first has it."""
     facts, decoder = group.of(PartitionChanges), JsonReader(PartitionMembers)
     found = []
     for row in np.unique(facts.partition_epoch, return_index=True)[1].tolist():

@@ -1,4 +1,4 @@
-"""Liveness: progress after the heal, final reads answered, replicas converged, no strange exits."""
+"""Liveness: progress after the heal, answered final reads, equal logs, no unexplained exits."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def _examined(group: Group) -> int:
 
 
 def no_progress(group: Group) -> tuple[list[Anomaly], str]:
-    """Find `no-progress`: a partition that was written to after the heal has no acknowledged send
-    by heal + recovery limit; and say if the run did not wait that long."""
+    """Find `no-progress`: clients sent to a partition after the heal, and it acknowledged no send
+    until the recovery limit. The second result says that the run did not last so long, "" if it
+    did."""
     sends, phases = group.of(Sends), group.meta.phases
     heal_us, limit_us = phases.heal_us, group.meta.recovery_limit_ms * 1000
     if heal_us <= 0 or group.meta.promise.acks == 0:
@@ -78,8 +79,8 @@ def no_progress(group: Group) -> tuple[list[Anomaly], str]:
 
 
 def final_reads_stuck(group: Group) -> tuple[list[Anomaly], str]:
-    """Find `final-reads-stuck`: a partition with acknowledged sends answered no final read; and say
-    if none was invoked."""
+    """Find `final-reads-stuck`: a partition that acknowledged sends answered no final read. The
+    second result says that the history has no final read, "" if it has one."""
     known = evidence(group)
     acknowledged = np.flatnonzero(known.sends.outcome == Outcome.OK)
     phases = group.meta.phases
@@ -103,8 +104,8 @@ def final_reads_stuck(group: Group) -> tuple[list[Anomaly], str]:
 
 
 def not_converged(group: Group) -> list[Anomaly]:
-    """Find `not-converged`: the complete logs of the replicas have different ends, although all
-    replicas were in sync again or the recovery limit has passed since the heal."""
+    """Find `not-converged`: the complete logs of the replicas have different ends, although the
+    replicas were in sync again or the recovery limit had passed after the heal."""
     heads, phases = group.replica_heads, group.meta.phases
     if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
         return []
@@ -132,8 +133,7 @@ def not_converged(group: Group) -> list[Anomaly]:
 
 @per_run("unexplained-exit", needs=(Need.EXITS,))
 def unexplained_exit(group: Group) -> Finding:
-    """Find `unexplained-exit`: a process ended although neither a fault nor the harness asked it
-    to."""
+    """Find `unexplained-exit`: a process ended that neither a fault nor the harness had ended."""
     exits = group.of(Exits)
     wrong = np.flatnonzero(~exits.expected)
     anomalies: tuple[Anomaly, ...] = ()

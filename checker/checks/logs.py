@@ -1,4 +1,5 @@
-"""Invariants of one replica's log: no holes, rising epochs, intact bytes, a true epoch cache."""
+"""Invariants of one replica's log: no holes, rising leader epochs, unchanged bytes, an epoch cache
+that matches the batches."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from checker.formats.verdict import Anomaly
     needs=(Need.LOGS,),
 )
 def judge(group: Group) -> Finding:
-    """Judge the logs of all replicas of one partition."""
+    """Judge each replica's log of one partition by itself."""
     heads, logs, cache = group.of(LogHeads), group.of(Batches), group.of(EpochEntries)
     found: dict[str, list[Anomaly]] = {}
     for row in range(len(heads)):
@@ -173,12 +174,10 @@ def _report(group: Group, name: str, facts: LogHeads | Batches, rows: I64, messa
 
 
 def _cache_mismatch(log: Batches, cache: EpochEntries, log_start: int) -> str | None:
-    """Return the difference of the epoch cache from one recomputed from the batches, or None.
-
-    A leader enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of
-    the log need no batch. Of what was deleted the epoch of the last record may be kept, at its
-    offset; the first batch may be of the same epoch.
-    """
+    """Return the difference of the epoch cache from one recomputed from the batches, or None. A
+    leader enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of the
+    log need no batch. Of what was deleted the epoch of the last record may be kept, at its offset;
+    the first batch may be of the same epoch."""
     stamped = log.take(log.epoch >= 0)
     if not len(stamped) or not len(cache):
         return None

@@ -1,9 +1,8 @@
 """No lost acknowledged write, in four forms: lost, tail-lost, vanished, unseen.
 
-A record that is not missing must be shown to be there at the end: by a final read, or by the logs.
-Where nothing shows that, it is not known whether it was kept. What is below a log start was deleted
-by right if the run promises retention: such records are counted, and those that were never read are
-not examined.
+That a record was kept must be shown: by a final read that returned it, or by the logs. If nothing
+shows it, the property is unknown. If the run promises retention, a record below the start of a log
+may be gone: such records are counted, and those of them that were never read are not judged.
 """
 
 from __future__ import annotations
@@ -56,8 +55,9 @@ _WEAK = "acks 0 or 1 do not promise that the record survives"
 
 @dataclass(frozen=True)
 class _Required(Columnar):
-    """One required record a row: row of its send, value, acknowledged offset (-1: unknown); the
-    highest offset it is known at (or -1), and how it was read."""
+    """Records that have to be there at the end, a row each: row of its send, value, acknowledged
+    offset (-1: unknown), whether acks 0 or 1 were asked for, highest offset at which it is known
+    (or -1), and how it was read."""
 
     send: I64
     value: I64
@@ -71,10 +71,10 @@ class _Required(Columnar):
     "lost", "vanished", "tail-lost", "unseen", needs=(Need.HISTORY, Need.LOGS, Need.RECORDS)
 )
 def judge(group: Group) -> Finding:
-    """Find committed records that no ok read returned, or that were there and are gone. `lost`: one
-    below something that was read, which a read passed over; or a log has another value at its
-    offset. `tail-lost`: one above all that was read, in none of the complete logs. `unseen`: one
-    that is neither, and that final reads had to return."""
+    """Find committed records that no ok read returned, or that are gone (see `vanished`). `lost`: a
+    record at or below the highest record that was read, which a read passed over or no log has; or
+    another value is at its offset in a log. `tail-lost`: a record above that, and no complete log
+    has it. `unseen`: neither is shown, but the final reads had to return it."""
     known = evidence(group)
     required = _required(known)
     read = (required.flags & READ_OK) != 0
@@ -126,7 +126,7 @@ def judge(group: Group) -> Finding:
 
 
 def _required(known: Evidence) -> _Required:
-    """Return the required records, as they are known from reads and acknowledgements."""
+    """Return the committed records, with what reads and acknowledgements say of each."""
     rows = np.flatnonzero(known.committed)
     run, place = expand(known.sends.count[rows])
     send = rows[run]
@@ -144,8 +144,8 @@ def _required(known: Evidence) -> _Required:
 
 
 def _reads_are_over(known: Evidence, group: Group) -> bool:
-    """Return whether what no final read returned until now would not have been returned later
-    either."""
+    """Return whether readers went on for as long as was needed: a record that no final read
+    returned would not have been returned later either."""
     meta = group.meta
     if meta.complete_reads:
         return True
@@ -172,11 +172,9 @@ class _Passed:
         return positions(self.known)
 
     def over(self, offsets: I64, values: I64) -> Mask:
-        """Select the values, at these offsets, that at least one read passed over.
-
-        A read that returned another value there did. One that returned none there did if it is
-        known that it stood at or below it, and that nothing there may be deleted.
-        """
+        """Select the values, at these offsets, that at least one read passed over. A read passed
+        over a value if it returned another value at that offset; or if it is known to have begun at
+        or below the offset, returned later records, and retention cannot have deleted this one."""
         found = np.zeros(len(offsets), dtype=bool)
         if not self.group.history_whole:
             return found
@@ -191,9 +189,9 @@ class _Passed:
         return found
 
     def asked_after(self, required: _Required) -> Mask:
-        """Select records that a read had to return: reads are over, and one stood at or below the
-        record and was invoked when that was there. Where a final read of the partition showed that,
-        final readers went on from there."""
+        """Select the records that a read had to return: readers went on for long enough, and one
+        was invoked at or below the offset of the record when the record was there. If a final read
+        of the partition showed the record to be committed, final readers went on from there."""
         group, found = self.group, np.zeros(len(required), dtype=bool)
         if not len(required) or not _reads_are_over(self.known, group) or not group.history_whole:
             return found
@@ -260,11 +258,9 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
 
 
 def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
-    """Say how many of these records nothing shows to be there at the end; "" if all are shown.
-
-    A final read shows it, or a log below the HW of its replica, or the logs of all replicas. In a
-    history of another tool without final reads any read does, as in Jepsen.
-    """
+    """Say how many of these records nothing shows to be there at the end; "" if all are shown. A
+    final read shows it, or a log below the HW of its replica, or the logs of all replicas. In a
+    history of another tool without final reads any read does, as in Jepsen."""
     promise = group.meta.promise
     read = (required.flags & READ_OK) != 0
     owed = ~required.weak & np.where(read, promise.committed_stays, promise.durable_acks)
@@ -395,8 +391,9 @@ class _Vanished(Columnar):
 
 
 def vanished(known: Evidence, group: Group) -> _Vanished:
-    """Find `vanished`: a value that an ok read returned and that none of the complete logs has, or
-    that later final reads passed over or state an end below; in the order of the offsets."""
+    """Find `vanished`: values that an ok read returned and that no complete log has; or that later
+    final reads passed over, or to which they answered that the log ends below. In the order of
+    offsets."""
     values = known.values_read
     gone = (known.writer(values.value) >= 0) & _absent(group, known, values.value)
     doubtful = np.flatnonzero(_not_read_again(known, group) & ~gone)
@@ -447,8 +444,9 @@ def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
 
 
 def depends_on_every_read(group: Group) -> bool:
-    """Return whether a finding rests on reads of which some were left out (`checker.engine`): on
-    when the final reads of an offset were invoked, or on what readers of another tool asked for."""
+    """Return whether a finding may depend on reads that downsampling left out
+    (`checker.engine.read_downsampling`): on when the final reads of an offset were invoked, or on
+    where the readers of another tool's history stood."""
     known = evidence(group)
     doubtful = _not_read_again(known, group)
     if (doubtful & ~_absent(group, known, known.values_read.value)).any():

@@ -44,8 +44,8 @@ def judge(group: Group) -> Finding:
 
 
 def inconsistent_offsets(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `inconsistent-offsets`: two values are placed at one offset. Allowed if one of them
-    comes only from an acknowledgement with acks 0 or 1."""
+    """Find `inconsistent-offsets`: two values are at one offset, by acknowledgements and reads.
+    Allowed if one of them rests only on an acknowledgement with acks 0 or 1."""
     readable = known.placed.take(known.placed.value >= 0)
     several = _with_two_values(readable)
     if not len(several):
@@ -102,8 +102,9 @@ def _words(group: Group, witness: Witness) -> str:
 
 
 def duplicate(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `duplicate`: a value is acknowledged or read at two offsets, is twice in the committed
-    part of one log, or is committed only at other offsets than its acknowledged or read one."""
+    """Find `duplicate`: a value is acknowledged or read at two offsets; or it is twice in the
+    committed part of one log; or the committed logs have it, but never at an offset at which it was
+    acknowledged or read."""
     values = known.values
     double = np.union1d(values.value[values.first != values.last], _double_in_logs(known))
     if not len(double):

@@ -1,7 +1,8 @@
-"""Values found in a partition that were not sent to it: misrouted if sent elsewhere, else phantom.
+"""Values found in a partition to which they were not sent: misrouted if sent to another partition,
+else phantom.
 
-A check that crosses partitions. The other checks hand over such values (normally none at all), and
-only then are the sends of the whole run searched for them.
+The checks of a partition hand over such values, normally none. Only if there are any, the sends of
+the whole run are searched for them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from harness.formats.history import show_value
 
 
 def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
-    """Return which of many runs of values sent hold any of these values."""
+    """Return the rows that have any of `values`; row i has the `count[i]` values from `start[i]`
+    on."""
     wanted = np.sort(np.array(values, np.int64))
     reach = np.searchsorted(wanted, start + count) > np.searchsorted(wanted, start)
     return np.flatnonzero(reach)
@@ -60,16 +62,16 @@ def _origin(sends: Rows, row: int) -> Origin:
 
 
 def joined_origins(parts: Iterable[Mapping[int, Origin]]) -> dict[int, Origin]:
-    """Origins found in parts of a run's sends. Where several sends claim a value, the one that
-    begins last wins, of equals the later operation."""
+    """Join the origins that were found in parts of a run's sends. If several sends claim a value,
+    the one whose first value is the highest counts, and of those the later operation."""
     found = [pair for part in parts for pair in part.items()]
     return dict(sorted(found, key=lambda pair: (pair[1].first, pair[1].op)))
 
 
 @across_partitions("phantom", "misrouted")
 def judge(run: Findings) -> list[Anomaly]:
-    """Find values that were not sent to the partition they were found in. `misrouted`: sent to
-    another one. `phantom`: sent by no operation of the run."""
+    """Find values in partitions to which they were not sent. `misrouted`: sent to another
+    partition. `phantom`: sent by no operation of the run."""
     made: list[Anomaly] = []
     for partition, found in run.by_partition:
         made += _of_partition(run.meta, partition, found, run.origins)

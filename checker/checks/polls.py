@@ -1,8 +1,9 @@
-"""Polls in order: skips and steps back, between polls of one process and inside one poll.
+"""Polls in order: skips and steps back, between the polls of one process and inside one poll.
 
-All deltas are in dense indices: positions among the offsets there is evidence for, so that a gap
-without a known record is no skip. From Jepsen's Kafka checker, with two changes: an empty answer
-does not become a baseline (it would hide the next skip), and a record is placed by its own offset.
+Distances are counted in dense indices, the places among those offsets at which any record is known:
+a gap without a known record is no skip. The classes are those of Jepsen's Kafka checker, with two
+changes: a poll without records is not what the next poll is compared with (it would hide a skip),
+and a record counts at the offset at which it was read.
 """
 
 from __future__ import annotations
@@ -72,10 +73,8 @@ def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) 
 
 def _stood(known: Evidence, reads: Polls, before: I64, after: I64, last: I64) -> tuple[I64, I64]:
     """Return where each run `after` had to begin, and the dense index of the record before that.
-
-    That is behind the run `before` it, whose `last` dense index is given; or where its own read
-    was asked to begin, if it states that. What retention deleted is not there to be read.
-    """
+    That is behind the run `before` it, whose `last` dense index is given; or where its own read was
+    asked to begin, if it states that. What retention deleted is not there to be read."""
     asked = (reads.idx[after] == 0) & (reads.start[after] >= 0)
     stands = np.where(asked, reads.start[after], reads.end[before])
     moved = stands < np.minimum(known.deleted_below, reads.offset[after])
@@ -86,9 +85,7 @@ def _stood(known: Evidence, reads: Polls, before: I64, after: I64, last: I64) ->
 
 def _over_weak(known: Evidence, reads: Polls, stands: I64, after: I64) -> Mask:
     """Select the runs that passed over nothing but weak acknowledgements from their position on.
-
-    What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after.
-    """
+    What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after."""
     sure = known.sure_offsets
     passed = np.searchsorted(sure, reads.offset[after]) - np.searchsorted(sure, stands)
     weak: Mask = passed <= 0

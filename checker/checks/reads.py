@@ -1,5 +1,5 @@
-"""Reads never reach beyond the high watermark (neither the one the answer states, nor the highest
-one that any replica had established when the answer arrived), and are as fresh as promised."""
+"""Reads return only records below the high watermark, and are as fresh as promised. The limit is
+the HW that the answer states, and the highest HW of any replica when the answer arrived."""
 
 from __future__ import annotations
 
@@ -47,12 +47,11 @@ def judge(group: Group) -> Finding:
 
 
 def read_beyond_hw(group: Group, reads: Polls) -> list[Anomaly]:
-    """Find `read-beyond-hw`: a record of an ok read at or above the HW that the answer stated, or
-    above the highest HW that any replica had established when the read completed.
-
-    A broker writes its trace before it sends what the trace reports, on the clock the client uses
-    too, so an HW event later than the answer cannot excuse it. That needs every replica's trace.
-    """
+    """Find `read-beyond-hw`: an ok read returned a record at or above the HW that the answer
+    states, or above the highest HW that any replica had established when the read completed. A
+    broker writes an HW event to its trace before it answers, and clients use the same clock. So an
+    HW event that is later than the answer cannot excuse it. The second form needs the trace of
+    every replica."""
     reads = reads.take(reads.count > 0)
     stated = np.where(reads.hw >= 0, reads.hw, _NO_LIMIT)
     limit = np.minimum(stated, _established(group, reads))
@@ -106,8 +105,8 @@ def _established(group: Group, reads: Polls | Contents) -> I64:
 
 
 def stale_read(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
-    """Find `stale-read`: an answer states an end of the log, its HW or where it ends `at_end`, at
-    or below a record that was known longer ago than the promise allows."""
+    """Find `stale-read`: an answer states an end of the log (by its HW or `at_end`) at or below a
+    record that had been known for longer than the staleness that the run promises."""
     bound_us = group.meta.promise.staleness_ms * 1000
     if bound_us < 0:
         return []
@@ -147,11 +146,9 @@ def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
 
 
 def depends_on_every_read(group: Group) -> bool:
-    """Return whether a finding counts reads of which some were left out (`checker.engine`).
-
-    Of the reads of the same records the earliest is kept: if it is not above any established high
-    watermark, none of them is.
-    """
+    """Return whether a finding may depend on reads that downsampling left out
+    (`checker.engine.read_downsampling`). Of all reads of the same records the earliest is left in:
+    if that is below the highest HW of its time, so are the others."""
     known, bound_us = evidence(group), group.meta.promise.staleness_ms * 1000
     reads = group.of(Contents)
     reads = reads.take(reads.outcome == Outcome.OK)
@@ -162,8 +159,8 @@ def depends_on_every_read(group: Group) -> bool:
 
 
 def hw_regression(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `hw-regression`: a client saw the HW go back, as it may when a new leader begins with an
-    older one."""
+    """Find `hw-regression`: successive answers to one process state a lower HW, as may happen when
+    a new leader begins with an older HW."""
     reads = known.polls
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])

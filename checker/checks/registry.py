@@ -1,9 +1,9 @@
-"""The checks of this room, found by themselves: a check registers with one of three decorators.
+"""The registry of the checks: each check registers itself with one of three decorators.
 
-A module of `checker.checks` is imported when the checks are first asked for, so a new check is its
-module and its rows in `checker.formats.anomalies`. The decorator lists the anomalies that the check
-can report; they name its property, and their place in the catalogue orders the checks. It also
-lists what the check needs to say that none of them occurred (`checker.evidence.needs`).
+The first call of `checks` imports every module of `checker.checks`, so a new check is a module here
+and its rows in `checker.formats.anomalies`. The decorator lists the anomalies that the check can
+report. The catalogue says which property these break, and in which order checks run. `needs` lists
+the evidence without which finding no anomaly proves nothing (`checker.evidence.needs`).
 
     @per_partition("lost", "vanished", needs=(Need.HISTORY, Need.LOGS))
     def judge(group: Group) -> Finding: ...
@@ -27,7 +27,7 @@ from checker.formats.verdict import Anomaly
 
 
 class Scope(Enum):
-    """The unit that a check is a function of."""
+    """The facts that a check gets: of a partition, of a run, or the findings of all partitions."""
 
     PARTITION = "all facts of one partition"
     RUN = "the facts of a run that belong to no partition"
@@ -40,8 +40,8 @@ _Judge = TypeVar("_Judge", GroupJudge, AcrossJudge)
 
 
 class Check(NamedTuple):
-    """A registered check: a pure function, the property it judges, the anomalies it can report, and
-    the evidence without which their absence proves nothing."""
+    """A registered check: a pure function `judge`, the property it judges, the anomalies it can
+    report, and the evidence without which finding none of them proves nothing."""
 
     scope: Scope
     property: str
@@ -70,28 +70,28 @@ def _register(
 def per_partition(
     *anomalies: str, needs: tuple[Need, ...] = ()
 ) -> Callable[[GroupJudge], GroupJudge]:
-    """Register a check that judges each partition by all of its facts."""
+    """Return a decorator that registers a check of each partition by all facts about it."""
     return _register(Scope.PARTITION, anomalies, needs)
 
 
 def per_run(*anomalies: str, needs: tuple[Need, ...] = ()) -> Callable[[GroupJudge], GroupJudge]:
-    """Register a check that judges a run by the facts that belong to no partition."""
+    """Return a decorator that registers a check of a run by the facts about no partition."""
     return _register(Scope.RUN, anomalies, needs)
 
 
 def across_partitions(*anomalies: str) -> Callable[[AcrossJudge], AcrossJudge]:
-    """Register a check that judges a run by what the other checks found in its partitions."""
+    """Return a decorator that registers a check of a run by the findings of the other checks."""
     return _register(Scope.ACROSS, anomalies, ())
 
 
 def remove(judge: Callable[..., object]) -> None:
-    """Undo a registration; for tests that register a check of their own."""
+    """Unregister the check whose function is `judge`; for tests that register one of their own."""
     _registered[:] = [check for check in _registered if check.judge is not judge]
     _ordered.cache_clear()
 
 
 def checks(scope: Scope) -> tuple[Check, ...]:
-    """Return the checks of one scope, in the order of the catalogue."""
+    """Return the checks of one scope, in the order of the catalogue of anomalies."""
     _discover()
     return _ordered(scope)
 

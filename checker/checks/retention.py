@@ -1,4 +1,5 @@
-"""The head of a log is deleted only where it is committed, and never more than retention allows."""
+"""Retention: the head of a log is deleted only if it is committed, and only as far as the promised
+number of records stays."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _NEEDS = (Need.LOGS, Need.DELETIONS)
 
 @per_partition("early-deletion", needs=_NEEDS)
 def early_deletion(group: Group) -> Finding:
-    """Find `early-deletion`: a log began, after a traced deletion or in the end, with fewer than
-    `retention_records` committed records behind its start."""
+    """Find `early-deletion`: after a deletion in a trace, or at the end of the run, a log begins so
+    late that fewer than `retention_records` committed records are left behind its start."""
     promise = group.meta.promise
     stated = "hw" in group.meta.capabilities and not missing(group, _NEEDS)
     if not promise.retention_records or not stated:

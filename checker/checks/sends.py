@@ -1,4 +1,4 @@
-"""Appends in order: of one process, inside one operation, and in real time across producers."""
+"""The order of appends: of one process, inside one operation, and in real time across producers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def judge(group: Group) -> Finding:
 
 
 def nonmonotonic_send(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `nonmonotonic-send`: the first send of an ok or info operation lands at or before the
-    last send of the previous operation of the same process."""
+    """Find `nonmonotonic-send`: the first send of an operation that did not fail has an offset at
+    or before that of the last send of the previous operation of the same process."""
     sends, base = known.sends, known.bases
     placed = np.flatnonzero((sends.outcome != Outcome.FAIL) & (sends.count > 0) & (base >= 0))
     order = placed[order_of((sends.process[placed], sends.order[placed], sends.seq[placed]))]
@@ -109,8 +109,8 @@ def _report_inside(
 
 
 def realtime_order(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `realtime-order`: a record was acknowledged, or returned by an ok read, before the
-    committed send B was invoked, and it stands behind the first record of B."""
+    """Find `realtime-order`: a committed send B put its first record in front of a record that had
+    been acknowledged, or returned by an ok read, before B was invoked."""
     placed = known.committed & (known.sends.count > 0) & (known.bases >= 0)
     sends, base = known.sends.take(placed), known.bases[placed]
     certain = (sends.acks == _ALL_ACKS) | known.first_read[placed]

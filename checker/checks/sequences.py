@@ -1,4 +1,4 @@
-"""Idempotent producers number their records, and a log has them in that order (KIP-98)."""
+"""Idempotent producers number their batches, and a log has them in that order (KIP-98)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from checker.formats.anomalies import LOG
 @per_partition("out-of-order-sequence", needs=(Need.LOGS, Need.PRODUCERS))
 def out_of_order_sequence(group: Group) -> Finding:
     """Find `out-of-order-sequence`: a batch in a log does not begin with the sequence that follows
-    the batch before it of the same producer and producer epoch, or with 0 where there is none; or
-    it is of an earlier producer epoch than that batch. That the sequence is too high is concluded
-    only if every batch since the one before is known."""
+    the previous batch of the same producer and producer epoch, or with 0 if it is the first; or it
+    has a lower producer epoch than the producer's previous batch. A sequence that is too high
+    counts only if every batch in between is known."""
     heads, logs = group.of(LogHeads), group.of(Batches)
     complete = by_node(logs.node, heads, heads.complete) == 1
     logs = logs.take(complete & (logs.end > evidence(group).deleted_below))

@@ -1,5 +1,5 @@
-"""Visibility between operations: their own sends, sends that had not begun, and their
-dependencies (judged across partitions in `checker.checks.cycles`)."""
+"""Reads of transactions: an operation that reads its own sends, or sends that had not begun. Also
+collects the dependencies between operations, which `checker.checks.cycles` judges."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
 
 
 def precommitted_read(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `precommitted-read`: an operation read a value that it sent itself. Allowed with
-    read_uncommitted."""
+    """Find `precommitted-read`: an operation read its own sends. Allowed with read_uncommitted."""
     reads = known.polls.take(np.isin(known.polls.op, known.sends.op))
     run, value, offset, writer = _seen(known, reads)
     own = np.flatnonzero((reads.op[run] == known.sends.op[writer]) & ~known.is_shared(value))
@@ -74,8 +73,8 @@ def precommitted_read(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def future_read(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `future-read`: an ok read that returned a value completed before the send of that value
-    was invoked."""
+    """Find `future-read`: an ok read of a value completed before the send of the value was
+    invoked."""
     read, writer = known.read_records, known.writer_of_read
     rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
     rows = rows[known.sends.invoke_us[writer[rows]] > read.t_us[rows]]

@@ -75,17 +75,13 @@ def check_runs(
     paths: Sequence[Path], *, out: Path | None = None, again: bool = True
 ) -> list[RunResult]:
     """Judge run folders one after another and keep their results; see `checker.engine.plan.check`.
-
-    OSError if results cannot be written.
-    """
+    OSError if results cannot be written."""
     return plan.check(paths, LocalExecutor, out=out, again=again, together=False)
 
 
 def check_run(path: Path, *, write: bool = False) -> RunResult:
-    """Judge one run folder; with `write`, also leave `results.json` and the tables in it.
-
-    Never raises for what the run folder holds; OSError if results cannot be written.
-    """
+    """Judge one run folder; with `write`, also leave `results.json` and the tables in it. Never
+    raises for what the run folder holds; OSError if results cannot be written."""
     if (refused := plan.refusal(path)) is not None:
         return refused
     tables = path / "tables" if write else None
@@ -98,8 +94,7 @@ def check_run(path: Path, *, write: bool = False) -> RunResult:
 
 def check_files(files: Files) -> RunResult:
     """Judge a run whose files are in memory, by their names in a run folder: the same readers and
-    checks as for a folder. Measures are not taken, but for the number of faults.
-    """
+    checks as for a folder. Measures are not taken, but for the number of faults."""
     folder = Path(IN_MEMORY)
     run = RunToJudge(folder, read_meta(folder, Problems(), files), files=files)
     (concluded,) = plan.judge([run], LocalExecutor)

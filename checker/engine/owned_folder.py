@@ -17,10 +17,8 @@ class OwnedFolder:
     """A temporary folder that is locked as long as this process lives and has not closed it."""
 
     def __init__(self, prefix: str, place: Path | None = None) -> None:
-        """Remove what dead owners left of folders with this `prefix`, and make another one.
-
-        Raises OSError.
-        """
+        """Remove what dead owners left of folders with this `prefix`, and make another one. Raises
+        OSError."""
         place = place or Path(tempfile.gettempdir())
         sweep(prefix, place)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))

@@ -28,11 +28,8 @@ from node.formats.run_folder_entries import foreign_entry
 
 
 class RunToJudge(NamedTuple):
-    """A run to be judged.
-
-    Its new tables go to `written`, the tables of its history are read from `tables` once they are
-    there. A run in memory has `files` and no folder.
-    """
+    """A run to be judged. Its new tables go to `written`, the tables of its history are read from
+    `tables` once they are there. A run in memory has `files` and no folder."""
 
     folder: Path
     meta: RunMeta
@@ -93,14 +90,11 @@ def check(
     again: bool = True,
     together: bool = True,
 ) -> list[RunResult]:
-    """Judge run folders and keep their results, in the order given.
-
-    Each run gets `results.json` and its tables in its own folder, or in a folder of its own under
-    `out`. Unless `again`, runs that were judged before and have not changed since keep their
-    results. `together` gives all runs to one executor; else each is finished before the next.
-
-    Raises OSError if results cannot be written.
-    """
+    """Judge run folders and keep their results, in the order given. Each run gets `results.json`
+    and its tables in its own folder, or in a folder of its own under `out`. Unless `again`, runs
+    that were judged before and have not changed since keep their results. `together` gives all runs
+    to one executor; else each is finished before the next. Raises OSError if results cannot be
+    written."""
     refused = {path: refusal(path) for path in paths}
     places = [ResultsPlace(path, out) for path in paths if refused[path] is None]
     known = [place.begin() for place in places]

@@ -274,8 +274,7 @@ class _PollRows:
 def _units(reads: _Reads) -> tuple[I64, Mask]:
     """Return where the records that an operation got of one partition begin, and whether its reads
     are complete: each run begins where the one before ended, and their numbers show that none is
-    missing.
-    """
+    missing."""
     op, seq, idx, hw = reads.op, reads.seq, reads.idx, reads.hw
     opens = np.ones(len(op), bool)
     np.not_equal(op[1:], op[:-1], out=opens[1:])

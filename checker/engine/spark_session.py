@@ -82,13 +82,11 @@ def start_session(
     small: bool = True,
     log_file: Path | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or return the one that runs in this process.
-
-    `master` is the URL of a cluster, by default this machine: a cluster's machines need the same
-    Python packages, and `PYSPARK_PYTHON` names their Python. By default all `cores` that we may use
-    are used. `driver_memory` is in Java's spelling. A `small` session is tuned for histories of
-    seconds. All that Spark prints goes to `log_file`. Raises JavaMissing, SparkStartError.
-    """
+    """Start a Spark session, or return the one that runs in this process. `master` is the URL of a
+    cluster, by default this machine: a cluster's machines need the same Python packages, and
+    `PYSPARK_PYTHON` names their Python. By default all `cores` that we may use are used.
+    `driver_memory` is in Java's spelling. A `small` session is tuned for histories of seconds. All
+    that Spark prints goes to `log_file`. Raises JavaMissing, SparkStartError."""
     global _jvm
     java = find_java()
     local = master is None or master.startswith("local")
@@ -135,11 +133,8 @@ def warm_up(session: SparkSession) -> None:
 
 class SessionInBackground:
     """Starts a session in a thread while something else is going on, and runs a first small job on
-    it, which costs as much as the start itself.
-
-    The arguments are those of `start_session`. The start begins at construction, in a daemon
-    thread: a program that ends early is not held up.
-    """
+    it, which costs as much as the start itself. The arguments are those of `start_session`. The
+    start begins at construction, in a daemon thread: a program that ends early is not held up."""
 
     def __init__(self, app_name: str, **settings: Any) -> None:
         self._session: SparkSession | None = None

@@ -70,9 +70,7 @@ def check(
 ) -> list[RunResult]:
     """Judge run folders as `checker.engine.plan.check` says: each small one, of at most
     `small_bytes`, by a worker alone, the large ones by all, with the executor that `make` makes.
-
-    Raises OSError if results cannot be written, CheckerError if workers fail.
-    """
+    Raises OSError if results cannot be written, CheckerError if workers fail."""
     sizes = [work_bytes([path]) for path in paths]
     bound = SMALL_BYTES if small_bytes is None else small_bytes
     large = [n for n, size in enumerate(sizes) if size > bound]
@@ -211,10 +209,8 @@ class StagedExecutor:
 @dataclass(frozen=True)
 class ReadSources:
     """Reads sources and leaves their facts in a file of `shared`: where they are, by group.
-
     `folders`: where the tables of each run go. `only`: the groups wanted, with all of their reads;
-    None for all groups, whose reads are downsampled.
-    """
+    None for all groups, whose reads are downsampled."""
 
     folders: Sequence[Path | None]
     shared: Path | None

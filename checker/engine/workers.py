@@ -65,10 +65,8 @@ class ProcessWorkers:
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield what `work` gives for each item, in any order.
-
-        Raises what `work` raises; CheckerError if a process does not start or ends by itself.
-        """
+        """Yield what `work` gives for each item, in any order. Raises what `work` raises;
+        CheckerError if a process does not start or ends by itself."""
         try:
             with inherited(SMALL_PAGES), hidden_main():
                 made = [self._pool.submit(_done, work, item) for item in items]

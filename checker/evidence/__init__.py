@@ -1,2 +1,2 @@
-"""Facts as sorted columns, grouped by run and partition: what checks are functions of. Imports only
-`formats`."""
+"""Evidence: the facts about each partition of a run as sorted columns, which checks are functions
+of. Imports only `formats`."""

@@ -1,8 +1,9 @@
-"""Facts on their way to the group they belong to.
+"""Facts in transfer from the process that reads a source file to the one that judges their group.
 
-An Arrow blob is what one source knows of one kind about one (run, partition), as Arrow's own bytes:
-few rows to move, and the group gets columns that it can use as they are. Between processes of one
-machine large blobs are in files of a folder (`BlobFile`), which tasks map into memory.
+An Arrow blob is the facts of one kind that one source has about one partition of a run, as a batch
+of Arrow. So few rows are moved, and the group can use the columns without decoding them. Between
+processes of one machine, large blobs are in files of a shared folder (`BlobFile`), which the
+receiver maps into memory.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _ELSEWHERE: Final = b"in file "
 
 
 class ArrowBlob(NamedTuple):
-    """Facts of one kind about one (run, partition)."""
+    """The facts of one kind about one partition of a run; `run` is the number of the run among
+    those that are judged together."""
 
     run: int
     partition: str
@@ -49,7 +51,7 @@ class ArrowBlob(NamedTuple):
 
 
 def arrow_blobs(facts: Iterable[Rows]) -> Iterator[ArrowBlob]:
-    """Take facts apart by partition, without the columns that say nothing."""
+    """Yield facts as blobs, one for each partition, without columns in which no value is known."""
     for part in facts:
         if not part.count:
             continue
@@ -109,7 +111,7 @@ def _says_something(numbers: I64, unknown: int) -> bool:
 
 
 class BlobFile:
-    """A new file in a folder that all tasks can read, for the large blobs of one task."""
+    """A new file, in a folder that all processes can read, for the large blobs of one task."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"{uuid4().hex}.arrow"
@@ -123,7 +125,7 @@ class BlobFile:
             self._file.close()
 
     def add(self, facts: pa.RecordBatch) -> bytes:
-        """Write facts; return their place. Raises OSError."""
+        """Write facts, and return bytes that say where in the file. Raises OSError."""
         if self._file is None:
             self._file = pa.BufferedOutputStream(pa.OSFile(str(self._path), "wb"), 1 << 20)
         file = self._file
@@ -135,8 +137,8 @@ class BlobFile:
 
 
 class PackedBlob(NamedTuple):
-    """A blob in transfer: its bytes, or their place in a file. Blobs of a group are joined by
-    `order`, in whatever order they arrive."""
+    """A blob in transfer: its bytes, or their place in a file. The blobs of a group may arrive in
+    any order; they are joined in that of `order`."""
 
     run: int
     partition: str
@@ -149,7 +151,7 @@ class PackedBlob(NamedTuple):
 def packed(
     found: Iterable[ArrowBlob], file: BlobFile | None = None, order: str = ""
 ) -> Iterator[PackedBlob]:
-    """Blobs to be sent elsewhere. Large ones go to `file`, if there is one."""
+    """Yield blobs as bytes; a large one is written to `file`, if given, and its place yielded."""
     for blob in found:
         rows = blob.facts.num_rows
         filed = file is not None and rows >= _FILED_FROM_ROWS
@@ -158,14 +160,14 @@ def packed(
 
 
 def as_rows(found: Iterable[PackedBlob]) -> Iterator[pa.RecordBatch]:
-    """Return blobs as rows of `SCHEMA`, one a batch, because each may be large."""
+    """Yield each blob as a batch of one row of `SCHEMA`, because each may be large."""
     for blob in found:
         columns = zip(blob[: len(SCHEMA)], SCHEMA, strict=True)
         yield pa.RecordBatch.from_arrays([pa.array([c], f.type) for c, f in columns], schema=SCHEMA)
 
 
 def of_rows(rows: pa.Table) -> Iterator[PackedBlob]:
-    """Yield the blobs of rows of `SCHEMA`, not copied."""
+    """Yield the blobs that rows of `SCHEMA` hold, without copying their bytes."""
     run, partition, kind, size = (rows.column(name).to_pylist() for name in SCHEMA.names[:-1])
     for blob in zip(run, partition, kind, size, _buffers(rows.column("body")), strict=True):
         yield PackedBlob(*blob)
@@ -182,8 +184,7 @@ def _bytes(facts: pa.RecordBatch) -> bytes:
 
 
 def unpacked(blobs: Iterable[PackedBlob]) -> Iterator[Rows]:
-    """Return the facts of the blobs of one (run, partition). Raises OSError if a file of them is
-    gone."""
+    """Yield the facts that the blobs of one group hold. Raises OSError if their file is gone."""
     with contextlib.ExitStack() as files:
         mapped: dict[bytes, pa.MemoryMappedFile] = {}
         for blob in blobs:

@@ -1,8 +1,8 @@
 """Facts of one kind as columns: made from what a reader has, joined and sorted when asked for.
 
-`Rows` are some facts of one kind as a reader gives them: a column is one value for all rows, or a
-list, an array or words, one a row. `Columns` join the rows of many readers. A kind of facts
-(`checker.evidence.facts`) is a view of columns with a named attribute for each.
+`Rows` are facts of one kind as a reader gives them: a column is one value for all rows, or a list,
+an array or `Words` with a value for each row. `Columns` join the rows of many readers. A kind of
+facts (`checker.evidence.facts`) is a view of columns, with an attribute for each column.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _MOST_PARTS: Final = 10_000
 
 
 class Words(NamedTuple):
-    """A column of few different words as codes and the words that they stand for."""
+    """A column of texts with few different values: a code for each row, and each code's text."""
 
     codes: I64
     words: Sequence[str]
 
 
 class FactColumn(Generic[_Values]):
-    """A column of a kind of facts, made when first used and then kept. `unknown` stands for a
-    missing value."""
+    """A column of a kind of facts, an attribute that is computed on first use and then kept.
+    `unknown` is the number that stands for a missing value."""
 
     def __init__(self, unknown: int = -1) -> None:
         self.unknown = unknown
@@ -52,11 +52,11 @@ class Numbers(FactColumn[I64]):
 
 
 class Name(FactColumn[I64]):
-    """A column of nodes or clients, as codes into `Facts.names`."""
+    """A column of nodes or clients, as codes: indices into `Facts.names`."""
 
 
 class Flag(FactColumn[Mask]):
-    """A column that selects rows."""
+    """A column of booleans, False by default."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -71,7 +71,7 @@ KINDS: Final[dict[str, type[Facts]]] = {}
 
 
 class Facts:
-    """Facts of one kind as columns. Columns must not be changed: they are shared."""
+    """Facts of one kind as columns. Views share columns: never change their values."""
 
     columns: ClassVar[Mapping[str, FactColumn[Any]]] = {}
     order_by: ClassVar[tuple[str, ...]] = ()
@@ -109,22 +109,24 @@ class Facts:
         return values if self._rows is None else picked(values, self._rows)
 
     def has(self, name: str) -> bool:
-        """Return whether a column has any known value."""
+        """Return whether the column `name` has any known value."""
         return self._source.has(name)
 
     @property
     def names(self) -> Sequence[str]:
-        """Nodes and clients, in order of name."""
+        """The names of nodes and clients that the codes in `Name` columns stand for, sorted."""
         return self._source.names
 
     def name(self, code: int) -> str:
-        """Return the node or client behind a code."""
+        """Return the node or client that a code stands for."""
         return self.names[code]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some facts of one kind about one run."""
+    """Facts of one kind about one run, as a reader gives them. `run` is the number of the run;
+    `partition` and each of `columns` hold one value for all rows, or a value for each row; `count`
+    is the number of rows."""
 
     kind: type[Facts]
     run: int
@@ -134,11 +136,11 @@ class Rows:
 
     @property
     def partitions(self) -> Collection[str]:
-        """The partitions that they are about."""
+        """The partitions that these facts are about; "" stands for the whole run."""
         return _distinct_words(self.partition)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of numbers or flags, as it is stored."""
+        """Return a column of numbers or flags as stored; if it was not given, all are unknown."""
         values = self.columns.get(name)
         if values is None:
             return repeated(self.kind.columns[name].unknown, self.count)
@@ -147,7 +149,7 @@ class Rows:
         return values if isinstance(values, np.ndarray) else np.array(values, np.int64)
 
     def words(self, name: str) -> Words:
-        """Return a column of words."""
+        """Return a column of texts, or that of the partitions, as codes and texts."""
         values = self.partition if name == "partition" else self.columns.get(name, "")
         if isinstance(values, Words):
             return values
@@ -170,10 +172,8 @@ class Rows:
 
 
 def rows(kind: type[Facts], run: int, partition: Any, **columns: Any) -> Rows:
-    """Make facts of one kind; a column that is not given is unknown.
-
-    At least one column, or the partition, must have a value for each row.
-    """
+    """Return facts of one kind about the run with the number `run`; columns that are not given are
+    unknown. At least one column, or the partition, must have a value for each row."""
     assert columns.keys() <= kind.columns.keys(), sorted(columns)
     for values in (partition, *columns.values()):
         if not isinstance(values, int | str):
@@ -202,8 +202,8 @@ def _distinct_words(values: Any) -> Collection[str]:
 
 
 class Columns:
-    """The facts of one kind as they came, in any order: those of one (run, partition), or of a
-    whole run and then shared by its groups."""
+    """All facts of one kind about one partition, or about all partitions of a run, in the order in
+    which they came from the readers."""
 
     def __init__(
         self,
@@ -213,8 +213,8 @@ class Columns:
         *,
         shared: bool = False,
     ) -> None:
-        """Join `parts`. `names` gives all names, once they are known; `shared` columns are kept
-        once made."""
+        """Join `parts`. `names` returns the names that codes stand for, once all facts are there.
+        `shared` columns, of a whole run, are kept once they are made."""
         self.kind = kind
         self._parts = parts
         self._all_names = names
@@ -227,22 +227,22 @@ class Columns:
 
     @property
     def names(self) -> Sequence[str]:
-        """The names that the codes of nodes and clients stand for."""
+        """The names of nodes and clients that codes stand for, sorted."""
         return self._all_names()
 
     def own_names(self) -> set[str]:
-        """Return all clients and nodes in these facts."""
+        """Return the names of all clients and nodes that these facts mention."""
         kinds = self.kind.columns.items()
         names = [name for name, column in kinds if isinstance(column, Name)]
         given = (part.columns.get(name, "") for part in self._parts for name in names)
         return set().union(*map(_distinct_words, given))
 
     def has(self, name: str) -> bool:
-        """Return whether a column has any known value."""
+        """Return whether the column `name` has any known value."""
         return any(name in part.columns for part in self._parts)
 
     def partitions(self) -> tuple[I64, Sequence[str]]:
-        """Return the partition of each row, as codes and names."""
+        """Return a code for each row, and the name of the partition of each code."""
         known: dict[str, int] = {}
         codes = []
         for part in self._parts:
@@ -276,7 +276,8 @@ class Columns:
         return made != 0 if isinstance(column, Flag) else made
 
     def order(self, keys: Sequence[str], index: I64 | None) -> I64 | None:
-        """Return these rows, or all, in the order of `keys`; None for all as they are."""
+        """Return the numbers of the rows at `index` (None: of all rows), sorted by the columns
+        `keys`. The result is None if all rows are in that order already."""
         if (self._length if index is None else len(index)) < 2 or not keys:
             return index
         if index is None:

@@ -1,7 +1,8 @@
-"""Contents of a partition, as far as they are known: the reads, and the offset of each value.
+"""Contents of a partition, as far as they are known: the reads, and the offsets of each value.
 
-Built once per group and used by several checks. Runs of records are deduplicated as runs and only
-then expanded by record; nothing is ever expanded by offset.
+Built once for each group and shared by the checks. Successive records are kept as runs (first
+offset, first value, count) for as long as possible; repetitions are removed before runs are
+expanded, and no table has a row for each offset.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _ALL_ACKS: Final = -1
 
 
 class Columnar:
-    """Rows as columns of equal length, which are the fields of a dataclass."""
+    """A table: a dataclass whose fields are columns of equal length."""
 
     def __len__(self) -> int:
         return len(next(iter(vars(self).values())))
@@ -64,8 +65,8 @@ class Columnar:
 
 @dataclass(frozen=True)
 class Records(Columnar):
-    """Records one by one: offset, value, leader epoch, OR of flags, node code (or -1), and when an
-    ok read of it first completed (or NEVER)."""
+    """Records, a row each: offset, value, leader epoch, the OR of flags such as READ_OK, code of
+    the node (-1: none), and when an ok read of the record first completed (or NEVER)."""
 
     offset: I64
     value: I64
@@ -76,7 +77,7 @@ class Records(Columnar):
 
 
 def expand(count: I64) -> tuple[I64, I64]:
-    """Return for each record of runs of `count` records its run, and its place there."""
+    """Return for each record of runs of `count` records the row of its run, and its place there."""
     run = np.repeat(np.arange(len(count)), count)
     place = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
     return run, place
@@ -91,7 +92,9 @@ def merge(
     count: I64 | None = None,
     t_us: I64 | None = None,
 ) -> Records:
-    """Distinct (offset, value, epoch, node), flags joined, sorted by offset; expands runs."""
+    """Return records without repetitions of (offset, value, epoch, node), sorted by these: with the
+    OR of the flags and the earliest of the times. With `count`, each row stands for that many
+    successive records."""
     if t_us is None:
         t_us = repeated(NEVER, len(offset))
     if count is not None:
@@ -108,8 +111,8 @@ def merge(
 
 
 def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I64, ...], I64, I64]:
-    """Rows without repetition, sorted by the columns in turn, with the OR of their flags and the
-    earliest of their times."""
+    """Return rows without repetition, sorted by the columns in turn, with the OR of their flags and
+    the earliest of their times."""
     if not len(flags):
         return columns, flags, t_us
     # Columns that are all the same, as most are, need no sorting.
@@ -130,14 +133,14 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
 
 
 def first_of(keys: I64) -> I64:
-    """Return the start of each group of equal keys in a sorted column."""
+    """Return the first row of each group of equal keys in a sorted column."""
     new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.flatnonzero(new)
 
 
 def find(haystack: I64, needles: I64) -> I64:
-    """Return the position of each needle in a sorted column without repetitions, -1 if absent."""
+    """Return the row of each needle in a sorted column without repetitions, -1 if absent."""
     if not len(haystack):
         return np.full(len(needles), -1, np.int64)
     place = np.minimum(searchsorted_sorted(haystack, needles), len(haystack) - 1)
@@ -146,7 +149,7 @@ def find(haystack: I64, needles: I64) -> I64:
 
 @dataclass(frozen=True)
 class Values:
-    """One row a distinct value: lowest and highest offset it is known at, OR of flags."""
+    """Distinct values, a row each: lowest and highest offset at which it is known, OR of flags."""
 
     value: I64
     first: I64
@@ -156,11 +159,9 @@ class Values:
 
 @dataclass(frozen=True)
 class KnownPositions(Columnar):
-    """Records that were known to stand at an offset, and since when, in order of time.
-
-    It was acknowledged (`send` is the row of its send) or read (`send` is -1). `strong` if it may
-    not move any more: read, or acknowledged with acks=all.
-    """
+    """Records that were known to be at an offset, and since when, sorted by time. A record is known
+    by its acknowledgement (`send` is the row of its send) or by a read (`send` is -1). It is
+    `strong` if it must keep its place: it was read, or acknowledged with acks=all."""
 
     t_us: I64
     offset: I64
@@ -188,7 +189,7 @@ def _by_value(records: Records) -> Values:
 
 
 def by_node(nodes: I64, heads: LogHeads, what: I64 | Mask) -> I64:
-    """Return for each node a field of the head of its log; -1 if there is no head."""
+    """Return for each node its value in the column `what` of `heads`; -1 if it has no log."""
     if not len(nodes):
         return nodes
     table = np.full(len(heads.names), -1, np.int64)
@@ -197,7 +198,7 @@ def by_node(nodes: I64, heads: LogHeads, what: I64 | Mask) -> I64:
 
 
 class Evidence:
-    """The contents of one partition as clients and replicas saw it."""
+    """The contents of one partition as clients and replicas saw them, computed when first used."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -208,13 +209,14 @@ class Evidence:
 
     @cached_property
     def polls_with_records(self) -> int:
-        """Count the runs of records that reads returned, with those that were left out."""
+        """The number of runs of records that reads returned, with those that downsampling left
+        out."""
         return int((self.polls.count > 0).sum() + self.group.of(SkippedPolls).count.sum())
 
     @cached_property
     def follows(self) -> Mask:
-        """Return for each row of `polls` whether polls just before it were left out, the last of
-        which ended where it begins."""
+        """Return for each row of `polls` whether downsampling left out polls just before it, which
+        ended at the offset where it begins."""
         skipped = self.group.of(SkippedPolls)
         if not len(skipped):
             return np.zeros(len(self.polls), dtype=bool)
@@ -227,7 +229,7 @@ class Evidence:
         return order_of((self.sends.value,)) if len(self.sends) else self.sends.value
 
     def writer(self, values: I64) -> I64:
-        """Row in `sends` of the send that wrote each value, -1 if none did."""
+        """Return the row in `sends` of the send that wrote each value, -1 if no send did."""
         # Several checks ask for all that was read.
         known = self.__dict__.get("read_records")
         if known is not None and values is known.value:
@@ -246,11 +248,11 @@ class Evidence:
 
     @cached_property
     def writer_of_read(self) -> I64:
-        """The writer of each of `read_records`."""
+        """The row in `sends` of the send that wrote each of `read_records`, -1 if no send did."""
         return self._writer(self.read_records.value)
 
     def outcome_of_writer(self, values: I64) -> I64:
-        """Return the outcome of the send that wrote each value, -1 if none did."""
+        """Return the outcome of the send that wrote each value, -1 if no send did."""
         row = self.writer(values)
         found = np.full(len(values), -1, np.int64)
         found[row >= 0] = self.sends.outcome[row[row >= 0]]
@@ -258,7 +260,7 @@ class Evidence:
 
     @cached_property
     def shared_values(self) -> I64:
-        """Values that two sends of this partition both claim to have written; normally none."""
+        """The values that two sends of this partition both claim to have written; normally none."""
         order = self._sends_by_value
         starts = self.sends.value[order]
         ends = np.maximum.accumulate(starts + self.sends.count[order]) if len(order) else starts
@@ -269,7 +271,7 @@ class Evidence:
         return distinct(values[1:][values[1:] == values[:-1]])
 
     def is_shared(self, values: I64) -> Mask:
-        """Select the values that two sends claim: the send of such a record is not known."""
+        """Return for each value whether two sends claim it, so that its send is not known."""
         if not len(self.shared_values):
             return np.zeros(len(values), dtype=bool)
         found: Mask = np.isin(values, self.shared_values)
@@ -277,7 +279,7 @@ class Evidence:
 
     @cached_property
     def read_records(self) -> Records:
-        """Every distinct (offset, value, epoch) any read returned, with how it was read."""
+        """The records that any read returned, each distinct (offset, value, epoch) once."""
         polls, earliest = self.polls.take(self.polls.count > 0), self.group.of(Contents)
         ok = polls.outcome == Outcome.OK
         read_as: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
@@ -296,16 +298,17 @@ class Evidence:
 
     @cached_property
     def committed(self) -> Mask:
-        """Return for each send whether it certainly took effect: ok, or info with a record of
-        its operation read by an ok read, here or in another partition
-        (`checker.ingest.read_history`)."""
+        """Return for each send whether it certainly took effect: it ended ok; or its outcome is
+        unknown (info) and an ok read, in this or another partition, returned a record of its
+        operation."""
         found: Mask = self.committed_us != NEVER
         return found
 
     @cached_property
     def committed_us(self) -> I64:
-        """Return when each send had certainly taken effect, or NEVER: its acknowledgement, or, if
-        it ended unknown, when the first ok read of a record of its operation ended."""
+        """The time from which each send certainly had taken effect, or NEVER: when it was
+        acknowledged; or, if its outcome is unknown, when the first ok read of a record of its
+        operation completed."""
         sends = self.sends
         acknowledged = sends.outcome == Outcome.OK
         found = np.where(acknowledged, np.maximum(sends.complete_us, 0), self.proved_here_us)
@@ -314,8 +317,9 @@ class Evidence:
 
     @cached_property
     def proved_here_us(self) -> I64:
-        """Return when the first ok read, of this partition, of a record of each send's operation of
-        unknown outcome ended, or NEVER."""
+        """The time at which, for each send of unknown outcome, the first ok read of this partition
+        that returned a record of its operation completed; NEVER for other sends, or if there is no
+        such read."""
         sends, found = self.sends, np.full(len(self.sends), NEVER)
         if not len(rows := np.flatnonzero(sends.outcome == Outcome.INFO)):
             return found
@@ -333,7 +337,8 @@ class Evidence:
 
     @cached_property
     def placed(self) -> Records:
-        """The version order's raw material: (offset, value) of committed sends and of all reads."""
+        """The records that acknowledgements or reads place at an offset: those of committed sends
+        whose offset is known, and those of all reads."""
         sends = self.sends.take(self.committed & (self.sends.offset >= 0))
         run, place = expand(sends.count)
         weak = sends.acks != _ALL_ACKS
@@ -353,25 +358,26 @@ class Evidence:
 
     @cached_property
     def offsets(self) -> I64:
-        """The distinct offsets with evidence; a position in this column is a dense index."""
+        """The distinct offsets at which any record is known. The index of an offset in this column
+        is its dense index."""
         return self.placed.offset[first_of(self.placed.offset)]
 
     @cached_property
     def sure_offsets(self) -> I64:
-        """The distinct offsets at which more than an acknowledgement with acks 0 or 1 says that a
-        record is."""
+        """The distinct offsets at which more than an acknowledgement with acks 0 or 1 shows a
+        record."""
         sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
         found: I64 = sure[first_of(sure)]
         return found
 
     def place_of(self, values: I64) -> tuple[I64, I64]:
-        """Return the lowest offset that each value is known at, or -1, and its flags."""
+        """Return the lowest offset at which each value is known (-1: none), and its flags."""
         at = find(self.values.value, values)
         return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
 
     def values_sent(self, rows: I64) -> I64:
-        """Return the index in `values` of each record of these sends, in order; -1 if it is not
-        known."""
+        """Return the row in `values` of each record of the sends at `rows`, in order; -1 if its
+        offset is not known."""
         count = self.sends.count[rows]
         if (count == 1).all():
             return self._first_values[rows]
@@ -388,8 +394,8 @@ class Evidence:
 
     @cached_property
     def _first_records(self) -> tuple[I64, Mask]:
-        """The lowest offset that the first record of each send was read at, or -1; and whether an
-        ok read returned it."""
+        """Return the lowest offset at which the first record of each send was read, or -1; and
+        whether an ok read returned it."""
         if len(self.shared_values) or (self.sends.count == 0).any():
             at, flags = self.place_of(self.sends.value)
             return at, (flags & READ_OK) != 0
@@ -404,8 +410,7 @@ class Evidence:
 
     @cached_property
     def bases(self) -> I64:
-        """Base offset of each send: as acknowledged, else learned from a read of its first record;
-        -1 where it is not known."""
+        """The offset of each send's first record: as acknowledged, else as it was read, else -1."""
         sends = self.sends
         first = np.where(self.is_shared(sends.value), -1, self._first_records[0])
         return np.where(sends.offset >= 0, sends.offset, first)
@@ -417,7 +422,8 @@ class Evidence:
         return found
 
     def dense(self, offsets: I64) -> I64:
-        """Return the dense index of each offset; all must have evidence."""
+        """Return the dense index of each offset (see `offsets`), at all of which a record is
+        known."""
         known = self.offsets
         if len(known) and known[-1] - known[0] + 1 == len(known):
             return offsets - int(known[0])
@@ -426,7 +432,7 @@ class Evidence:
     @cached_property
     def known_positions(self) -> KnownPositions:
         """The offsets that were known to hold a record, each with the time since when: the last
-        record of each ok send and of each read."""
+        record of each ok send, and each record that was read."""
         sends, read = self.sends, self.read_records
         timed = (sends.outcome == Outcome.OK) & (sends.complete_us >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(timed & (sends.count > 0))
@@ -447,37 +453,37 @@ class Evidence:
 
     @cached_property
     def values(self) -> Values:
-        """One row a value that is placed and can be understood."""
+        """The distinct values of `placed`, without payloads that cannot be read."""
         return _by_value(self.placed)
 
     @cached_property
     def values_read(self) -> Values:
-        """One row a value that an ok read returned, with the offsets it was read at."""
+        """The distinct values that ok reads returned, with the offsets at which they were read."""
         return _by_value(self.read_records.take((self.read_records.flags & READ_OK) != 0))
 
     @cached_property
     def log_records(self) -> Records:
-        """Every record of every dumped log, by offset, value and node."""
+        """The records of all logs that were dumped, sorted by offset, value and node."""
         logs = self.logs
         zeros = np.zeros(len(logs), np.int64)
         return merge(logs.offset, logs.value, logs.epoch, zeros, logs.node, logs.count)
 
     @cached_property
     def committed_log_records(self) -> Records:
-        """Select the rows that are below the HW of their replica."""
+        """The rows of `log_records` that are below the HW of their replica."""
         heads = self.group.of(LogHeads)
         logged = self.log_records
         return logged.take(logged.offset < by_node(logged.node, heads, heads.hw))
 
     @cached_property
     def logged_values(self) -> I64:
-        """The distinct values that some dumped log holds."""
+        """The distinct values that any dumped log holds."""
         return distinct(self.log_records.value)
 
     @cached_property
     def deleted_below(self) -> int:
-        """The highest offset that a log began at, where the promise lets a head be deleted; else 0.
-        Records below may be gone (`checker.checks.retention` judges whether by right)."""
+        """The highest offset at which any log began, if the run promises retention; else 0. Records
+        below may be gone; `checker.checks.retention` judges whether they may have been deleted."""
         if not self.group.meta.promise.retention:
             return 0
         heads, deletions = self.group.replica_heads, self.group.of(Deletions)
@@ -485,17 +491,17 @@ class Evidence:
 
     @cached_property
     def final_reads(self) -> Polls:
-        """The final reads that were answered."""
+        """The final reads that were answered, as rows of `polls`."""
         return self.polls.take((self.polls.outcome == Outcome.OK) & self.polls.final)
 
     @cached_property
     def final_end(self) -> int:
-        """Offset after the last record that a final read returned; 0 if none did."""
+        """The offset after the last record that a final read returned; 0 if none returned any."""
         return int(self.final_reads.end.max(initial=0))
 
     def read_of(self, offset: int, value: int) -> tuple[Polls | Contents, int] | None:
-        """Find the earliest read that returned this value at this offset, ok reads first: where it
-        is known from, and its row."""
+        """Return the earliest read that returned this value at this offset, an ok read if there is
+        one: its facts and its row in them. None if no read did."""
         best: tuple[int, ...] = ()
         found: tuple[Polls | Contents, int] | None = None
         for reads in (self.polls, self.group.of(Contents)):
@@ -513,7 +519,7 @@ class Evidence:
         return found
 
     def holders(self, value: int) -> list[tuple[str, int]]:
-        """Find the dumped logs that hold a value, and its offset in them."""
+        """Return the nodes whose dumped logs hold a value, each with its offset there."""
         rows = np.flatnonzero(self.log_records.value == value)
         found = [
             (self.logs.name(int(self.log_records.node[r])), int(self.log_records.offset[r]))
@@ -523,5 +529,5 @@ class Evidence:
 
 
 def evidence(group: Group) -> Evidence:
-    """Return the evidence of a group, made once."""
+    """Return the evidence of a group, which is made once and then shared."""
     return group.memo(Evidence)

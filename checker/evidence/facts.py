@@ -1,9 +1,9 @@
-"""The kinds of facts that all checks of a run are made on.
+"""The kinds of facts that checks are made on.
 
-A fact is a row about one (run, partition); facts about a whole run have the partition "". Each kind
-names its columns. A column that a reader does not give holds -1, "unknown"; numbers that count
-something, and flags, hold 0. Offsets are 0-based, ends are exclusive, times are microseconds of the
-clock of the run, and a hash of 0 is none.
+A fact is a row about one partition of a run, or with the partition "" about the whole run. Each
+kind names its columns. If a reader does not give a column, it holds -1, "unknown"; columns that
+count something, and flags, then hold 0. Offsets are 0-based, ends are exclusive, times are
+microseconds on the clock of the run, and a hash of 0 is no hash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from checker.evidence.sorting import I64
 
 
 class Outcome(IntEnum):
-    """The outcome of an operation; an invocation without completion is INFO."""
+    """The outcome of an operation. INFO is an unknown outcome, as of one that never completed."""
 
     OK = 0
     INFO = 1
@@ -27,7 +27,7 @@ class Outcome(IntEnum):
 
 
 class FaultAction(IntEnum):
-    """The action of a line of faults.jsonl."""
+    """The actions that lines of faults.jsonl report."""
 
     INJECT = 0
     HEAL = 1
@@ -37,13 +37,14 @@ class FaultAction(IntEnum):
 
 
 class RunFacts(Facts):
-    """The metadata of the run (`checker.evidence.run_meta`), for each of its partitions."""
+    """The metadata of the run (`checker.evidence.run_meta`) as JSON, for each of its partitions."""
 
     text = Text()
 
 
 class NoteFacts(Facts):
-    """Sentences about a file that are no reason to doubt the verdict; `source` is its kind."""
+    """Remarks about files of the run that do not change the verdict. `source` is the number of the
+    kind of file, `seq` the number of the remark about it."""
 
     order_by = ("source", "node", "seq")
     source, seq, node = Numbers(), Numbers(0), Name()
@@ -51,13 +52,15 @@ class NoteFacts(Facts):
 
 
 class ProblemFacts(NoteFacts):
-    """Sentences that make the verdict unknown; after damage nothing in the evidence is believed."""
+    """Problems of files of the run, in sentences; each makes the verdict unknown. `damage`: the
+    evidence was changed after it was written, so that nothing in it is believed."""
 
     damage = Flag()
 
 
 class FaultLines(Facts):
-    """Lines of faults.jsonl: the fault of the schedule, its action, how much was affected."""
+    """Lines of faults.jsonl: `fault` is the number of the fault in the schedule, `affected` counts
+    what the action affected."""
 
     order_by = ("line",)
     line, fault, t_us, done_us = Numbers(), Numbers(), Numbers(), Numbers()
@@ -67,7 +70,8 @@ class FaultLines(Facts):
 
 
 class Exits(Facts):
-    """Lines of exits.jsonl."""
+    """Lines of exits.jsonl, each the end of a process. `expected`: a fault or the harness ended it;
+    `said`: the last lines of its output."""
 
     order_by = ("line",)
     line, t_us, incarnation, code, node = Numbers(), Numbers(), Numbers(0), Numbers(), Name()
@@ -76,16 +80,17 @@ class Exits(Facts):
 
 
 class HistoryParts(Facts):
-    """A part of the history: whether every line of it was read; whether it has transactions
-    (operations of several sends, or of sends and reads) or final reads, answered or not; whether
-    the clock of a process goes back, or a process has several operations under way."""
+    """Parts of the history. `whole`: every line was read; `transactions`: operations of several
+    sends, or of sends and reads; `final_reads`: any were invoked; `clock_back`: the clock of a
+    process goes back; `overlap`: a process had several operations under way."""
 
     whole, transactions, final_reads, clock_back, overlap = Flag(), Flag(), Flag(), Flag(), Flag()
 
 
 class SampledOps(Facts):
-    """Operations that stand for `count` of them (`checker.ingest.downsampling`). `progress`: they
-    show it if they end ok. `step`: the number among the schedule's own operations, or -1."""
+    """Operations, each of which stands for `count` of them (`checker.ingest.downsampling`).
+    `progress`: if it ended ok, clients made progress; `step`: its number among the operations that
+    the schedule itself names, or -1."""
 
     order_by = ("op",)
     op, step, invoke_us, complete_us = Numbers(), Numbers(0), Numbers(), Numbers()
@@ -94,22 +99,23 @@ class SampledOps(Facts):
 
 
 class _OfProcess(Facts):
-    """The columns of one process. `turn` is the place of its operation among all, in order of time
-    and of line; it is there only if the numbers of the operations of a process do not rise in that
-    order."""
+    """The columns of an operation of a process. `turn` is the place of the operation among all, by
+    time and line; it is there only if the numbers of the operations of a process do not rise in
+    that order."""
 
     op, seq, process, turn = Numbers(), Numbers(0), Numbers(), Numbers()
     invoke_us, complete_us = Numbers(), Numbers()
 
     @property
     def order(self) -> I64:
-        """The order of the operations of a process: their numbers, or their turns."""
+        """The column that orders the operations of a process: `turn` if it is there, else `op`."""
         return self.turn if self.has("turn") else self.op
 
 
 class Sends(_OfProcess):
-    """Sends of `count` records whose values begin with `value`, at `offset` if that is known.
-    `proved_us`: when a read of another partition first proved the operation."""
+    """Sends of `count` records with the values from `value` on, at the offsets from `offset` on
+    (-1: unknown). `proved_us`: when a read of another partition first returned a record of its
+    operation, which proves that the operation took effect."""
 
     order_by = ("op", "seq")
     client, outcome, acks = Name(), Numbers(0), Numbers(0)
@@ -128,9 +134,9 @@ class _RunsOfRecords(Facts):
 
 
 class Contents(_RunsOfRecords):
-    """Runs of records that reads returned, each once with its earliest read, where polls were left
-    out (`checker.engine.read_downsampling`). `read_as`: how all reads of it read it, as the flags
-    of `checker.evidence.contents`."""
+    """Runs of records that reads returned, if downsampling left out polls
+    (`checker.engine.read_downsampling`). Each run is there once, with its earliest read; `read_as`
+    joins the flags of all its reads (READ_OK and others of `checker.evidence.contents`)."""
 
     op, seq, idx, process = Numbers(), Numbers(0), Numbers(0), Numbers()
     client, node, outcome, complete_us = Name(), Name(), Numbers(0), Numbers()
@@ -140,10 +146,11 @@ class Contents(_RunsOfRecords):
 
 
 class Polls(_OfProcess, _RunsOfRecords):
-    """Runs of records (`idx`) that a read returned, one after another; an empty answer is one row
-    with count 0. `start`: where the read was asked to begin. `rebalanced`: the partition was taken
-    or given while the operation ran. `uncommitted`: it may see records of operations that abort.
-    `at_end`: the answer says that the log ends there."""
+    """Runs of records that a read returned, numbered by `idx`; an answer without records is one row
+    with count 0. `start`: the offset at which the read was asked to begin. `rebalanced`: the
+    partition was assigned to the reader or taken from it while the operation ran. `uncommitted`:
+    the reader may get records of operations that abort. `at_end`: the answer states that the log
+    ends there."""
 
     order_by = ("process", "op", "seq", "idx")
     idx, client, node, outcome = Numbers(0), Name(), Name(), Numbers(0)
@@ -153,31 +160,33 @@ class Polls(_OfProcess, _RunsOfRecords):
 
 
 class SkippedPolls(Facts):
-    """The first and the last operation of a process between which polls were left out that go on
-    where the one before ended, and how many rows of those there were."""
+    """Gaps in the polls of a process, made by downsampling: the polls between the operations
+    `first` and `last` were left out, because each began where the one before it ended. `count`: the
+    rows that these had."""
 
     order_by = ("process", "first", "last")
     process, first, last, count = Numbers(), Numbers(), Numbers(), Numbers(0)
 
 
 class SkippedAnswers(Facts):
-    """Answers that were left out, with the end of the log that each stated."""
+    """Answers to reads that downsampling left out, with the end of the log that each stated."""
 
     order_by = ("invoke_us", "complete_us", "log_end")
     invoke_us, complete_us, log_end = Numbers(), Numbers(), Numbers()
 
 
 class Resets(_OfProcess):
-    """Assignments and crashes, which reset the position of a process in a partition; those that are
-    `named` keep it. `subscribed`: the process subscribed, and may be moved by rebalances."""
+    """Assignments and crashes of a process, which drop its position in a partition, unless they
+    name the partition (`named`). `subscribed`: the process subscribed, so that rebalances may move
+    it."""
 
     order_by = ("op",)
     subscribed, named = Flag(), Flag()
 
 
 class OfNode(Facts):
-    """A kind of facts from the log or trace of a node: its description `what`, and the column of
-    its offset, "" for none."""
+    """A kind of facts from the log or trace of a node. `what` describes a row in a few words;
+    `place` is the column with its offset, "" if it has none."""
 
     what: ClassVar[str]
     place: ClassVar[str]
@@ -185,14 +194,14 @@ class OfNode(Facts):
 
 
 class LogFiles(Facts):
-    """The dumps of the logs of nodes, and whether they were finished."""
+    """The dumps of the logs of nodes. `finished`: the dump was written to its end."""
 
     order_by = ("node",)
     node, finished = Name(), Flag()
 
 
 class LogHeads(OfNode):
-    """The logs of a partition; `complete`: all of the dump could be read."""
+    """The logs of a partition: start, HW and end. `complete`: all of the dump could be read."""
 
     order_by = ("node",)
     what, place = "log", "start"
@@ -200,16 +209,18 @@ class LogHeads(OfNode):
 
 
 class EpochEntries(Facts):
-    """The entries of the epoch cache of a log."""
+    """Entries of the epoch cache of a node's log: the offset at which each leader epoch starts;
+    `nth` is the number of the entry."""
 
     order_by = ("node", "nth")
     node, nth, epoch, start = Name(), Numbers(0), Numbers(), Numbers()
 
 
 class Batches(OfNode, _RunsOfRecords):
-    """The batches of a log, with their prefix hashes: recomputed, and as they were stored.
-    `listed`: how many of its records the dump has. `control`: a leader's own. `producer`,
-    `producer_epoch`, `sequence`: as an idempotent producer numbers its records."""
+    """Batches of a node's log. `hash` is the prefix hash recomputed from the bytes, `stored_hash`
+    the one stored beside them. `listed`: how many of its records the dump has; `control`: a batch
+    that the leader wrote for itself. `producer`, `producer_epoch` and `sequence` are those of an
+    idempotent producer."""
 
     order_by = ("node", "offset", "count", "hash")
     what, place = "batch in the log", "offset"
@@ -219,28 +230,30 @@ class Batches(OfNode, _RunsOfRecords):
 
 
 class LogRecords(Facts):
-    """Runs of records of a log."""
+    """Runs of `count` records in a node's log, with the values from `value` on."""
 
     order_by = ("node", "offset", "count", "value")
     node, offset, value, count, epoch = Name(), Numbers(), Numbers(), Numbers(0), Numbers()
 
 
 class TraceFiles(Facts):
-    """The traces of nodes: whether they are whole, and the last incarnation in them."""
+    """The traces of nodes. `whole`: every line could be read; `incarnation`: the number of the last
+    start of the node that the trace has."""
 
     order_by = ("node",)
     node, whole, incarnation = Name(), Flag(), Numbers()
 
 
 class Events(OfNode):
-    """Events of one name in the traces, each on its line."""
+    """Trace events of one kind, with the lines on which they are."""
 
     order_by = ("t_us", "node", "line")
     line, t_us = Numbers(), Numbers()
 
 
 class HighWatermarks(Events):
-    """A high watermark moved: `hash` is that of everything below `batch_end`."""
+    """Moves of a replica's high watermark. `hash` is the prefix hash at `batch_end`; `leads`: the
+    replica was the leader."""
 
     what, place = "high watermark", "batch_end"
     epoch, hw, leo = Numbers(), Numbers(), Numbers()
@@ -248,7 +261,8 @@ class HighWatermarks(Events):
 
 
 class Appends(Events):
-    """A batch was appended: `hash` is that of everything below `leo`."""
+    """Appends of a batch to a replica's log, which then ends at `leo`; `hash` is the prefix hash
+    there, and `leads` says that the replica was the leader."""
 
     what, place = "append", "base_offset"
     epoch, leo = Numbers(), Numbers()
@@ -256,28 +270,28 @@ class Appends(Events):
 
 
 class Truncations(Events):
-    """A log was truncated to `leo`."""
+    """Truncations of a replica's log: `leo` and `hw` are its end and its HW afterwards."""
 
     what, place = "truncation", ""
     hw, leo = Numbers(), Numbers()
 
 
 class Deletions(Events):
-    """The head of a log was deleted, up to `start`."""
+    """Deletions of the head of a log, which then starts at `start`."""
 
     what, place = "log start", "start"
     start, epoch, leo = Numbers(), Numbers(), Numbers()
 
 
 class RoleChanges(Events):
-    """A node became leader or follower of a partition."""
+    """A node became the leader (`leads`) or a follower of a partition."""
 
     what, place = "role", ""
     epoch, hw, leo, leads = Numbers(), Numbers(), Numbers(), Flag()
 
 
 class PartitionChanges(Events):
-    """A controller committed a change of a partition: `members` are `PartitionMembers` as JSON."""
+    """Committed changes of a partition; `members` is a `PartitionMembers` as JSON."""
 
     what, place = "partition change", ""
     epoch, partition_epoch = Numbers(), Numbers()
@@ -285,14 +299,14 @@ class PartitionChanges(Events):
 
 
 class Controllers(Events):
-    """A voter became the active controller of a term, or ceased to be."""
+    """Voters that became the active controller of a term (`active`), or ceased to be."""
 
     what, place = "controller", ""
     term, active = Numbers(), Flag()
 
 
 class PartitionMembers(msgspec.Struct, frozen=True):
-    """The brokers of a partition, as a change of it states them."""
+    """The leader and the sets of brokers that a committed change gives a partition."""
 
     leader: str
     isr: tuple[str, ...]
@@ -320,5 +334,5 @@ def hash_number(text: str) -> int:
 
 
 def hash_text(number: int) -> str:
-    """Return the 16 hexadecimal digits of a hash, "" for none."""
+    """Return a prefix hash as 16 hexadecimal digits, "" for 0."""
     return f"{int(number) & (1 << 64) - 1:016x}" if number else ""

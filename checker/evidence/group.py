@@ -1,9 +1,8 @@
-"""All facts of one (run, partition), as sorted columns: what the checks are functions of.
+"""Groups: all facts about one partition of a run, as sorted columns, which checks are functions of.
 
-Facts arrive in any order; each kind is sorted here by a key that no two of its rows share, so that
-nothing a check computes depends on row order, partitioning or parallelism. A column is made when a
-check first asks for it, because most checks use a few of many and a partition may have millions
-of rows.
+Facts arrive in any order. Each kind is sorted here by a key that no two of its rows share, so that
+no result depends on the order of arrival or on the number of processes. A column is made when a
+check first asks for it: most checks use a few of many, and a partition may have millions of rows.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ _Made = TypeVar("_Made")
 
 
 class Group:
-    """One (run, partition): its metadata and its facts by kind; views are made when first used."""
+    """One partition of a run, or with the partition "" the run as a whole: its metadata and its
+    facts by kind, each made on first use."""
 
     def __init__(self, partition: str, parts: Parts) -> None:
         self.partition = partition
@@ -37,7 +37,7 @@ class Group:
 
     @cached_property
     def meta(self) -> RunMeta:
-        """Facts about the whole run."""
+        """The metadata of the whole run."""
         about = self.of(RunFacts)
         return _meta(str(about.text[0])) if len(about) else RunMeta()
 
@@ -46,8 +46,7 @@ class Group:
         return next((columns.names for columns, _ in self._parts.values()), ("",))
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
-        """Return the result of `make` for this group, which is computed once and shared by all
-        checks."""
+        """Return the result of `make` for this group, computed once for all checks."""
         if make not in self._made:
             self._made[make] = make(self)
         made: _Made = self._made[make]
@@ -59,7 +58,7 @@ class Group:
         return self.meta.run
 
     def of(self, kind: type[_Kind]) -> _Kind:
-        """Return the facts of one kind, sorted."""
+        """Return the facts of one kind about this group, sorted."""
         if kind not in self._views:
             columns, rows = self._parts.get(kind) or (Columns(kind, [], self._names), None)
             keys = kind.order_by
@@ -72,35 +71,35 @@ class Group:
 
     @cached_property
     def replicas(self) -> tuple[str, ...]:
-        """The brokers that hold this partition, as run.json says, else those with a log of it."""
+        """The replicas of this partition by run.json, else the nodes with a complete log of it."""
         return self.meta.partitions.get(self.partition) or self.dumped
 
     @cached_property
     def dumped(self) -> tuple[str, ...]:
-        """The nodes whose complete log of this partition we have."""
+        """The nodes of whose log of this partition there is a complete dump."""
         heads = self.of(LogHeads)
         return tuple(sorted({heads.name(n) for n in heads.node[heads.complete]}))
 
     @cached_property
     def logs_complete(self) -> bool:
-        """Return whether the log of every replica is complete: only then is absence a proof."""
+        """Return whether the log of every replica is there: then a record in no log is gone."""
         return bool(self.meta.partitions.get(self.partition)) and not self.logs_lacking
 
     @cached_property
     def logs_lacking(self) -> tuple[str, ...]:
-        """The replicas without a complete log of this partition."""
+        """The replicas of whose log of this partition there is no complete dump."""
         return tuple(node for node in self.replicas if node not in self.dumped)
 
     @cached_property
     def dumps(self) -> dict[str, bool]:
-        """The nodes whose logs were dumped, and whether the dump was finished."""
+        """The nodes whose logs were dumped; the value says whether the dump was finished."""
         files = self.of(LogFiles)
         return {files.name(n): bool(f) for n, f in zip(files.node, files.finished, strict=True)}
 
     @cached_property
     def replica_heads(self) -> LogHeads:
-        """The heads of the logs that must come to be one: not of what a broker kept of a partition
-        that was moved away from it."""
+        """The `LogHeads` of the replicas, without brokers from which the partition was moved
+        away."""
         heads = self.of(LogHeads)
         rows = [r for r, n in enumerate(heads.node.tolist()) if heads.name(n) in self.replicas]
         return heads.take(np.array(rows, np.int64))
@@ -113,13 +112,14 @@ class Group:
 
     @cached_property
     def history_whole(self) -> bool:
-        """Return whether every line of the history was read: only then is absence a proof."""
+        """Return whether every line of the history was read: then what is not in it did not
+        happen."""
         parts = self.of(HistoryParts)
         return bool(len(parts)) and bool(parts.whole.all())
 
     @cached_property
     def has_transactions(self) -> bool:
-        """Return whether an operation of the run did several things: else no cycles are sought."""
+        """Return whether any operation of the run has several sends, or sends and reads."""
         return bool(self.of(HistoryParts).transactions.any())
 
     @cached_property
@@ -129,7 +129,7 @@ class Group:
 
     @cached_property
     def clocks_sound(self) -> bool:
-        """Return whether the clock of no process goes back."""
+        """Return whether no process has a clock that goes back."""
         return not self.of(HistoryParts).clock_back.any()
 
     @cached_property
@@ -138,7 +138,7 @@ class Group:
         return not self.of(HistoryParts).overlap.any()
 
     def seconds(self, t_us: int) -> str:
-        """Format a time."""
+        """Format a time as seconds since the storm began."""
         return self.meta.since_storm(int(t_us))
 
 
@@ -149,13 +149,13 @@ def _meta(text: str) -> RunMeta:
 
 
 def group_of(partition: str, facts: Iterable[Rows]) -> Group:
-    """Return the group of facts that are all of one (run, partition)."""
+    """Return the group that has all of these facts; all are about one partition of a run."""
     made = _columns(facts, shared=False)
     return Group(partition, {kind: (columns, None) for kind, columns in made.items()})
 
 
 def groups_of(facts: Iterable[Rows]) -> list[Group]:
-    """Return the groups of a run, in order of partition; they share their columns."""
+    """Return the groups of a run, sorted by partition; they share their columns."""
     found: dict[str, dict[type[Facts], tuple[Columns, I64 | None]]] = {}
     for kind, columns in _columns(facts, shared=True).items():
         codes, partitions = columns.partitions()

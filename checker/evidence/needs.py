@@ -1,10 +1,10 @@
-"""The evidence that a property needs before it can hold, and whether it is there.
+"""The evidence that a check needs before it can call a property valid, and whether it is there.
 
-A check declares its needs where it registers (`checker.checks.registry`). Of each need there are
-three cases: it is there; nothing of it was promised and nothing is there, and then the checks that
-live on it examine nothing; or it was promised, by a capability in run.json or by a part of it that
-is there, and something is missing. Then the property is at best unknown, and the sentence says what
-is missing.
+A check declares its needs where it registers (`checker.checks.registry`). The evidence of a need
+may be there. Or the run did not promise it and has none: then the checks that use it examine
+nothing. Or the run promises it, by a capability in run.json or because a part of it is there, and
+something is missing: then the property is unknown unless an anomaly was found, and a sentence says
+what is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from node.formats.trace import METADATA_PARTITION
 
 
 class Need(Enum):
-    """A unit of evidence; the table in docs/checks.md has the same names."""
+    """A kind of evidence that checks can need; the table in docs/checks.md has the same names."""
 
     HISTORY = "history"
     """Every operation, from the first to the last."""
@@ -62,16 +62,17 @@ class Need(Enum):
 
 
 def missing(group: Group, needs: tuple[Need, ...]) -> str:
-    """Describe the evidence that the run promises and lacks, of the first such need, without a
-    full stop; "" if it lacks none."""
+    """Describe what is missing of the first need that the run promises and does not meet, without a
+    full stop; "" if it meets all."""
     if group.partition == METADATA_PARTITION:
         return ""  # no client writes to it, and its log is not dumped
     return next((lack for need in needs if (lack := group.memo(_LACKS[need]))), "")
 
 
 def withheld(group: Group, name: str) -> str:
-    """Say why an anomaly of this name cannot be concluded from the history of this group; "" if it
-    can. What is left are clauses that the checks judge record by record."""
+    """Say why the anomaly `name` cannot be concluded from the history of this group, "" if it can.
+    What may be known of some records only (see `checker.formats.anomalies.Knows`) is left to the
+    checks."""
     if name in _BY_OTHER_EVIDENCE:
         return ""
     for known in KINDS[name].knows:
@@ -89,8 +90,8 @@ def withheld(group: Group, name: str) -> str:
 
 
 def absence_proved(group: Group) -> bool:
-    """Return whether a value that no log has is certainly gone: all logs are there with all their
-    records."""
+    """Return whether a value that no log has is certainly gone: the logs of all replicas are there
+    with all records, and the run does not promise compaction."""
     return group.logs_complete and not group.memo(_records) and not group.meta.promise.compaction
 
 
@@ -101,7 +102,7 @@ def _history(group: Group) -> str:
 
 
 def logs_expected(group: Group) -> bool:
-    """Return whether logs of this partition were promised, or some are there."""
+    """Return whether logs of this partition are promised by the run, or any are there."""
     return bool(group.partition) and ("logs" in group.meta.capabilities or bool(group.dumped))
 
 
@@ -150,7 +151,7 @@ def _records(group: Group) -> str:
 
 
 def _contents(group: Group) -> str:
-    """Batches with neither prefix hash nor records; one log with hashes and another without."""
+    """Find batches with neither prefix hash nor records, or with no hash though others have one."""
     logs = group.of(Batches)
     bare = (logs.hash == 0) & ~_damaged(logs)
     if not bare.any():
@@ -162,7 +163,7 @@ def _contents(group: Group) -> str:
 
 
 def _producers(group: Group) -> str:
-    """Batches that do not name their producer among others that do."""
+    """Find batches that do not name their producer among others that do."""
     logs = group.of(Batches)
     rows = np.flatnonzero((logs.producer < 0) & (logs.listed > 0))
     if not group.meta.promise.idempotent or not len(rows) or (logs.producer < 0).all():
@@ -222,11 +223,9 @@ def _traces(group: Group) -> str:
 
 
 def _watermarks(group: Group) -> str:
-    """Traces without which the highest HW of a moment is not known.
-
-    A broker traces each move of its HW. One that stated a HW, in an answer or in its log, and has
-    no such event has lost part of its trace.
-    """
+    """Find a trace without which the highest HW of a moment is not known. A broker traces each move
+    of its HW. If it stated a HW, in an answer or in its log, and its trace has none, part of the
+    trace is lost."""
     if "hw" not in group.meta.capabilities:
         return ""
     if lack := _traces(group):
@@ -250,8 +249,8 @@ def _watermarks(group: Group) -> str:
 
 
 def _exits(group: Group) -> str:
-    """Name the first missing end that something else tells of: of each incarnation before the last
-    one of a trace, and of every node of a cluster that was stopped."""
+    """Name the first end of a process that is missing: of each incarnation before the last one of a
+    trace, and of every node of a cluster that was stopped."""
     exits, traces, meta = group.of(Exits), group.of(TraceFiles), group.meta
     each = zip(exits.node.tolist(), exits.incarnation.tolist(), strict=True)
     ended = {(exits.name(node), incarnation) for node, incarnation in each}

@@ -1,8 +1,8 @@
-"""Positions of readers: the offset at which each answer had to begin, if the history says it.
+"""Positions of readers: the offset at which each answer had to begin, if the history shows it.
 
-A read that states its `start` stands there. One that does not goes on where the last records of its
+A read that states its `start` begins there. Any other read begins where the last records of its
 process ended, unless an assignment or a crash dropped that position, or the partition was
-rebalanced while it ran. The position of any other read is not known.
+rebalanced while the read ran: then the position is not known.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ UNKNOWN_POSITION: Final = -1
 
 
 def resets_before(resets: Resets, process: I64, order: I64) -> tuple[I64, Mask]:
-    """Return for each operation, by its process and its place in the order of that, how often the
-    process had dropped its position before, and whether it was subscribed then.
-
-    An assign or subscribe keeps the position in the partitions it names and drops it in others.
-    """
+    """Return for each operation how often its process had dropped its position before, and whether
+    the process was subscribed then. `order` is the place of the operation among those of its
+    process. An assign or subscribe keeps the position in the partitions that it names, and drops it
+    in others."""
     count = np.zeros(len(process), np.int64)
     subscribed = np.zeros(len(process), dtype=bool)
     for each in np.unique(resets.process):
@@ -41,10 +40,11 @@ def resets_before(resets: Resets, process: I64, order: I64) -> tuple[I64, Mask]:
 
 @dataclass(frozen=True)
 class Positions(Columnar):
-    """One row a run of records of an ok read, or an ok read without records: `low` is where it
-    stood (or UNKNOWN_POSITION), `begin` and `end` what it returned (nothing: both where it stood).
-    `ended`: the end of the log that the answer stated, or UNKNOWN_POSITION. `origin`: where its
-    reader stood at first, since when it only went on."""
+    """Positions of ok reads, a row for each run of records or answer without records. `low`: where
+    the read had to begin; `begin`, `end`: what it returned (both `low` if no record); `ended`: the
+    end of the log that the answer stated; `origin`: where the reader began before it read up to
+    here without a break; `t0`: when the read was invoked. UNKNOWN_POSITION stands for an unknown
+    offset."""
 
     low: I64
     begin: I64
@@ -57,12 +57,12 @@ class Positions(Columnar):
 
     @property
     def gap(self) -> Positions:
-        """Select the reads that passed over offsets before the first that they returned."""
+        """The reads that passed over offsets in front of the first record that they returned."""
         return self.take((self.low >= 0) & (self.begin > self.low))
 
 
 def positions(known: Evidence) -> Positions:
-    """Return where every ok read of a partition stood."""
+    """Return the positions of all ok reads of a partition."""
     ok = known.polls.outcome == Outcome.OK
     reads = known.polls.take(ok)
     some, stated = reads.count > 0, (reads.idx == 0) & (reads.start >= 0)
@@ -93,7 +93,7 @@ def _went_on(known: Evidence, reads: Polls, follows: Mask, reached: I64) -> I64:
 
 
 def latest_over(points: I64, begin: I64, end: I64, t_us: I64) -> I64:
-    """Return for each point the latest time of an interval that holds it, -1 where none does."""
+    """Return for each point the latest `t_us` of the intervals [begin, end) around it, or -1."""
     order = np.argsort(points, kind="stable")
     ordered = points[order]
     found = np.full(len(points), -1, np.int64)
@@ -105,8 +105,8 @@ def latest_over(points: I64, begin: I64, end: I64, t_us: I64) -> I64:
 
 
 def log_start_open(group: Group) -> str:
-    """Say why the start of a partition's log is unknown; "" if it is known, or if nothing is ever
-    deleted."""
+    """Say why it is unknown where the log of a partition starts; "" if it is known, or if the run
+    promises that nothing is deleted."""
     promise = group.meta.promise
     if promise.compaction:
         return (

@@ -1,4 +1,4 @@
-"""Facts about a run on which verdicts depend."""
+"""Metadata of a run: what its files say of it as a whole, as far as verdicts depend on that."""
 
 from __future__ import annotations
 
@@ -46,45 +46,49 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_jepsen(self) -> bool:
-        """Return whether the history is Jepsen's, in which values are unique in their key only."""
+        """Return whether the history is Jepsen's, with values that are unique within a
+        partition."""
         return self.source in ("edn", "jepsen")
 
     @property
     def impaired(self) -> bool:
-        """Return whether a problem may have kept the cluster or its clients from going on: then
-        nothing can be concluded from silence."""
+        """Return whether a problem of the run may have stopped the cluster or its clients. Then an
+        operation that did not happen proves nothing."""
         return any(problem.impairs for problem in self.problems)
 
     @property
     def broken(self) -> bool:
-        """Return whether a part of the cluster or the clients may have been gone, not only late."""
+        """Return whether a problem of the run may have ended a part of the cluster or the clients,
+        not only delayed it."""
         return any(problem.breaks for problem in self.problems)
 
     @property
     def final_reads_had_time(self) -> bool:
-        """Return whether final reads went on until they had everything or got no further: the
-        cluster was stopped after them. A harness that was killed meanwhile did not wait."""
+        """Return whether the final reads went on until they had everything or made no more
+        progress. They did if the cluster was stopped after them; a harness that was killed did not
+        wait for them."""
         return self.phases.end_us > self.phases.final_us > 0
 
     def is_undeclared(self, capability: str) -> bool:
-        """Return whether files of this kind are no evidence, because run.json does not declare
-        them. If run.json cannot be read, all files are examined."""
+        """Return whether files of this kind are no evidence, because run.json does not declare the
+        capability. If run.json cannot be read, all files are examined."""
         return self.declared and capability not in self.capabilities
 
     def nodes(self) -> tuple[str, ...]:
-        """Return every process of the cluster that leaves a trace."""
+        """Return the brokers and voters, which all leave a trace."""
         return self.brokers + self.voters
 
     @property
     def convergence_due_us(self) -> int:
-        """The time from which replicas may not contradict each other: all in sync again, or the
-        limit over."""
+        """The time from which replicas must not contradict each other: all are in sync again after
+        the heal, or the recovery limit has passed."""
         return min(self._limit_us, self.phases.in_sync_us or self._limit_us)
 
     @property
     def copied_due_us(self) -> int:
-        """The time from which all replicas must have the whole log. A system without traces may
-        call a replica in sync that still copies: then the limit alone counts."""
+        """The time from which all replicas must have the whole log: `convergence_due_us`; for a
+        system without traces the recovery limit, because it may call a replica in sync that still
+        copies."""
         return self._limit_us if self.is_undeclared("trace") else self.convergence_due_us
 
     @property

@@ -1,7 +1,7 @@
-"""Sorting columns of millions of rows: by one number made of several wherever they fit into one.
+"""Sorting of columns with millions of rows: several columns are packed into one number if they fit.
 
-NumPy sorts one column of integers several times faster than it sorts rows by several columns, and
-finds distinct values much faster by sorting than by `np.unique`.
+NumPy sorts one column of integers several times faster than rows of several columns, and finds
+distinct values much faster by sorting than by `np.unique`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MANY: Final = 1 << 14
 
 
 def is_sorted(columns: Sequence[I64]) -> bool:
-    """Return whether rows already are in the order of these columns, the first counts most."""
+    """Return whether rows are sorted by these columns, of which the first counts most."""
     tied: Any = None
     for column in columns:
         if is_constant(column):
@@ -39,17 +39,17 @@ def is_sorted(columns: Sequence[I64]) -> bool:
 
 
 def is_constant(column: I64) -> bool:
-    """Return whether a column is one value, repeated without being stored (`repeated`)."""
+    """Return whether a column was made by `repeated`: one value for all rows, stored once."""
     return column.strides == (0,)
 
 
 def repeated(value: int, rows: int) -> I64:
-    """Return a column of one value that takes no room; it cannot be written to."""
+    """Return a read-only column with one value for all rows, which is stored once."""
     return np.broadcast_to(np.int64(value), rows)
 
 
 def picked(column: I64, index: Any) -> I64:
-    """Rows of a column, by their numbers; of one value no row needs to be looked up."""
+    """Return the rows of a column at `index`; a column made by `repeated` stays one."""
     if is_constant(column):
         return repeated(int(column[0]), len(index)) if len(column) else column
     taken: I64 = column[index]
@@ -57,8 +57,8 @@ def picked(column: I64, index: Any) -> I64:
 
 
 def order_of(columns: Sequence[I64], *, stable: bool = True) -> I64:
-    """Return the rows in the order of these columns, the first counts most; equal rows stay in
-    order."""
+    """Return the numbers of the rows, sorted by these columns, of which the first counts most; rows
+    that are equal in all columns keep their order if `stable`."""
     rows = len(columns[0])
     key, used = (None, 0) if rows < _FEW else _pack_first(columns)
     if key is None:
@@ -76,8 +76,7 @@ def order_of(columns: Sequence[I64], *, stable: bool = True) -> I64:
 
 
 def _ties_sorted(order: I64, key: I64, rest: Sequence[I64]) -> I64:
-    """Rows in the order of `key`, which is sorted: equal ones by the other columns, then as they
-    were."""
+    """Return rows in the order of `key`, which is sorted, and equal ones by the other columns."""
     same = key[1:] == key[:-1]
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     rows = order[tied]
@@ -86,18 +85,20 @@ def _ties_sorted(order: I64, key: I64, rest: Sequence[I64]) -> I64:
 
 
 def any_order_of(columns: Sequence[I64]) -> I64:
-    """Return an order as `order_of` does, with equal rows in any order: several times faster."""
+    """Sort as `order_of` does, with equal rows in any order: several times faster."""
     return order_of(columns, stable=False)
 
 
 def pack_keys(columns: Sequence[I64]) -> I64 | None:
-    """Return one number a row that sorts as the columns do; None if 63 bits are too few."""
+    """Return a number for each row that sorts as the columns in turn; None if it has over 62
+    bits."""
     key, used = _pack_first(columns)
     return key if used == len(columns) else None
 
 
 def _pack_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
-    """Do the same for as many of the first columns as fit into 63 bits, and how many those are."""
+    """Pack as many of the first columns as fit into 62 bits; return the numbers, and how many
+    columns are in them."""
     key: I64 | None = None
     room = 1
     for used, column in enumerate(columns):
@@ -117,7 +118,7 @@ def _pack_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
 def searchsorted_sorted(
     haystack: I64, needles: I64, side: Literal["left", "right"] = "left"
 ) -> I64:
-    """Do what `np.searchsorted` does for many needles: in order they are found far sooner."""
+    """Return what `np.searchsorted` does. It finds many needles far sooner if they are sorted."""
     if min(len(haystack), len(needles)) < _MANY:
         return np.searchsorted(haystack, needles, side)
     order = order_of((needles,))
@@ -127,7 +128,7 @@ def searchsorted_sorted(
 
 
 def distinct(values: I64) -> I64:
-    """Return the different values, sorted."""
+    """Return the distinct values, sorted."""
     if len(values) < _FEW:
         return np.unique(values)
     values = np.sort(values)

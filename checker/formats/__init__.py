@@ -1,2 +1,1 @@
-"""Verdicts, timelines and the catalogue of anomalies, as the checker writes them.
-Imports no other room."""
+"""Formats of the checker: verdicts, stories, the catalogue of anomalies. Imports no other room."""

@@ -1,7 +1,8 @@
-"""Every anomaly the checker can name, the property it breaks, and what a run must promise for it.
+"""The catalogue of anomalies: the property that each breaks, and what a run must promise for it to
+count.
 
-The order is the order of importance: the sentence of a verdict names the first that applies.
-Definitions and examples are in docs/checks.md.
+The order is that of importance: the sentence of a verdict names the first anomaly that counts.
+docs/checks.md has definitions and examples.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PROPERTIES: Final = (LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, LIVENESS, EXER
 
 
 class Needs(Enum):
-    """The promise that a run must make for an anomaly to count against it."""
+    """The promises that a run can have to make before an anomaly counts against its system."""
 
     NOTHING = "required by every replicated log"
     DURABLE_ACKS = "an acknowledgement promises durability"
@@ -36,8 +37,8 @@ class Needs(Enum):
 
 
 class Knows(Enum):
-    """Knowledge that a history must give for an anomaly to be concluded; without it the property is
-    unknown. The table in docs/checks.md has the same names."""
+    """Knowledge that a history must give before an anomaly can be concluded from it; else the
+    property is unknown. The table in docs/checks.md has the same names."""
 
     TIMES = "times"
     """The clock of no process goes back."""
@@ -54,17 +55,15 @@ class Knows(Enum):
 
 
 class AnomalyKind(NamedTuple):
-    """One row of the catalogue.
-
-    `jepsen` is the class of Jepsen's Kafka checker that sees it, "" where none does.
-    `from_absence`: it rests on something not being in the history, so a history with holes cannot
-    show it. (Lost writes look after that themselves: the logs of replicas can prove them.)
-    `from_silence`: it rests on something that did not happen, which clients or a cluster that
-    could not go on explain as well ("without-logs": unless the logs of replicas can prove it).
-    `knows`: what the history must tell. Without TIMES, PROCESSES or LOG_START the anomaly is not
-    concluded for the whole group (`checker.evidence.needs.withheld`); POSITIONS, END and VALUES
-    may be known of some records only, and the checks examine those.
-    """
+    """One row of the catalogue of anomalies. `needs`: the promise without which the anomaly is
+    allowed. `jepsen`: the class under which Jepsen's Kafka checker reports it, "" if it does not.
+    `from_absence`: the anomaly rests on something that is not in the history, so a history with
+    holes cannot show it. (The check of lost writes sees to that itself, because logs can prove a
+    loss.) `from_silence`: it rests on something that did not happen, which may also be because
+    clients or the cluster could not go on; "without-logs": unless logs prove it. `knows`: what the
+    history must show. Without TIMES, PROCESSES or LOG_START the anomaly is concluded of no record
+    of the group; POSITIONS, END and VALUES may be known of some records, and the checks conclude it
+    of these."""
 
     name: str
     property: str

@@ -6,16 +6,16 @@ from node.formats.errors import FloodmarkError
 
 
 class CheckerError(FloodmarkError):
-    """The checker could not do its work; this says nothing about the checked run."""
+    """An error of the checker itself, which says nothing about the run that was to be judged."""
 
 
 class SparkMissing(CheckerError):
-    """PySpark is not installed."""
+    """An error: PySpark is not installed."""
 
 
 class JavaMissing(CheckerError):
-    """There is no Java on this machine that Spark can use."""
+    """An error: there is no Java on this machine that Spark can use."""
 
 
 class SparkStartError(CheckerError):
-    """Java was found, but a Spark session could not be started on it."""
+    """An error: there is a Java, but no Spark session could be started on it."""

@@ -43,14 +43,11 @@ RULES: Final = {
 
 
 class StoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a story. `kind` is a trace event's name, "fault", "send", "read", "exit" or
-    "log".
-
-    `breaks` names what happened to the record, "" if nothing did: "cut:<reason>" (it was cut away),
-    "elected-without", "overwritten". `rule` is the rule of `RULES` that the step breaks. Neither
-    holds a node, offset or time, so that two stories of one bug have the same. `partition_wide`
-    marks a step that is about the partition, not about the record.
-    """
+    """One step of a story. `kind` is the name of a trace event, "fault", "send", "read", "exit" or
+    "log". `breaks` says what happened to the record, "" if nothing did: "cut:REASON" (it was
+    truncated, for this reason), "elected-without" (a replica without it was elected),
+    "overwritten". `rule` is the rule of `RULES` that the step breaks, or "". Neither holds a node,
+    offset or time, so they are equal in two stories of the same bug."""
 
     t_us: Time
     text: str
@@ -61,12 +58,10 @@ class StoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A stretch of time on the cause strip: something is true of `who` from `from_us` to
-    `until_us`.
-
-    `lane`: "fault" (`what` is the fault), "led" (of `epoch`), "down", "holds" (the record), "other"
-    (another record stands at its offset).
-    """
+    """A bar in the strip of causes that a page draws: something holds of `who` from `from_us` to
+    `until_us`. `lane` says what: "fault" (`what` names the fault), "led" (the node led in `epoch`),
+    "down" (it had no process), "holds" (it had the record), "other" (it had another record at that
+    offset)."""
 
     lane: Literal["fault", "led", "down", "holds", "other"]
     who: str
@@ -77,13 +72,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A story file: the steps that led to `about`, the anomaly that breaks `property`.
-
-    The record is `value` at `offset` of `partition`, of `epoch`; -1 where that is not known or the
-    finding is about no record. `cause` and `loss` are indices of steps, -1 where there is none:
-    the step or fault that caused the failure, and the first at which the record was gone. `traced`
-    says whether the brokers left traces; without them the story rests on clients and faults.
-    """
+    """The content of `story.json`: the steps that led to the anomaly `about`, which breaks
+    `property`. The record is `value` at `offset` of `partition`, appended in `epoch`; -1 if
+    unknown, or if the finding is about no record. `cause` is the index of the step that caused the
+    failure, `loss` of the first step after which the record was gone; -1 if there is none.
+    `traced`: the brokers left traces; if not, the story rests on clients and faults."""
 
     about: str
     property: str

@@ -12,10 +12,8 @@ from node.formats.bounds import LargeCount, Number, Offset, OptionalTime, Value
 
 
 class Verdict(StrEnum):
-    """The verdict of a check, a run or a suite of runs. `worst` orders them.
-
-    NOT_EXAMINED is of properties only: there was nothing to judge, and nothing had been promised.
-    """
+    """The verdict on a property, a run or a suite of runs. `worst` orders them. Only a property can
+    be NOT_EXAMINED: there was no evidence to judge it by, and the run had promised none."""
 
     NOT_EXAMINED = "not-examined"
     VALID = "valid"
@@ -41,13 +39,14 @@ EXIT_CODES: Final = {
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """`invalid` beats `unknown` beats `not-exercised` beats `valid`, and that beats `not-examined`;
-    valid when there are none."""
+    """Return the worst of some verdicts: `invalid`, then `unknown`, `not-exercised`, `valid`, and
+    at last `not-examined`. Of none, return `valid`."""
     return max(verdicts, key=_ORDER.index, default=Verdict.VALID)
 
 
 class Witness(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One fact an anomaly rests on: an operation, a trace event, or a place in a replica's log."""
+    """One fact that an anomaly rests on: an operation, a trace event, or a place in a replica's
+    log. -1 and "" stand for what is unknown or does not apply."""
 
     what: str
     op: Number = -1
@@ -62,13 +61,11 @@ class Witness(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One kind of finding on one partition: how often, and the first few in full.
-
-    `name` is the anomaly's name in docs/checks.md, `property` the property it breaks. `verdict`
-    is what policy made of it: invalid, or valid when the run's promise allows it (`allowed` then
-    says why). `jepsen` is the class that Jepsen's Kafka checker would report it under, "" where it
-    has none. `offset` and `t_us` point at the first occurrence, for the window of the page.
-    """
+    """An anomaly in one partition: how often it was found, and the first few cases as witnesses.
+    `name` is its name in docs/checks.md, `property` the property that it breaks, `count` the number
+    of cases. `verdict` is invalid, or valid if the run's promise allows it (`allowed` then says
+    why). `jepsen` is the class under which Jepsen's Kafka checker would report it, "" if none.
+    `offset` and `t_us` are those of the first case. `partition` is "" if several are concerned."""
 
     property: str
     name: str
@@ -85,7 +82,8 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class PropertyResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One property of one run: its verdict, what was looked at, and why if it was not valid."""
+    """The verdict on one property of a run, the number of facts examined, and why it is not
+    valid."""
 
     property: str
     verdict: Verdict
@@ -94,7 +92,7 @@ class PropertyResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`results.json` of one run."""
+    """The content of `results.json`: the verdict on one run."""
 
     run: str
     verdict: Verdict

@@ -40,10 +40,8 @@ def tallied(
     run: str, source: Mapping[str, Table], injected: Sequence[InjectedFault] = ()
 ) -> dict[str, pa.Table]:
     """Make the tables `tallies` and `acks` of some rows of the tables `ops`, `sends` and `reads`.
-
     Sends are also counted around each of `injected`: `by` is then the window, `second` the fault's
-    number; and in `acks` the first acknowledgement of each partition after its end.
-    """
+    number; and in `acks` the first acknowledgement of each partition after its end."""
     counted, acks = [], []
     for name, table in source.items():
         if not table.num_rows:

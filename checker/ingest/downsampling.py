@@ -36,11 +36,9 @@ def downsample_operations(
     outcome: I64,
     step: I64 | None = None,
 ) -> list[Rows]:
-    """Return the facts of these operations; few, whatever their number.
-
-    `sent` and `polled` are how many records each sent and returned. `step` is the number of the
-    schedule's own operation that each is, -1 for drawn ones: the schedule's own are all kept.
-    """
+    """Return the facts of these operations; few, whatever their number. `sent` and `polled` are how
+    many records each sent and returned. `step` is the number of the schedule's own operation that
+    each is, -1 for drawn ones: the schedule's own are all kept."""
     if not len(invoke_us):
         return []
     progress = sent > 0

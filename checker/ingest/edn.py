@@ -139,11 +139,8 @@ def _atom(token: str) -> Any:
 
 
 def _plain_form(text: str) -> dict[Any, Any] | None:
-    """Return a plain line as a map; None for any other line.
-
-    A map becomes an object with its keys and values in one array, since EDN does not say which
-    items are keys.
-    """
+    """Return a plain line as a map; None for any other line. A map becomes an object with its keys
+    and values in one array, since EDN does not say which items are keys."""
     if _PLAIN.fullmatch(text) is None:
         return None
     json = _TEXT.sub(r'"\\"\1\\""', _GAP.sub(",", text)) if '"' in text else _GAP.sub(",", text)
@@ -204,9 +201,7 @@ def _without_opening(text: str) -> str:
 
 def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
     """Yield the forms of a file with the line each begins at; an EdnError stands for a broken one.
-
-    The whole file may be one vector, as Jepsen's older histories are.
-    """
+    The whole file may be one vector, as Jepsen's older histories are."""
     held: list[str] = []
     begun = size = wait = 0
     for number, data, _ in lines:

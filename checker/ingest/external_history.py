@@ -118,9 +118,7 @@ def _place(file: Path, target: Path) -> None:
 
 def validate(file: Path) -> list[str]:
     """Return what is wrong with a history on which line, in sentences; none if all is well with it.
-
-    Unknown fields count as wrong here, and nothing is summed up. Raises OSError.
-    """
+    Unknown fields count as wrong here, and nothing is summed up. Raises OSError."""
     form = form_of(file)
     source = Source(0, file.parent, "history", file, form=form)
     # Of our own form more is known: that operations have all numbers, and end.

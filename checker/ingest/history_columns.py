@@ -49,10 +49,8 @@ class HistoryColumns:
 
 def read_block(first: int, text: bytes, *, uncommitted: bool = False) -> HistoryBlock:
     """Return whole lines, of which `first` is the number of the first one. Raises NotPlain if one
-    of them is not as it should be, or cannot be read so.
-
-    `uncommitted`: readers may get records of operations that abort.
-    """
+    of them is not as it should be, or cannot be read so. `uncommitted`: readers may get records of
+    operations that abort."""
     lines = scan(text)
     number = first + np.arange(len(lines.ends))
     return HistoryBlock(lines, *templates(lines, _read), number, uncommitted=uncommitted)

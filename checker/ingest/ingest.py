@@ -67,12 +67,10 @@ def work_bytes(folders: Sequence[Path]) -> int:
 
 
 def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = None) -> Ingested:
-    """Read one source and write its tables; all facts of it are in the result.
-
-    Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again.
-    Never raises for what a run folder holds; that the tables cannot be written is a problem of the
-    run, like the others.
-    """
+    """Read one source and write its tables; all facts of it are in the result. Tables go under
+    `tables_folder`, nowhere if it is None; `known` spares reading run.json again. Never raises for
+    what a run folder holds; that the tables cannot be written is a problem of the run, like the
+    others."""
     problems = Problems()
     # Only the head reports what is wrong with run.json; all sources need what is in it.
     if known is None or source.kind == "head":

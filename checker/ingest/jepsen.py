@@ -113,10 +113,8 @@ class Translator:
 
     def _with_positions(self, op: Op) -> Op:
         """Return a final poll that says where it was asked to begin: at the start of a partition,
-        and in each answer without records.
-
-        A poll that returned nothing at all is such an answer for every partition assigned.
-        """
+        and in each answer without records. A poll that returned nothing at all is such an answer
+        for every partition assigned."""
         places = self.from_start[op.process]
         reads = op.reads
         if op.f == "poll" and not any(read.records for read in reads):

@@ -39,12 +39,10 @@ class NotPlain(Exception):
 
 @dataclass(frozen=True)
 class Scanned:
-    """Some lines: the shape of each, and all groups of digits in them as numbers.
-
-    `ends`: the newline of each line. `first`: the number of its first group of digits. Of the
-    groups: `number`, with its sign; `digits`, without, and also where they are no number;
-    `length`, how many digits there are.
-    """
+    """Some lines: the shape of each, and all groups of digits in them as numbers. `ends`: the
+    newline of each line. `first`: the number of its first group of digits. Of the groups: `number`,
+    with its sign; `digits`, without, and also where they are no number; `length`, how many digits
+    there are."""
 
     text: bytes
     ends: I64
@@ -178,12 +176,10 @@ def templates(
     read: Callable[[bytes], tuple[Value, Any]],
     suits: Callable[[LineTemplate[Value]], bool] = lambda _: True,
 ) -> tuple[I64, list[LineTemplate[Value]]]:
-    """Return the template of each line as a code, and all templates.
-
-    `read` reads one line: what it means, and everything that is in it. A line whose shape does not
-    say what it means has a template to itself, as has one whose template does not suit. Raises
-    NotPlain if a line cannot be read.
-    """
+    """Return the template of each line as a code, and all templates. `read` reads one line: what it
+    means, and everything that is in it. A line whose shape does not say what it means has a
+    template to itself, as has one whose template does not suit. Raises NotPlain if a line cannot be
+    read."""
     found: list[LineTemplate[Value]] = []
     of_shape = np.full(len(lines.shapes), -1)
     for code, shape in enumerate(lines.shapes):

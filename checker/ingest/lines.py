@@ -36,11 +36,9 @@ class Line(NamedTuple):
 
 
 class Problems:
-    """Sentences about a run folder: problems make a verdict unknown, notes do not.
-
-    Of one kind of problem in one file only the first few are reported, the others counted. Damage
-    is a problem after which nothing in the evidence can be believed.
-    """
+    """Sentences about a run folder: problems make a verdict unknown, notes do not. Of one kind of
+    problem in one file only the first few are reported, the others counted. Damage is a problem
+    after which nothing in the evidence can be believed."""
 
     def __init__(self, in_full: int = _IN_FULL) -> None:
         self._in_full = in_full

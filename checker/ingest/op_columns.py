@@ -97,11 +97,9 @@ class Runs:
 
 
 class Nested:
-    """The nested rows of each row of a table: their number, and the index of the first.
-
-    `template` and `first` say of each of them of which template it is, and where in the numbers of
-    all lines those of its line begin.
-    """
+    """The nested rows of each row of a table: their number, and the index of the first. `template`
+    and `first` say of each of them of which template it is, and where in the numbers of all lines
+    those of its line begin."""
 
     def __init__(self, template: I64, first: I64, of: Sequence[int]) -> None:
         lengths = np.array(of, np.int64)

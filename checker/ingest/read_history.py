@@ -173,11 +173,8 @@ class Reader(FileReader[Op]):
 
     def judge_whole(self, numbered: bool) -> None:
         """Report missing lines that only the whole history shows, such as a missing operation
-        number.
-
-        `numbered`: whether the operations have all numbers from 0 on. Of the histories of other
-        tools nothing like this is known.
-        """
+        number. `numbered`: whether the operations have all numbers from 0 on. Of the histories of
+        other tools nothing like this is known."""
         phases = self.into.meta.phases
         # The clients ended before the cluster did, also where the harness was killed after that.
         whole = self.into.meta.state == "finished" or phases.end_us > 0
@@ -392,12 +389,10 @@ def _implied_commits(
     unknown: Mapping[int, Sequence[Send]], runs: Iterable[tuple[str, int, int, int]]
 ) -> dict[int, int]:
     """Return which operations of unknown outcome took effect after all: one visible record proves
-    its whole operation.
-
-    Inside a partition the checks see that themselves (`checker.evidence.contents`). `unknown` says
-    what operations sent that wrote to several partitions; `runs` are the records that ok reads
-    returned: partition, first value, count, time.
-    """
+    its whole operation. Inside a partition the checks see that themselves
+    (`checker.evidence.contents`). `unknown` says what operations sent that wrote to several
+    partitions; `runs` are the records that ok reads returned: partition, first value, count,
+    time."""
     claims: dict[str, list[tuple[int, int]]] = {}
     for op, sends in unknown.items():
         for send in sends:

@@ -111,11 +111,9 @@ def read_rows(
     path: Path, table: str, groups: tuple[int, int] | None = None, idle: Sequence[str] = ()
 ) -> Iterator[Table]:
     """Yield the rows of some row groups, or all, texts as dictionaries, without columns that are
-    `idle` or say nothing. Raises one of `DAMAGED`.
-
-    The statistics of the file are not asked for: a file that lies there would hide what its rows
-    say, and PyArrow ends the process for statistics that it cannot decode.
-    """
+    `idle` or say nothing. Raises one of `DAMAGED`. The statistics of the file are not asked for: a
+    file that lies there would hide what its rows say, and PyArrow ends the process for statistics
+    that it cannot decode."""
     schema, about = tables.SCHEMAS[table], pq.read_metadata(path)
     there = {about.schema.column(number).path for number in range(about.num_columns)}
     missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]

@@ -146,10 +146,8 @@ class _Reader(FileReader[_Event]):
             self.damage(f"line {number}: {gap}.")
 
     def _with_fenced(self, event: _Event) -> _Event:
-        """Return a committed change of a partition, with the brokers that were fenced then.
-
-        Only as far as this controller has reported: what another one did in between is missing.
-        """
+        """Return a committed change of a partition, with the brokers that were fenced then. Only as
+        far as this controller has reported: what another one did in between is missing."""
         if event.event in (trace.CONTROLLER, trace.STARTED):
             self.fenced.clear()
         elif event.event == trace.BROKER and event.state == "fenced":

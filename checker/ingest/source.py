@@ -100,11 +100,9 @@ class Source:
 
 @dataclass
 class Ingested:
-    """The result of one source: rows of tables, facts, and sentences.
-
-    If no tables are to be written, only those need be made that measures are taken of (ops); and
-    none at all without `counts`.
-    """
+    """The result of one source: rows of tables, facts, and sentences. If no tables are to be
+    written, only those need be made that measures are taken of (ops); and none at all without
+    `counts`."""
 
     meta: RunMeta
     facts: list[Rows] = field(default_factory=list)

@@ -60,11 +60,9 @@ class Collected:
             self.curves[judged.partition] = judged.curves
 
     def unknown_values(self) -> list[int]:
-        """Return all values, of any partition, that were not sent to where they were found.
-
-        None of a Jepsen history: its values are unique in their partition only, so that where else
-        a value was sent says nothing.
-        """
+        """Return all values, of any partition, that were not sent to where they were found. None of
+        a Jepsen history: its values are unique in their partition only, so that where else a value
+        was sent says nothing."""
         if self.meta.is_jepsen:
             return []
         return [u.value for _, found in self.findings for u in found.unknown_values]

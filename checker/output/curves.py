@@ -55,12 +55,10 @@ def steps_of(meta: RunMeta) -> Steps:
 
 
 class Curves(msgspec.Struct, frozen=True, array_like=True):
-    """The share of one partition in the curves of its run.
-
-    `unseen`: step, records acknowledged in it, records that ceased to be unseen in it.
-    `lag`: follower, leader, step, records behind at its end, and at most.
-    `stale`: step, answers, stale answers, sum and maximum of their staleness in microseconds.
-    """
+    """The share of one partition in the curves of its run. `unseen`: step, records acknowledged in
+    it, records that ceased to be unseen in it. `lag`: follower, leader, step, records behind at its
+    end, and at most. `stale`: step, answers, stale answers, sum and maximum of their staleness in
+    microseconds."""
 
     unseen: tuple[tuple[int, int, int], ...] = ()
     lag: tuple[tuple[str, str, int, int, int], ...] = ()

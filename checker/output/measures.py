@@ -55,11 +55,9 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was counted of one run.
-
-    `gaps` by kind and name; `first_us` and `gap_us` by the `nth` injected fault and partition (""
-    for all): the first acknowledgement after its end, and the longest gap that has a part in it.
-    """
+    """All that was counted of one run. `gaps` by kind and name; `first_us` and `gap_us` by the
+    `nth` injected fault and partition ("" for all): the first acknowledgement after its end, and
+    the longest gap that has a part in it."""
 
     counted: Sequence[Counted] = ()
     gaps: Mapping[tuple[str, str], Gap] = field(default_factory=dict)

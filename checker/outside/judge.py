@@ -50,11 +50,9 @@ class BrokenInvariant(NamedTuple):
 
 @dataclass(slots=True)
 class _ModelReplica:
-    """A replica as the model has it: log, high watermark, role, and as a leader its ISR.
-
-    `running` is False from the start of a process until it has taken a role: until then nothing is
-    known of what its disk kept.
-    """
+    """A replica as the model has it: log, high watermark, role, and as a leader its ISR. `running`
+    is False from the start of a process until it has taken a role: until then nothing is known of
+    what its disk kept."""
 
     log: Prefix = EMPTY
     hw: Prefix = EMPTY
@@ -71,11 +69,9 @@ class _ModelReplica:
 class _ModelPartition:
     """A partition: the controller's record, the replicas, and the auxiliary variables. `states` has
     the ISR of each partition epoch, for leaders that learn of it late. `acked` has the ends of the
-    acknowledged prefixes; of those on one log only the longest is kept.
-
-    `states` has the ISR of each partition epoch, for leaders that learn of it late. `acked` are the
-    ends of what was acknowledged, each the longest of its log.
-    """
+    acknowledged prefixes; of those on one log only the longest is kept. `states` has the ISR of
+    each partition epoch, for leaders that learn of it late. `acked` are the ends of what was
+    acknowledged, each the longest of its log."""
 
     prefixes: Prefixes = field(default_factory=Prefixes)
     record: Event | None = None

@@ -63,11 +63,8 @@ def record_at(events: Iterable[Event], offset: int, acks: int = -1) -> LogBatch 
 
 @dataclass
 class RecordLife:
-    """Follows `record`, which stands at `offset`, event by event.
-
-    A step breaks something once the record must be kept: it is acknowledged or, if a client has
-    read it by `read_us`, committed.
-    """
+    """Follows `record`, which stands at `offset`, event by event. A step breaks something once the
+    record must be kept: it is acknowledged or, if a client has read it by `read_us`, committed."""
 
     offset: int
     record: LogBatch
