@@ -1,1 +1,1 @@
-"""The checker: it judges histories, traces and the logs of replicas."""
+"""The checker: it judges runs by their histories, traces and dumped logs."""

@@ -1,8 +1,8 @@
 """The checker as an application for `spark-submit`: `app.py [--out DIR] [--again] RUN...`.
 
-For clusters whose sessions are configured where they are submitted. Prints one line a run and exits
-with the code of the worst verdict. Folders must be reachable under the same paths on all machines,
-and each needs this package and its dependencies (docs/architecture.md, "On a cluster").
+For clusters whose Spark sessions are configured by the one who submits. Prints one line for each
+run, and exits with the code of the worst verdict. Folders must have the same paths on all machines,
+and each machine needs this package and its dependencies (docs/architecture.md, "On a cluster").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from checker.formats.verdict import EXIT_CODES, worst
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge run folders in the session that was submitted to; returns the exit code."""
+    """Judge run folders in the session that `spark-submit` configured; return the exit code."""
     parser = argparse.ArgumentParser(prog="app.py", description="Judge run folders on Spark.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--out", type=Path, help="where results go [the run folders]")

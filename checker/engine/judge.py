@@ -1,6 +1,7 @@
-"""Runs every check on one group and gives back findings; a check that fails hides nothing.
+"""Runs all checks on one group, the facts about a partition or a whole run. If a check raises an
+error, only its own property becomes unknown.
 
-The same functions judge a group in this process and inside a Spark task, which imports no Spark.
+The same functions judge a group in this process and in a task of Spark; they import no Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SPARK_ROWS: Final = "run int, partition string, body binary"
 
 
 def judge_group(group: Group, *, measured: bool = False) -> Judged:
-    """Judge one group by all checks, in a fixed order; `measured` also draws its curves."""
+    """Judge one group by all checks, in a fixed order. With `measured`, also compute its curves."""
     scope = Scope.PARTITION if group.partition else Scope.RUN
     problems = group.of(ProblemFacts)
     damage = problems.damage
@@ -46,7 +47,8 @@ def judge_group(group: Group, *, measured: bool = False) -> Judged:
 
 
 def judged_or_none(partition: str, blobs: Iterable[PackedBlob]) -> bytes | None:
-    """Judge one group and encode it; None if polls were left out and all are needed."""
+    """Judge the group that these blobs hold, and return the result encoded. None if downsampling
+    left out polls that judging it needs."""
     group = group_of(partition, unpacked(blobs))
     if not splittable(group):
         return None
@@ -54,12 +56,13 @@ def judged_or_none(partition: str, blobs: Iterable[PackedBlob]) -> bytes | None:
 
 
 def decoded(body: bytes | None) -> Judged | None:
-    """Return a judged group; None if all of its polls are needed."""
+    """Decode what `judged_or_none` returned; None stays None."""
     return None if body is None else msgspec.msgpack.decode(body, type=Judged)
 
 
 def judge_rows(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-    """Judge one group in a task of Spark: a row of `ROWS`."""
+    """Judge a group, whose run and partition are `key`, in a task of Spark; return a row of
+    `ROWS`."""
     run, partition = (word.as_py() for word in key)
     body = judged_or_none(partition, of_rows(facts))
     return pa.table([[run], [partition], [body]], schema=ROWS)
@@ -92,8 +95,8 @@ def _known(found: Finding, group: Group) -> Finding:
 
 
 def _without_absence(found: Finding) -> Finding:
-    """Remove findings from absence if the history has holes, in which a missing line proves
-    nothing."""
+    """Return the finding without anomalies that rest on absence: in a history with holes, a missing
+    line proves nothing."""
     kept = tuple(a for a in found.anomalies if a.name not in FROM_ABSENCE)
     dropped = sorted({a.name for a in found.anomalies} - {a.name for a in kept})
     if found.unknown_values:
@@ -111,8 +114,7 @@ def _without_absence(found: Finding) -> Finding:
 
 
 def _curves(group: Group) -> Curves | None:
-    """Return the curves of a partition; no measure is worth a verdict, so one that fails is left
-    out."""
+    """Return the curves of a partition. None if they fail: no measure is worth a verdict."""
     if not group.partition or group.partition == METADATA_PARTITION:
         return None
     with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""Judges runs in this process, without Spark: for search, shrinking, small runs."""
+"""Judging of runs one after another in this process, without Spark: for searches and small runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from checker.output.conclude import write_results
 
 
 class LocalExecutor:
-    """Reads the sources of runs one after another and keeps their facts in memory."""
+    """An executor in this process: it reads one source after another, and keeps all facts."""
 
     def __init__(self, runs: Sequence[RunToJudge]) -> None:
         self._runs = runs
@@ -52,7 +52,7 @@ class LocalExecutor:
         return facts
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
-        """Return the sends that wrote these values, by run and value."""
+        """Return, by run and value, the sends that wrote these values."""
         return {
             number: joined_origins(
                 origins(values, part) for part in self._facts[number] if part.kind is Sends
@@ -61,7 +61,7 @@ class LocalExecutor:
         }
 
     def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> dict[int, measures.Measured]:
-        """Return the counts that were made while the sources were read."""
+        """Return what was counted while sources were read, by run; nothing of runs in memory."""
         return {
             number: measures.measure(
                 concat(counts["tallies"], "tallies"), concat(counts["acks"], "acks"), faults
@@ -74,14 +74,14 @@ class LocalExecutor:
 def check_runs(
     paths: Sequence[Path], *, out: Path | None = None, again: bool = True
 ) -> list[RunResult]:
-    """Judge run folders one after another and keep their results; see `checker.engine.plan.check`.
-    OSError if results cannot be written."""
+    """Judge run folders one after another and keep their results, as `checker.engine.plan.check`
+    does. Raises OSError if results cannot be written."""
     return plan.check(paths, LocalExecutor, out=out, again=again, together=False)
 
 
 def check_run(path: Path, *, write: bool = False) -> RunResult:
-    """Judge one run folder; with `write`, also leave `results.json` and the tables in it. Never
-    raises for what the run folder holds; OSError if results cannot be written."""
+    """Judge one run folder; with `write`, leave `results.json` and tables in it. Never raises for
+    what the run folder contains; raises OSError if results cannot be written."""
     if (refused := plan.refusal(path)) is not None:
         return refused
     tables = path / "tables" if write else None
@@ -93,8 +93,8 @@ def check_run(path: Path, *, write: bool = False) -> RunResult:
 
 
 def check_files(files: Files) -> RunResult:
-    """Judge a run whose files are in memory, by their names in a run folder: the same readers and
-    checks as for a folder. Measures are not taken, but for the number of faults."""
+    """Judge a run whose files are in memory, by the names that they have in a run folder, as if
+    they were in one. Of the measures, only the number of faults is taken."""
     folder = Path(IN_MEMORY)
     run = RunToJudge(folder, read_meta(folder, Problems(), files), files=files)
     (concluded,) = plan.judge([run], LocalExecutor)

@@ -1,4 +1,4 @@
-"""A temporary folder whose owner may be killed: the next one to start removes what it left."""
+"""A temporary folder whose owner may be killed: the next process that makes one removes it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LOCK: Final = ".owner"
 
 
 class OwnedFolder:
-    """A temporary folder that is locked as long as this process lives and has not closed it."""
+    """A temporary folder with a lock that this process holds until it closes the folder or ends."""
 
     def __init__(self, prefix: str, place: Path | None = None) -> None:
-        """Remove what dead owners left of folders with this `prefix`, and make another one. Raises
+        """Remove folders with this `prefix` whose owners are gone; make a new one. Raises
         OSError."""
         place = place or Path(tempfile.gettempdir())
         sweep(prefix, place)
@@ -34,7 +34,7 @@ class OwnedFolder:
 
 
 def sweep(prefix: str, place: Path) -> None:
-    """Remove the folders of this user in `place` whose owner is gone."""
+    """Remove folders in `place` whose names begin with `prefix` and whose lock no process holds."""
     try:
         found = [entry for entry in os.scandir(place) if entry.name.startswith(prefix)]
     except OSError:

@@ -2,8 +2,9 @@
 
     sources -> facts -> groups -> findings -> origins of unknown values -> measures -> result
 
-An executor reads the sources of runs, brings facts together by (run, partition) and judges each
-group with `checker.engine.judge`: in this process (`checker.engine.local`), or on Spark
+An executor reads the source files of runs, brings the facts about each partition of a run together
+as a group, and judges each group with `checker.engine.judge`: in this process
+(`checker.engine.local`), on processes (`checker.engine.stages`) or on Spark
 (`checker.engine.spark_job`). The results are the same, byte for byte.
 """
 
@@ -28,8 +29,8 @@ from node.formats.run_folder_entries import foreign_entry
 
 
 class RunToJudge(NamedTuple):
-    """A run to be judged. Its new tables go to `written`, the tables of its history are read from
-    `tables` once they are there. A run in memory has `files` and no folder."""
+    """A run to be judged. New tables are written to the folder `written`; the tables of its history
+    are read from `tables`. A run in memory has `files` instead of a folder."""
 
     folder: Path
     meta: RunMeta
@@ -39,25 +40,26 @@ class RunToJudge(NamedTuple):
 
 
 class Executor(Protocol):
-    """The steps of the plan that depend on where the work is done. Runs are known by their number
-    in the sequence that the executor was made for."""
+    """The steps of the plan that depend on where the work is done. Runs are numbered from 0, in the
+    sequence with which the executor was made."""
 
     def judged(self) -> Iterable[tuple[int, Judged]]:
-        """Judge all groups of all runs; the groups of a run come in order of partition."""
+        """Judge all groups; yield the number of the run and the result of each. The groups of a run
+        come in order of partition."""
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> Mapping[int, Mapping[int, Origin]]:
         """Return, by run and value, the sends that wrote these values, if any did."""
 
     def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> Mapping[int, Measured]:
-        """Return the counts that were made while the sources were read, by run; nothing of runs in
-        memory."""
+        """Return what was counted while sources were read, by run; nothing of runs in memory."""
 
 
 MakeExecutor = Callable[[Sequence[RunToJudge]], Executor]
 
 
 def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
-    """Judge runs, in the order given. Raises OSError if tables cannot be written."""
+    """Judge runs with the executor that `make` makes; return results and tables in the order of the
+    runs. Raises OSError if tables cannot be written."""
     for run in runs:
         if run.written is not None:
             # The parts of an earlier check may have been others.
@@ -90,10 +92,10 @@ def check(
     again: bool = True,
     together: bool = True,
 ) -> list[RunResult]:
-    """Judge run folders and keep their results, in the order given. Each run gets `results.json`
-    and its tables in its own folder, or in a folder of its own under `out`. Unless `again`, runs
-    that were judged before and have not changed since keep their results. `together` gives all runs
-    to one executor; else each is finished before the next. Raises OSError if results cannot be
+    """Judge run folders and keep their results; return these in the order of `paths`. Each run gets
+    `results.json` and its tables in its own folder, or in a folder of its own under `out`. Unless
+    `again`, a run that has not changed since it was judged keeps its result. `together` gives all
+    runs to one executor; else each is finished before the next. Raises OSError if results cannot be
     written."""
     refused = {path: refusal(path) for path in paths}
     places = [ResultsPlace(path, out) for path in paths if refused[path] is None]
@@ -111,8 +113,8 @@ def check(
 
 
 def refusal(folder: Path) -> RunResult | None:
-    """Return the result of a run folder that has an entry of which no good can come; None if there
-    is none. Nothing of such a folder is read, and nothing is written into it."""
+    """Return an unknown result if the run folder has an entry that is not safe to read, such as a
+    link out of it; None if it has none. Nothing is read from or written to such a folder."""
     why = foreign_entry(folder)
     if not why:
         return None

@@ -1,10 +1,10 @@
-"""Reads of a partition, reduced where they are read to those that judging it takes.
+"""Downsampling of reads where they are read: only those are kept that judging the partition takes.
 
-Of all reads that returned the same run of records the earliest goes on, with what all of them say
-of it; and of the polls of a process those that do not simply go on where the one before ended,
-their neighbours, the first and the last. The findings are the same, witnesses and all. What a task
-cannot know (a poll of another task between two; a transaction; a record beyond what any replica had
-established) shows when the facts of the partition are together: `splittable` says that it must be
+Of all reads that returned the same run of records, the earliest is kept, with the flags of all.
+Polls of a process that continue where the one before ended are left out, except at either end of
+such a series. The findings are the same, with the same witnesses. Some reasons to need all polls (a
+poll between them that another task read; a transaction; a record above every high watermark) show
+only when all facts of the partition are together. `splittable` then says that the partition must be
 judged again, by all of its reads.
 """
 
@@ -33,7 +33,8 @@ _BY: Final = ("op", "seq", "idx")
 
 
 def downsampled(polls: Rows) -> list[Rows]:
-    """Return facts to be judged in place of these polls of one run."""
+    """Return the facts by which these polls of one run can be judged: the polls themselves, or
+    fewer polls and what is to be known of the others."""
     if not polls.count or "turn" in polls.columns:
         return [polls]
     reads = _Reads(_in_order(polls))
@@ -84,8 +85,8 @@ class _Reads:
         return rows(Contents, found.run, found.partition, **own, read_as=read_as[kept])
 
     def contents(self) -> npt.NDArray[np.int8]:
-        """Return, for the earliest of all reads of the same records, the ways in which these were
-        read; 0 for the others."""
+        """Return, for the earliest of all reads of the same records, the flags of all of them; 0
+        for the others."""
         said = np.zeros(len(self.op), np.int8)
         rows = np.flatnonzero(self.count > 0)
         if len(rows) == len(said):
@@ -103,8 +104,7 @@ class _Reads:
         return said
 
     def _late(self, rows: I64) -> I64:
-        """Return a number that the earliest read has the least of: any ok one is earlier than any
-        other."""
+        """Return a number that is lowest for the earliest read; any ok read counts as earlier."""
         late: I64 = self.complete_us[rows] + np.where(self.ok[rows], 0, _NOT_OK)
         return late
 
@@ -210,7 +210,7 @@ class _Reads:
 class _PollRows:
     """The records that each operation got of one partition, one operation a row, in the order of
     partition, process and operation. `idle`: the read continues the one before it, and the next one
-    continues it. `follows`: the rows before it are idle. `unit`: its place in the order of all
+    continues it. `follows`: the row before is idle, this one is not. `unit`: its place among all
     rows."""
 
     reads: _Reads
@@ -273,8 +273,7 @@ class _PollRows:
 
 def _units(reads: _Reads) -> tuple[I64, Mask]:
     """Return where the records that an operation got of one partition begin, and whether its reads
-    are complete: each run begins where the one before ended, and their numbers show that none is
-    missing."""
+    are complete: each run begins where the one before ended, and none is missing by its number."""
     op, seq, idx, hw = reads.op, reads.seq, reads.idx, reads.hw
     opens = np.ones(len(op), bool)
     np.not_equal(op[1:], op[:-1], out=opens[1:])
@@ -294,7 +293,7 @@ def _units(reads: _Reads) -> tuple[I64, Mask]:
 
 
 def splittable(group: Group) -> bool:
-    """Return whether what is left of a partition's reads is enough to judge it."""
+    """Return whether the reads of a partition that downsampling kept are enough to judge it."""
     skipped = group.of(SkippedPolls)
     if not len(skipped):
         return True

@@ -1,7 +1,7 @@
 """The result cache: a run is not judged again while its evidence and the checker are unchanged.
 
-Beside `results.json` stands `checked.json`: a digest of the paths, sizes and times of all files
-that a verdict rests on, and of the checker's source. If the digest differs, because the run was
+`checked.json`, beside `results.json`, holds a digest of the paths, sizes and times of all files
+that the verdict rests on, and of the checker's source. If the digest differs, because the run was
 copied or a file or the checker has changed, the run is judged again.
 """
 
@@ -29,7 +29,7 @@ _DIGEST_BYTES: Final = 16
 
 
 def stamp(folder: Path) -> str:
-    """Return a digest of all that a check of this folder now would rest on."""
+    """Return a digest of everything that the verdict on this folder rests on."""
     digest = hashlib.blake2b(_own_source(), digest_size=_DIGEST_BYTES)
     digest.update(str(folder).encode())
     for path in _evidence(folder):
@@ -42,7 +42,7 @@ def stamp(folder: Path) -> str:
 
 
 def cached_result(target: Path, mark: str) -> RunResult | None:
-    """Return the result in `target` if its recorded digest equals `mark`."""
+    """Return the result in the folder `target` if the digest kept beside it equals `mark`."""
     try:
         known = read_file(target / _MARK, dict[str, str])
         if known.get("mark") != mark:
@@ -53,10 +53,10 @@ def cached_result(target: Path, mark: str) -> RunResult | None:
 
 
 class ResultsPlace:
-    """A run folder, and the folder of its results."""
+    """A run folder and the folder of its results: the same, or one of its own under `out`."""
 
     def __init__(self, folder: Path, out: Path | None) -> None:
-        """Into the folder itself, if it is there, or into a folder of its own under `out`."""
+        """Choose the folder of results; none if `out` is None and the run folder does not exist."""
         self.folder = folder.absolute()
         self.target: Path | None = self.folder if self.folder.is_dir() else None
         if out is not None:
@@ -65,21 +65,21 @@ class ResultsPlace:
 
     @property
     def written(self) -> Path | None:
-        """The folder that the tables are written to."""
+        """The folder to which tables are written, None if results are not kept."""
         return None if self.target is None else self.target / "tables"
 
     @property
     def tables(self) -> Path | None:
-        """The folder that the tables of the history are read from."""
+        """The folder from which the tables of the history are read."""
         return self.folder / "tables" if only_tables(self.folder) else self.written
 
     def begin(self) -> RunResult | None:
-        """Return the result of an earlier check that still holds; None if there is work to do."""
+        """Return the kept result if it still holds; None if the run must be judged."""
         self._mark = stamp(self.folder)
         return None if self.target is None else cached_result(self.target, self._mark)
 
     def finish(self, result: RunResult, meta: RunMeta) -> None:
-        """Keep a result, and last what it was made of. Raises OSError, StorageError."""
+        """Keep a result, and after it the digest of its evidence. Raises OSError, StorageError."""
         if self.target is not None:
             write_results(self.target, result)
             if self.target == self.folder:
@@ -88,8 +88,7 @@ class ResultsPlace:
 
 
 def own_name(folder: Path) -> str:
-    """Return a name for the results of a run that differs from those of other runs and is
-    stable."""
+    """Return a name for a run's folder of results, which depends only on the run's path."""
     digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
     return f"{folder.name}-{digest}"
 

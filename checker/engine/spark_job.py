@@ -1,9 +1,9 @@
-"""Judges many run folders with Spark, on this machine or on a cluster, with one shuffle.
+"""Judging of many run folders with Spark, on this machine or on a cluster, with one shuffle.
 
     files of all runs -> mapInArrow (tables, facts) -> groupBy(run, partition) -> applyInArrow
         -> findings -> verdicts; measures by run -> results.json
 
-Nothing comes to the driver but findings with capped witnesses and chart-sized measures.
+The driver gets only findings, with a limited number of witnesses, and small measures.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def check(
     again: bool = True,
     small_bytes: int | None = None,
 ) -> list[RunResult]:
-    """Judge run folders as `checker.engine.stages.check` does, without a `session` in this process.
-    Raises CheckerError if Spark failed or results cannot be written."""
+    """Judge run folders as `checker.engine.stages.check` does; without a `session`, in this
+    process. Raises CheckerError if Spark failed or results cannot be written."""
     try:
         if session is None:
             return check_runs(paths, out=out, again=again)
@@ -58,31 +58,33 @@ def check(
 
 
 class SparkWorkers:
-    """Spark's tasks as workers: Spark schedules them, and moves their results."""
+    """Workers that are the tasks of Spark, which schedules them and moves their results."""
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
 
     @property
     def number(self) -> int:
-        """The number of items that are worked on at a time."""
+        """The number of items that are worked on at the same time."""
         return self._context.defaultParallelism
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield what `work` gives for each item, a task each."""
+        """Yield the result of `work` for each item, in order; each item is a task."""
         if items:
             yield from self._context.parallelize(items, len(items)).map(work).collect()
 
 
 class SparkExecutor(StagedExecutor):
-    """Brings facts of a group together by a shuffle; on one machine large ones are in files."""
+    """An executor on Spark, which brings the facts of a group together by a shuffle; on one machine
+    it moves large ones through files."""
 
     def __init__(self, session: SparkSession, runs: Sequence[RunToJudge]) -> None:
         super().__init__(SparkWorkers(session), runs)
         self._session = session
 
     def judged(self) -> Iterator[tuple[int, Judged]]:
-        """Judge all groups of all runs, in an order that depends on nothing."""
+        """Judge all groups; yield the number of the run and the result of each, by run and
+        partition."""
         on_one_machine = str(self._session.sparkContext.master).startswith("local[")
         yield from super().judged() if on_one_machine else self._judged()
 

@@ -1,12 +1,12 @@
-"""Starts Spark sessions: quiet, and never outliving us.
+"""Spark sessions that print nothing and never outlive this process.
 
-A process has at most one JVM. PySpark's own `launch_gateway` starts it, with three things set:
+A process has at most one JVM. PySpark's own `launch_gateway` starts it, with three settings:
 
-* everything it writes goes to a log file;
+* everything that it prints goes to a log file;
 * it is in a session of its own, so that Ctrl-C in the terminal reaches neither it nor Python
-  workers; PySpark ties it to a pipe to us, upon whose end it ends, however we end;
-* `java` is a small script (`checker.engine.java.java_home`), for slim runtimes lack a module that
-  Spark's launcher asks for.
+  workers; PySpark ties it to a pipe to this process, and it ends when the pipe is closed;
+* its `java` is a small script (`checker.engine.java.java_home`), because small runtimes lack a
+  module that Spark's launcher asks for.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def start_session(
     small: bool = True,
     log_file: Path | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or return the one that runs in this process. `master` is the URL of a
-    cluster, by default this machine: a cluster's machines need the same Python packages, and
-    `PYSPARK_PYTHON` names their Python. By default all `cores` that we may use are used.
-    `driver_memory` is in Java's spelling. A `small` session is tuned for histories of seconds. All
-    that Spark prints goes to `log_file`. Raises JavaMissing, SparkStartError."""
+    """Start a Spark session, or return the one that this process has. `master` is the URL of a
+    cluster, None for this machine; a cluster's machines need the same Python packages, and
+    `PYSPARK_PYTHON` names their Python. `cores` is None for all that this process may use,
+    `driver_memory` in Java's spelling. A `small` session is tuned for runs of seconds. Spark prints
+    to `log_file`, if given. Raises JavaMissing, SparkStartError."""
     global _jvm
     java = find_java()
     local = master is None or master.startswith("local")
@@ -120,21 +120,21 @@ def start_session(
 
 
 def suit(session: SparkSession) -> SparkSession:
-    """Set a session that was configured elsewhere to what checks count on."""
+    """Give a session that was configured elsewhere the settings on which checks rely."""
     for name, value in _SQL_SETTINGS.items():
         session.conf.set(name, value)
     return session
 
 
 def warm_up(session: SparkSession) -> None:
-    """Run one tiny grouped Arrow job: it starts a Python worker and loads what checks need."""
+    """Run one tiny grouped Arrow job, which starts a Python worker and imports what checks use."""
     session.range(2).groupBy("id").applyInArrow(_same_table, "id long").count()
 
 
 class SessionInBackground:
-    """Starts a session in a thread while something else is going on, and runs a first small job on
-    it, which costs as much as the start itself. The arguments are those of `start_session`. The
-    start begins at construction, in a daemon thread: a program that ends early is not held up."""
+    """A Spark session that starts in a daemon thread, with a small first job, which takes as long
+    as the start itself. The arguments are those of `start_session`. A program that ends early does
+    not wait for it."""
 
     def __init__(self, app_name: str, **settings: Any) -> None:
         self._session: SparkSession | None = None
@@ -152,8 +152,8 @@ class SessionInBackground:
         self._thread.start()
 
     def get(self, timeout_s: float) -> SparkSession:
-        """Wait for the session. Raises what `start_session` raised, or CheckerError if it takes
-        longer than `timeout_s`."""
+        """Wait for the session and return it. Raises what `start_session` raised, or
+        SparkStartError if it takes longer than `timeout_s`."""
         self._thread.join(timeout_s)
         if self._session is not None:
             return self._session
@@ -167,7 +167,7 @@ class SessionInBackground:
 
 
 def error_summary(error: Exception) -> str:
-    """Format an error of Spark in one line; its text may be out of reach if the JVM has died."""
+    """Format an error of Spark as one line; if the JVM died, and its text with it, as its type."""
     try:
         lines = str(error).strip().split("\n")
     except Exception:

@@ -1,12 +1,11 @@
-"""Judges runs in two stages on many workers of one machine.
+"""Judging of runs in two stages on many workers.
 
     sources of all runs -> facts, cut by (run, partition), in files -> judged groups -> verdicts
 
-A worker of the first stage reads some sources and leaves the facts in a file of its own; nothing
-comes back but where they are. This process then knows what there is of each group and how large it
-is. A worker of the second stage maps the facts of one group into memory and judges it, the largest
-group first. Large histories of lines are made into
-tables by the same workers before.
+Each worker of the first stage reads some source files and writes their facts to a file of its own;
+it returns only where they are. Then this process knows the facts and the size of each group. A
+worker of the second stage maps the facts of one group into memory and judges it, the largest group
+first. Before that, the same workers turn large histories of lines into tables.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ def check(
     again: bool = True,
     small_bytes: int | None = None,
 ) -> list[RunResult]:
-    """Judge run folders as `checker.engine.plan.check` says: each small one, of at most
-    `small_bytes`, by a worker alone, the large ones by all, with the executor that `make` makes.
+    """Judge run folders as `checker.engine.plan.check` does. A small run, of at most `small_bytes`
+    of evidence, is judged by one worker; large ones by all, with the executor that `make` makes.
     Raises OSError if results cannot be written, CheckerError if workers fail."""
     sizes = [work_bytes([path]) for path in paths]
     bound = SMALL_BYTES if small_bytes is None else small_bytes
@@ -96,8 +95,8 @@ def check_on_processes(
     again: bool = True,
     small_bytes: int | None = None,
 ) -> list[RunResult]:
-    """Judge on processes of this machine. Main thread only. Raises CheckerError if a process failed
-    or results cannot be written."""
+    """Judge run folders as `check` does, on processes of this machine; call it in the main thread.
+    Raises CheckerError if a process failed or results cannot be written."""
     try:
         with ProcessWorkers() as workers:
             return check(paths, workers, out=out, again=again, small_bytes=small_bytes)
@@ -107,19 +106,19 @@ def check_on_processes(
 
 @dataclass(frozen=True)
 class CheckSmall:
-    """Judges small runs, known by a number, one after another."""
+    """The work of one worker on small runs: it judges them one after another."""
 
     out: Path | None
     again: bool
 
     def __call__(self, runs: Sequence[tuple[int, Path]]) -> list[tuple[int, RunResult]]:
-        """Return the results of some runs, which are also in their folders."""
+        """Return the results of some runs, each with the number that was given with the run."""
         results = check_runs([path for _, path in runs], out=self.out, again=self.again)
         return [(n, result) for (n, _), result in zip(runs, results, strict=True)]
 
 
 class StagedExecutor:
-    """Spreads sources over workers, and then groups."""
+    """An executor that spreads first source files and then groups over workers."""
 
     def __init__(self, workers: Workers, runs: Sequence[RunToJudge]) -> None:
         self._workers = workers
@@ -127,7 +126,8 @@ class StagedExecutor:
         self._shared: Path | None = None
 
     def judged(self) -> Iterator[tuple[int, Judged]]:
-        """Judge all groups of all runs, in an order that depends on nothing."""
+        """Judge all groups; yield the number of the run and the result of each, by run and
+        partition."""
         shared = OwnedFolder(_SHARED)
         self._shared = shared.path
         try:
@@ -176,8 +176,8 @@ class StagedExecutor:
         return {key: decoded(body) for key, body in judged}
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
-        """Return the sends that wrote these values, by run and value: one task for some row
-        groups."""
+        """Return, by run and value, the sends that wrote these values, from the tables of the
+        runs."""
         work = [
             (source, unknown[number])
             for number in unknown
@@ -191,7 +191,7 @@ class StagedExecutor:
         return {number: joined_origins(parts) for number, parts in found.items()}
 
     def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> dict[int, Measured]:
-        """Return the counts, one task a run; small counts are not worth a task."""
+        """Return what was counted, by run; each run is a task, unless there is little to add up."""
         work = [
             (number, run.written, injected[number])
             for number, run in enumerate(self._runs)
@@ -208,20 +208,20 @@ class StagedExecutor:
 
 @dataclass(frozen=True)
 class ReadSources:
-    """Reads sources and leaves their facts in a file of `shared`: where they are, by group.
-    `folders`: where the tables of each run go. `only`: the groups wanted, with all of their reads;
-    None for all groups, whose reads are downsampled."""
+    """The work of one worker on source files: it reads them and writes their facts to a file in
+    `shared`. `folders`: where the tables of each run go. `only`: the groups whose facts are wanted,
+    with all of their reads; None for all groups, with downsampled reads."""
 
     folders: Sequence[Path | None]
     shared: Path | None
     only: Set[Key] | None
 
     def __call__(self, work: Sequence[Source]) -> list[PackedBlob]:
-        """Read some sources; return the places of their facts."""
+        """Read some sources; return their facts, large ones as a place in a file."""
         return list(self.packed(work))
 
     def packed(self, work: Sequence[Source]) -> Iterator[PackedBlob]:
-        """Yield packed facts, one source after another."""
+        """Yield the facts of some sources as blobs, one source after another."""
         with BlobFile(self.shared) if self.shared else nullcontext() as file:
             for source in work:
                 facts = ingest(source, self.folders[source.run]).facts
@@ -239,7 +239,8 @@ class ReadSources:
 
 
 def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
-    """Judge one group; None if polls were left out and all of them are needed."""
+    """Judge the group that these blobs hold; return its run and partition, and the encoded result.
+    The result is None if downsampling left out polls that judging it needs."""
     first = blobs[0]
     return (first.run, first.partition), judged_or_none(first.partition, blobs)
 
@@ -253,7 +254,7 @@ class _History(NamedTuple):
 
 
 def _into_tables(work: _History) -> tuple[int, Path | None]:
-    """Make tables of a history; None for the folder if it must be read otherwise."""
+    """Turn a history into tables; return None for the folder if it must be read line by line."""
     tables.clear(work.folder, HISTORY_TABLES)
     if into_parts(*work):
         return work.source.run, work.folder
@@ -286,7 +287,7 @@ def _sources(number: int, run: RunToJudge, made: Path | None) -> list[Source]:
 
 
 def bins(work: Sequence[Source], workers: int) -> list[list[Source]]:
-    """Spread sources over tasks by size: the largest first, each to the emptiest task."""
+    """Spread source files over tasks: the largest first, each to the task with the fewest bytes."""
     sizes = {source: source.size for source in work}
     tasks = max(workers * TASKS_PER_WORKER, sum(sizes.values()) // TASK_BYTES)
     made: list[list[Source]] = [[] for _ in range(min(tasks, len(work)))]

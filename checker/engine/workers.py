@@ -1,5 +1,5 @@
-"""Workers: what does the work of a check at many places at once, one item after another: the
-processes of this machine, or the tasks of Spark (`checker.engine.spark_job`)."""
+"""Workers, to which a check hands its work piece by piece: processes of this machine, or the tasks
+of Spark (`checker.engine.spark_job`)."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ _KEPT_BYTES: Final = 256 << 20
 
 
 class Workers(Protocol):
-    """A pool of workers."""
+    """A pool of workers: processes, or tasks of Spark."""
 
     @property
     def number(self) -> int:
-        """The number of items that are worked on at a time."""
+        """The number of items that are worked on at the same time."""
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield what `work` gives for each item, in any order; the first items are begun first."""
+        """Yield the result of `work` for each item, in any order; work on the first items first."""
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may run on."""
+    """Return the number of cores that this process may run on."""
     allowed = getattr(os, "sched_getaffinity", None)  # Not every system has it.
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 class ProcessWorkers:
-    """Processes of this machine, which live until `close` and no longer than this one, by default
-    one for each core that we may use. Main thread only. Raises CheckerError if none can start."""
+    """A pool of processes of this machine; `number` is None for one on each core that this process
+    may use. They end with `close`, or with this process. Only the main thread can make them; raises
+    CheckerError in any other."""
 
     def __init__(self, number: int | None = None) -> None:
         self.number = number or usable_cores()
@@ -65,8 +66,8 @@ class ProcessWorkers:
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield what `work` gives for each item, in any order. Raises what `work` raises;
-        CheckerError if a process does not start or ends by itself."""
+        """Yield the result of `work` for each item, in any order. Raises what `work` raises, and
+        CheckerError if a process does not start or dies."""
         try:
             with inherited(SMALL_PAGES), hidden_main():
                 made = [self._pool.submit(_done, work, item) for item in items]
