@@ -1,8 +1,9 @@
-"""Whether the evidence of a run is what its harness sealed (`harness.formats.seal`).
+"""Comparison of a run's files with `seal.json`, the lines and digests that its harness recorded
+when the run ended (`harness.formats.seal`).
 
-A run that says that one of our harnesses made it must be sealed: without a seal it cannot be known
-whether a line is missing. What differs from its seal is damage. The run is then unknown, whatever
-its evidence seems to show.
+A run of one of our harnesses must have a seal: without it nothing shows that no line is missing. A
+difference from the seal is damage, and the run is then unknown, whatever its evidence seems to
+show.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ UNSEALED: Final = (
 
 
 def check_run(source: Source, meta: RunMeta, tables_only: bool, problems: Problems) -> None:
-    """Compare run.json, small files and the names of all with the seal; `source` is the head."""
+    """Compare run.json, the small files and the names of all files with the seal; report
+    differences to `problems`. `tables_only`: the history is kept as tables."""
     folder = source.folder
     there = (folder / seals.FILE).is_file()
     if not there and not meta.seal:
@@ -52,8 +54,8 @@ def check_run(source: Source, meta: RunMeta, tables_only: bool, problems: Proble
 
 
 def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Problems) -> None:
-    """Compare the file of a source with its seal. Of a table that is read in parts, the part that
-    begins with the first row group does it."""
+    """Compare the file of a source with its seal; report a difference to `problems`. If a table is
+    read in several parts, only the first part is a reason to compare the file."""
     folder = source.folder
     if not meta.seal or not source.path.is_relative_to(folder):
         return
@@ -72,7 +74,8 @@ def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Pro
 
 
 def seal_tables(folder: Path, meta: RunMeta) -> None:
-    """Seal the tables of a history that is as it was sealed. Raises OSError or StorageError."""
+    """Seal the tables that were made of a history, if the history is still as it was sealed. Raises
+    OSError or StorageError."""
     history = folder / HISTORY
     if not meta.seal or not history.is_file():
         return

@@ -1,9 +1,9 @@
-"""A history counted while it is read: what all measures are made of, small whatever its size.
+"""Counts of a history, taken while it is read: all measures are made of them, and they stay small.
 
-`tallies` counts operations that are alike: of the same second, client or partition, kind and
-outcome, and of latencies that differ by less than one in 128. `acks` says for each stretch of time
-in which anything was acknowledged when that was first and last: the longest time without an
-acknowledgement lies between two of them. Sends around faults are counted apart
+The table `tallies` counts operations that are alike: of the same second, client or partition, kind,
+outcome, and of latencies that differ by less than one in 128. The table `acks` has the first and
+the last acknowledgement of each period in which there was any: the longest time without an
+acknowledgement lies between two of these. Sends around faults are counted apart
 (`checker.ingest.fault_windows`).
 """
 
@@ -29,8 +29,8 @@ _OF_ANSWERS: Final = ("partition", "outcome", "invoke_us", "complete_us")
 
 
 def coarse(latency_us: I64) -> I64:
-    """Latencies rounded down by less than one in 128, so that equal ones can be counted: a run has
-    then few different ones, whatever its size. Below 256 us they are exact; -1 stays."""
+    """Round latencies down by less than one in 128, so that a run has few different ones, however
+    long it is. Latencies below 256 us stay exact, and so does -1 (unknown)."""
     bits = np.maximum(np.frexp(latency_us + 0.5)[1] - 1 - PRECISION_BITS, 0)
     made: I64 = (latency_us >> bits) << bits
     return made
@@ -39,9 +39,10 @@ def coarse(latency_us: I64) -> I64:
 def tallied(
     run: str, source: Mapping[str, Table], injected: Sequence[InjectedFault] = ()
 ) -> dict[str, pa.Table]:
-    """Make the tables `tallies` and `acks` of some rows of the tables `ops`, `sends` and `reads`.
-    Sends are also counted around each of `injected`: `by` is then the window, `second` the fault's
-    number; and in `acks` the first acknowledgement of each partition after its end."""
+    """Return the tables `tallies` and `acks` of some rows of the tables `ops`, `sends` and `reads`.
+    For each of `injected`, sends are also counted in the windows around it (`by` names the window,
+    `second` the number of the fault), and `acks` has each partition's first acknowledgement after
+    it."""
     counted, acks = [], []
     for name, table in source.items():
         if not table.num_rows:
@@ -159,5 +160,5 @@ def _table(name: str, found: pa.Table, /, **others: object) -> pa.Table:
 
 
 def concat(parts: Iterable[pa.Table], name: str) -> pa.Table:
-    """Return parts of one of these tables as one."""
+    """Join parts of the table `name`."""
     return pa.concat_tables([tables.SCHEMAS[name].empty_table(), *parts])

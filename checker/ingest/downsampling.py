@@ -1,13 +1,13 @@
-"""Operations of a run reduced to what the checks of a whole run rest on.
+"""Downsampling of operations to those that the checks of a whole run rest on.
 
 Whether a run was exercised depends on how many operations there were, when the first and the last
 send was acknowledged, and the longest time in which nothing was invoked. So of a part of a history
-a few operations are kept that stand for all: the first and last invoked in each of some hundred
-stretches of the storm (a silence that counts is far longer), and the earliest and latest that
-showed progress. `count` says how many operations a row stands for.
+a few operations are kept: the first and last one invoked in each of some hundred periods of the
+storm (a silence that counts is far longer), and the earliest and latest one that shows progress.
+`count` says how many operations a kept one stands for.
 
-An operation that sent something shows progress when it ends ok. With acks=0 no send ends ok: there
-a poll before the final reads that returned records shows it.
+An operation that sent something shows progress if it ends ok. With acks=0 no send ends ok; then a
+poll before the final reads shows progress if it returned records.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def downsample_operations(
     outcome: I64,
     step: I64 | None = None,
 ) -> list[Rows]:
-    """Return the facts of these operations; few, whatever their number. `sent` and `polled` are how
-    many records each sent and returned. `step` is the number of the schedule's own operation that
-    each is, -1 for drawn ones: the schedule's own are all kept."""
+    """Return facts of a few of these operations, which stand for all. `sent` and `polled` are how
+    many records each sent and returned. `step` is its number among the operations that the schedule
+    itself names, all of which are kept; -1 for others."""
     if not len(invoke_us):
         return []
     progress = sent > 0

@@ -1,11 +1,11 @@
-"""Reads EDN (extensible data notation), the text form of Jepsen's histories, form after form.
+"""Reading of EDN (extensible data notation), the text form of Jepsen's histories, form by form.
 
 Keywords, symbols and strings all become `str`: a keyword without its colon, a string with its
-quotes, so that `:x` and `"x"` stay two keys. Vectors, lists and sets become lists, a tag is dropped
-and what it tags is kept. Nothing recurses, so no input is too deep; a form that is broken is
-reported with its line, and reading goes on with the next one.
+quotes, so that `:x` and `"x"` stay two keys. Vectors, lists and sets become lists; of a tagged
+value the tag is dropped. Nothing recurses, so no input is too deep. A broken form is reported with
+its line, and reading goes on with the next one.
 
-A line that is one map of plain words, numbers, vectors and maps, as almost all are, is rewritten as
+Almost all lines are one map of plain words, numbers, vectors and maps. Such a line is rewritten as
 JSON and decoded as that, which is several times faster (`_plain_form`).
 """
 
@@ -60,11 +60,11 @@ _json: Final = JsonReader(Any)
 
 
 class EdnError(ValueError):
-    """Text that is not EDN; the message says why."""
+    """An error: a text is not EDN; the message says why."""
 
 
 class Unfinished(EdnError):
-    """The text ends inside a form."""
+    """An error: a text ends inside a form."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class _Open:
 
 
 def parse(text: str) -> list[Any]:
-    """Return all forms of a text. Raises EdnError, and Unfinished if more text might mend it."""
+    """Return all forms of a text. Raises EdnError; Unfinished if more text might complete it."""
     top = _Open("")
     stack = [top]
     place = 0
@@ -182,8 +182,8 @@ def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:
 
 
 def read_line(line: bytes) -> list[Any]:
-    """Return the forms of a line with which an operation begins and ends. Raises Unreadable if it
-    does not: then `read_forms` must look at it."""
+    """Return the forms of a line on which an operation begins and ends. Raises Unreadable for any
+    other line, which `read_forms` must read."""
     try:
         text = line.decode()
         if text.startswith("{") and (form := _plain_form(text)) is not None:
@@ -200,8 +200,8 @@ def _without_opening(text: str) -> str:
 
 
 def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
-    """Yield the forms of a file with the line each begins at; an EdnError stands for a broken one.
-    The whole file may be one vector, as Jepsen's older histories are."""
+    """Yield the forms of a file, each with the number of the line on which it begins; for a broken
+    form, an EdnError. The whole file may be one vector, as in Jepsen's older histories."""
     held: list[str] = []
     begun = size = wait = 0
     for number, data, _ in lines:

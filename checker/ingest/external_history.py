@@ -1,8 +1,8 @@
-"""Histories that other tools recorded: recognised, and made into run folders that can be judged.
+"""Histories that other tools recorded, and the run folders that are made of them to judge them.
 
-That is a Jepsen history (`history.edn`, or its operations as JSON lines), or a bare one in our own
-form. The run folder is made beside the file, `<file>.floodmark`, so that results stand next to what
-they are about; it is rebuilt each time.
+Such a history is Jepsen's (`history.edn`, or its operations as JSON lines), or one in our own form
+without the other files of a run. The run folder is made beside it and named `<file>.floodmark`, so
+that results are beside the history that they are about. It is made again each time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _PROMISE: Final = {"contiguous_offsets": False}
 
 
 def external_history_in(path: Path) -> Path | None:
-    """Return the history file that `path` names or holds, if it is not a run folder of our own."""
+    """Return the history that `path` is, or that the folder `path` has; None if there is none, or
+    if `path` is a run folder of ours."""
     if path.is_file():
         return path
     if (path / "run.json").exists():
@@ -48,7 +49,7 @@ def external_history_in(path: Path) -> Path | None:
 
 
 def form_of(file: Path) -> str:
-    """Return "edn", "jepsen" (JSON lines) or "own", by the first lines that can be understood."""
+    """Return the form of a history by its first lines: "edn", "jepsen" (JSON lines) or "own"."""
     if file.suffix == ".edn":
         return "edn"
     for line in _first_lines(file):
@@ -74,7 +75,8 @@ def _first_lines(file: Path) -> Iterator[Line]:
 
 
 def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
-    """Make the run folder of an external history. Raises CheckerError if it cannot be written."""
+    """Make the run folder of an external history and return it. `promise` is what its system
+    promises. Raises CheckerError if the folder cannot be written."""
     folder = file.with_name(file.name + SUFFIX)
     if why := hole_in(file):
         raise CheckerError(f"{file} {why}.")
@@ -117,8 +119,9 @@ def _place(file: Path, target: Path) -> None:
 
 
 def validate(file: Path) -> list[str]:
-    """Return what is wrong with a history on which line, in sentences; none if all is well with it.
-    Unknown fields count as wrong here, and nothing is summed up. Raises OSError."""
+    """Return a sentence for each mistake in a history, with its line; empty if there is none. Here
+    unknown fields are mistakes too, and each mistake is listed, however many there are. Raises
+    OSError."""
     form = form_of(file)
     source = Source(0, file.parent, "history", file, form=form)
     # Of our own form more is known: that operations have all numbers, and end.

@@ -1,4 +1,4 @@
-"""The faults of a run as executed: the lines of each joined, and when it began and ended."""
+"""The faults of a run as they were executed: the lines of each fault, and its begin and end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NEVER: Final = 1 << 62
 
 
 class InjectedFault(NamedTuple):
-    """One fault as it was injected: `nth` of the run, from 0; `fault` is its number in the
-    schedule. It ended at `end_us`, or never as far as is known."""
+    """A fault that was injected, the `nth` of its run from 0; `fault` is its number in the
+    schedule. If its end is not known, `end_us` is beyond every time."""
 
     nth: int
     fault: int
@@ -28,19 +28,20 @@ class InjectedFault(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Return whether its end is known."""
+        """Return whether it is known when the fault ended."""
         return self.end_us < _NEVER
 
     def windows(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the times before, during and after it: from .. to, the latter exclusive."""
+        """Yield the windows "before", "during" and "after" the fault, each with its begin and its
+        end in microseconds; the end is exclusive."""
         yield "before", self.begin_us - AROUND_US, self.begin_us
         yield "during", self.begin_us, self.end_us
         yield "after", self.end_us, self.end_us + AROUND_US
 
 
 class FaultRecord(NamedTuple):
-    """The lines of one fault, its injection if it was injected, and the heal that ended it: its own
-    first heal after the injection, else the final heal of the run."""
+    """All lines of one fault; of these, its injection (None if it was not injected) and the heal
+    that ended it: its own first heal after the injection, else the final heal of the run."""
 
     lines: list[FaultLine]
     injected: FaultLine | None
@@ -48,7 +49,7 @@ class FaultRecord(NamedTuple):
 
 
 def joined_faults(lines: Iterable[FaultLine]) -> dict[int, FaultRecord]:
-    """Join the lines of each fault, by its number in the schedule."""
+    """Return the lines of each fault together, by its number in the schedule."""
     by_fault: dict[int, list[FaultLine]] = {}
     for line in (line for line in lines if line.fault >= FINAL_HEAL):
         by_fault.setdefault(line.fault, []).append(line)
@@ -64,7 +65,7 @@ def joined_faults(lines: Iterable[FaultLine]) -> dict[int, FaultRecord]:
 
 
 def injected_faults_of(folder: Path, meta: RunMeta) -> list[InjectedFault]:
-    """Return the faults of a run folder that were injected, in order of their begin."""
+    """Return the faults of a run folder that were injected, in order of their injection."""
     found = joined_faults(readable_lines(folder / "faults.jsonl", FaultLine)).values()
     known = [(fault.injected, fault.healed) for fault in found if fault.injected is not None]
     made = []

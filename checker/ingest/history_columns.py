@@ -1,9 +1,9 @@
-"""Many lines of a history at once, by column: twenty times sooner than one by one.
+"""Reading of many lines of a history at once, by column, twenty times faster than one by one.
 
-`read_block` reads lines only if the strict reader (`checker.ingest.read_history`) would have
-nothing to say about any of them; and of the operations in them only those that are plain: at most
-one send, which the completion repeats, and no move of a consumer. All others are left to the
-reader: `HistoryColumns.rest`.
+`read_block` reads lines only if the reader of single lines (`checker.ingest.read_history`) would
+report nothing about any of them. Of their operations it turns only the plain ones into tables: with
+at most one send, which the completion repeats, and no assignment or crash. The others are left to
+the reader of single lines, in `HistoryColumns.rest`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _MOVES: Final = ("assign", "subscribe", "crash")
 
 @dataclass(frozen=True)
 class HistoryColumns:
-    """A part of a history, as columns. `rest`: operations, as (invocation, completion), that need
-    the slower reader; `open`: invocations without completion; `awaited`: completions without
-    invocation."""
+    """A part of a history, as tables. `rest`: operations, as (invocation, completion), for the
+    reader of single lines; `open`: invocations without completion; `awaited`: completions whose
+    invocation is in an earlier part. The others follow processes from part to part: their first and
+    last time and operation, and the partitions that they used."""
 
     tables: dict[str, pa.Table]
     rest: list[tuple[Op, Op]]
@@ -48,9 +49,8 @@ class HistoryColumns:
 
 
 def read_block(first: int, text: bytes, *, uncommitted: bool = False) -> HistoryBlock:
-    """Return whole lines, of which `first` is the number of the first one. Raises NotPlain if one
-    of them is not as it should be, or cannot be read so. `uncommitted`: readers may get records of
-    operations that abort."""
+    """Read whole lines of a history, the first of which has the number `first`. Raises NotPlain if
+    one must be read by itself. `uncommitted`: readers may get records of operations that abort."""
     lines = scan(text)
     number = first + np.arange(len(lines.ends))
     return HistoryBlock(lines, *templates(lines, _read), number, uncommitted=uncommitted)
@@ -62,7 +62,7 @@ def _read(line: bytes) -> tuple[Op, Any]:
 
 
 class HistoryBlock(OpColumns):
-    """Lines by column, checked as the strict reader checks them."""
+    """Lines of a history by column, checked as the reader of single lines checks them."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class HistoryBlock(OpColumns):
         self.odd: Mask = moved | self.rebalanced | self.assigned | self.special
 
     def columns(self, run: str, origin_us: int) -> HistoryColumns:
-        """Join completions with their invocations."""
+        """Join completions with their invocations; return the operations as tables of the run
+        `run`. Raises NotPlain."""
         first_us, last_us = self._times()
         first_op, last_op = self._turns()
         op, invoke = self.number["op"], self.type == TYPES.index("invoke")
@@ -126,7 +127,7 @@ class HistoryBlock(OpColumns):
         return list(map(self.operation, rows.tolist()))
 
     def operation(self, row: int) -> Op:
-        """Return the operation on one line."""
+        """Return the operation on the line with the index `row`."""
         op = strict.decode(self.lines.line(row))
         return msgspec.structs.replace(op, seq=int(self.line[row]) - 1)
 
@@ -274,8 +275,7 @@ class HistoryBlock(OpColumns):
         }
 
     def _sends(self, asked: I64, done: I64) -> dict[str, Any]:
-        """Return the columns of one send each: by its completion, if that tells of the same
-        records."""
+        """Return the columns of one send each, by its completion if that has the same records."""
         at = self.sends.at[asked]
         known = np.flatnonzero(self.sends.count[done] == 1)
         known = known[
@@ -286,8 +286,7 @@ class HistoryBlock(OpColumns):
         return {name: column[at] for name, column in self.send.items()}
 
     def _runs(self, read: I64, runs: I64) -> tuple[dict[str, Any], I64]:
-        """Return the runs of records of these reads, one that is empty for a read without
-        records."""
+        """Return the runs of records of these reads; a read without records has one empty run."""
         of = np.repeat(np.arange(len(read)), runs)
         idx = np.arange(len(of)) - np.repeat(np.cumsum(runs) - runs, runs)
         there = (self.runs.count[read] > 0)[of]

@@ -1,7 +1,7 @@
-"""Run folder -> tables and facts, one source file at a time.
+"""From a run folder to tables and facts, one source file at a time.
 
-Each file of a run is a `Source` that can be read on its own, by any process, in any order: the
-pipeline spreads them over Spark's tasks, the in-process checker reads them one after another.
+Each file of a run is a `Source`, which any process can read by itself, in any order: several
+processes or Spark's tasks share them, or one process reads them one after another.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _DECLARED: Final = {"trace": "trace", "log": "logs"}
 
 
 def only_tables(folder: Path) -> bool:
-    """Return whether a run's history is there as tables only."""
+    """Return whether the history of a run is kept as tables only, without its lines."""
     return not is_file(folder / history_name(folder)) and (folder / "tables/ops.parquet").exists()
 
 
 def sources(run: int, folder: Path, files: Files | None = None) -> list[Source]:
-    """Return the files of a run that there are to read, in its folder or else in memory by name;
-    the head always comes first."""
+    """Return the source files of a run, in its folder or, by name, in `files`. The first, the
+    "head", stands for run.json and the other small files."""
     head = Source(run, folder, "head", folder / "run.json", files=files)
     found = [head]
     if history := next((name for name in HISTORIES if head.has(name)), None):
@@ -62,15 +62,14 @@ def sources(run: int, folder: Path, files: Files | None = None) -> list[Source]:
 
 
 def work_bytes(folders: Sequence[Path]) -> int:
-    """About how many bytes there are to read in all of these run folders."""
+    """Return about how many bytes there are to read in these run folders."""
     return sum(source.size for folder in folders for source in sources(0, folder))
 
 
 def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = None) -> Ingested:
-    """Read one source and write its tables; all facts of it are in the result. Tables go under
-    `tables_folder`, nowhere if it is None; `known` spares reading run.json again. Never raises for
-    what a run folder holds; that the tables cannot be written is a problem of the run, like the
-    others."""
+    """Read one source and return its facts; write its tables to `tables_folder`, if given. `known`
+    is the content of run.json, read if None. Never raises for what a run folder contains, or if
+    tables cannot be written: such problems are in the result."""
     problems = Problems()
     # Only the head reports what is wrong with run.json; all sources need what is in it.
     if known is None or source.kind == "head":
@@ -100,7 +99,7 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
 
 
 def tables_of(source: Source, known: RunMeta, problems: Problems | None = None) -> Ingested:
-    """Read one source into tables that are not written, without its seal."""
+    """Read one source into tables, which are not written; its seal is not compared."""
     into = Ingested(known, counts=False, problems=Problems() if problems is None else problems)
     _READERS[source.kind](source, into)
     return into

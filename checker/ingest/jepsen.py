@@ -1,9 +1,9 @@
-"""Operations of Jepsen's Kafka workload -> operations of our history.
+"""Operations of Jepsen's Kafka workload, translated into operations of our history.
 
 A Jepsen operation is a map of :type, :f, :process, :time (ns) and :value, the same as EDN or as
 JSON. A send is [:send k v], completed [:send k [offset v]]; a poll is [:poll], completed [:poll {k
-[[offset v] ...]}]; a key is one partition. An invocation and its completion share the process,
-which has at most one operation at a time; everything else (the nemesis) is left out.
+[[offset v] ...]}]; a key is one partition. An invocation and its completion have the same process,
+which does one operation at a time. All other lines (the nemesis) are left out.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ MOST_SHOWN: Final = 60
 
 
 class NotAnOperation(ValueError):
-    """A form that cannot be understood as an operation; the message says why. `op`: the operation
-    all the same, if it is only the one before it that must be wrong."""
+    """An error: a form cannot be understood as an operation; the message says why. If only the
+    operation before it must be wrong, `op` is the operation that the form stands for."""
 
     op: Op | None = None
 
 
 class Translator:
-    """Turns one history's operations into ours, in order; knows which are under way."""
+    """A translator of one Jepsen history, which takes its operations in order and remembers which
+    of them have not completed."""
 
     def __init__(self) -> None:
         self.ops = 0
@@ -52,7 +53,7 @@ class Translator:
         self.words: set[str] = set()
 
     def take(self, form: Any) -> Op | None:
-        """Return our operation for a form; None for a line of no client. Raises NotAnOperation."""
+        """Translate a form into our operation; None if no client's. Raises NotAnOperation."""
         op = operation(form, self.named)
         if op is None:
             return None
@@ -101,8 +102,8 @@ class Translator:
         return self.completed(replace(op, op=number, final=final), seeks)
 
     def completed(self, op: Op, seeks: bool) -> Op:
-        """Take note of a completion; it with what follows from what its process did before.
-        `seeks`: whether an assignment begins at the start of the partitions."""
+        """Return a completed operation with what the earlier ones of its process add: where final
+        reads begin. `seeks`: an assignment begins at the start of its partitions."""
         if op.f in ("assign", "subscribe") and op.type != "fail":
             self.from_start.pop(op.process, None)
             if seeks and op.type == "ok":
@@ -133,7 +134,7 @@ class Translator:
 
 
 def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
-    """Return the keys that an operation sends to, as they are written."""
+    """Return the keys that an operation sends to, as the history writes them."""
     value = form.get("value")
     if not isinstance(value, list):
         return []
@@ -141,9 +142,9 @@ def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
 
 
 def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
-    """Return our operation for a form by itself, numbered 0; None for a line of no client.
-    Processes that are not numbers get one in `named`, if given. Raises NotAnOperation, also if the
-    meaning depends on other forms."""
+    """Translate a form by itself into our operation, with the number 0; None if it is not a
+    client's. A process with a name gets a number, which is kept in `named`. Raises NotAnOperation,
+    also if the meaning depends on other forms."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
     process, name = form.get("process"), ""
@@ -219,7 +220,7 @@ def _read(key: Any, pairs: Any) -> Read:
 
 
 def runs_of(pairs: list[Any]) -> Iterator[RecordRun]:
-    """Consecutive records whose offsets and values rise together, as one run each."""
+    """Yield pairs of offset and value as runs, in which both rise by one from record to record."""
     offset = value = count = 0
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:

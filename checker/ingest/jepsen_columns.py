@@ -1,8 +1,8 @@
-"""Many lines of a Jepsen history at once, as columns of our operations.
+"""Reading of many lines of a Jepsen history at once, as columns of our operations.
 
-It is for lines in which nothing is wrong: for all others NotPlain is raised. Assignments, and what
-a final reader polled, depend on each other in their order; such lines are taken one by one, as
-`checker.ingest.jepsen.Translator` takes them.
+Only for lines in which nothing is wrong; else NotPlain is raised. The meaning of an assignment, and
+of the polls of a final reader, depends on the lines before: these lines are translated one by one,
+as `checker.ingest.jepsen.Translator` does it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class _Said(NamedTuple):
 def read_jepsen_block(
     first: int, text: bytes, forms: Forms, translator: Translator, *, uncommitted: bool
 ) -> _Block | None:
-    """Return whole lines, of which `first` is the number of the first one, as operations of ours;
-    None if no client did any. Raises NotPlain if they must be taken one by one."""
+    """Read whole lines of a Jepsen history, the first of which has the number `first`, as our
+    operations; None if none is a client's. Raises NotPlain if they must be read one by one."""
     lines = scan(text)
     codes, found = templates(lines, partial(_read, forms), _suits)
     ours = np.array([said.op is not None for said, _ in found], bool)[codes]
@@ -99,8 +99,8 @@ def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
 
 
 def _suits(template: LineTemplate[_Said]) -> bool:
-    """Return whether a shape says it all: also which keys of maps are one, and where words are
-    cut."""
+    """Return whether the shape of a line says everything: also which keys of maps are equal, and
+    where words are cut."""
     (op, _, polled, _), places = template
     if op is None:
         return True

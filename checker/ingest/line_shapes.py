@@ -1,9 +1,9 @@
-"""Many lines at once: a line whose digits are left out is a shape, and lines of one shape differ in
-their numbers only.
+"""Lines by shape: the shape of a line is the line without its digits, and lines of one shape differ
+only in their numbers.
 
-So each shape is understood once, by the reader of single lines: it gets the shape with a number of
-its own in each place, and where these numbers turn up in what it reads says what the place means
-(`exemplar`, `places_in`). All numbers of all lines are read at once (`scan`).
+The reader of single lines reads each shape only once, as an exemplar: the shape with a different
+number in each place. Where these numbers are in what it reads says what each place means
+(`Places`). All numbers of all lines are parsed at once (`scan`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ Value = TypeVar("Value")
 
 
 class NotPlain(Exception):
-    """The lines must be looked at one by one."""
+    """An exception: these lines must be read one by one."""
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """Some lines: the shape of each, and all groups of digits in them as numbers. `ends`: the
-    newline of each line. `first`: the number of its first group of digits. Of the groups: `number`,
-    with its sign; `digits`, without, and also where they are no number; `length`, how many digits
-    there are."""
+    """Some lines, the shape of each, and all their groups of digits. By line: `ends`, where its
+    newline is; `first`, the number of its first group. By group: `number`, with the sign; `digits`,
+    without it, also if they are no number, as in 007; `length`, how many digits."""
 
     text: bytes
     ends: I64
@@ -58,7 +57,7 @@ class Scanned:
 
 
 def scan(text: bytes) -> Scanned:
-    """Parse whole lines. Raises NotPlain for none, or for a number over 64 bits."""
+    """Parse whole lines. Raises NotPlain for none, or for a number of more than 64 bits."""
     if not text.endswith(b"\n"):
         raise NotPlain
     chars = np.frombuffer(text, np.uint8)
@@ -103,15 +102,14 @@ def _coded(text: bytes) -> tuple[I64, list[bytes]]:
 
 
 class Word(NamedTuple):
-    """A word of a shape: its parts, between two of which there are digits, and their places."""
+    """A word of an exemplar: the parts between groups of digits, and the places of these groups."""
 
     parts: tuple[str, ...]
     places: tuple[int, ...]
 
 
 class Places:
-    """The meaning of the numbers in an exemplar with `count` places; with none, every number stands
-    for itself."""
+    """The meaning of the numbers in an exemplar with `count` places; if 0, each means itself."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -120,12 +118,12 @@ class Places:
         self.keys = 0
 
     def number(self, value: int) -> int | None:
-        """Return the place of a number."""
+        """Return the place that this number of the exemplar stands for, None if for none."""
         place = abs(value) - _FIRST
         return place if 0 <= place < self.count else None
 
     def word(self, text: str) -> Word:
-        """Return the place of the digits in a word."""
+        """Return a word of the exemplar with the places of the digits in it."""
         parts, places, done = [], [], 0
         for digits in _DIGITS.finditer(text):
             if (place := self.number(int(digits[0]))) is not None:
@@ -135,7 +133,8 @@ class Places:
         return Word((*parts, text[done:]), tuple(places))
 
     def are_all_in(self, form: Any) -> bool:
-        """Return whether a value contains each number of the exemplar unchanged, and once."""
+        """Return whether `form`, read from the exemplar, has each of its numbers unchanged,
+        once."""
         seen: list[int] = []
         waiting = [form]
         while waiting:
@@ -165,7 +164,7 @@ class Places:
 
 
 class LineTemplate(NamedTuple, Generic[Value]):
-    """The reading of an exemplar, and the meaning of the numbers in it."""
+    """The value that was read from an exemplar, and the meaning of the numbers in it."""
 
     value: Value
     places: Places
@@ -176,10 +175,9 @@ def templates(
     read: Callable[[bytes], tuple[Value, Any]],
     suits: Callable[[LineTemplate[Value]], bool] = lambda _: True,
 ) -> tuple[I64, list[LineTemplate[Value]]]:
-    """Return the template of each line as a code, and all templates. `read` reads one line: what it
-    means, and everything that is in it. A line whose shape does not say what it means has a
-    template to itself, as has one whose template does not suit. Raises NotPlain if a line cannot be
-    read."""
+    """Return the template of each line, as a code, and all templates. `read` reads one line: its
+    value, and everything that is in it. A line has a template of its own if its shape does not say
+    what it means, or if `suits` refuses the template. Raises NotPlain if a line cannot be read."""
     found: list[LineTemplate[Value]] = []
     of_shape = np.full(len(lines.shapes), -1)
     for code, shape in enumerate(lines.shapes):

@@ -1,7 +1,6 @@
-"""Reads line-oriented files that a killed process may have left half written.
+"""Reading of files of lines, which a killed process may have left half written.
 
-Nothing here raises for the content of a file: what is wrong becomes one sentence, and the rest of
-the file is read.
+Nothing here raises for the content of a file: a mistake becomes a sentence, and the rest is read.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ of them says, where nothing can have damaged it on its way."""
 
 
 class Line(NamedTuple):
-    """One line of a file, without its newline; `whole` is false if the newline was missing."""
+    """One line of a file, without its newline; `whole`: the newline was there."""
 
     number: int
     data: bytes
@@ -36,9 +35,9 @@ class Line(NamedTuple):
 
 
 class Problems:
-    """Sentences about a run folder: problems make a verdict unknown, notes do not. Of one kind of
-    problem in one file only the first few are reported, the others counted. Damage is a problem
-    after which nothing in the evidence can be believed."""
+    """Sentences about the files of a run: problems make the verdict unknown, notes do not, and
+    damage makes all evidence useless. Of each kind of problem the first few are kept and the others
+    counted."""
 
     def __init__(self, in_full: int = _IN_FULL) -> None:
         self._in_full = in_full
@@ -48,7 +47,7 @@ class Problems:
         self.notes: list[str] = []
 
     def add(self, kind: str, sentence: str) -> None:
-        """Report a problem; `kind` groups those that are counted together."""
+        """Report a problem; those of one `kind` are counted together."""
         reported = self._reported.setdefault(kind, [])
         if len(reported) < self._in_full:
             reported.append(sentence)
@@ -56,17 +55,17 @@ class Problems:
             self._more[kind] += 1
 
     def damage(self, sentence: str) -> None:
-        """Report that an evidence file differs from what `seal.json` recorded of it."""
+        """Report that a file of the run was changed, or lost lines, after it was written."""
         if len(self._damage) < self._in_full:
             self._damage.setdefault(sentence)
 
     @property
     def damages(self) -> list[str]:
-        """The sentences about damaged lines."""
+        """The sentences about damage."""
         return list(self._damage)
 
     def note(self, sentence: str) -> None:
-        """Report something that is no reason to doubt the verdict."""
+        """Report something that does not change the verdict."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
@@ -84,7 +83,7 @@ class Problems:
 
 
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Yield a file in blocks of whole lines, of about so many bytes. Raises OSError."""
+    """Yield a file in blocks of whole lines, of about `block_bytes` each. Raises OSError."""
     number = 1
     with path.open("rb") as file:
         while block := file.read(block_bytes) + file.readline(MOST_LINE_BYTES):
@@ -111,8 +110,8 @@ def read_lines(path: Path) -> Iterator[Line]:
 def readable_lines(
     path: Path, form: type[_Form], needles: tuple[bytes, ...] = (b"",)
 ) -> Iterator[_Form]:
-    """Yield the lines of a file that hold one of `needles`, as `form`; those that cannot be read
-    are left out: who judges the file reports them."""
+    """Yield the lines of a file that have one of `needles` in them, decoded as `form`. Lines that
+    cannot be read are left out, and so is a file: the readers that judge it report them."""
     decoder = JsonReader(form)
     try:
         for line in read_lines(path):

@@ -1,7 +1,7 @@
-"""The operations on many lines by column, whatever the form of the lines was.
+"""The operations on many lines by column, whatever form the lines have.
 
-A template is an operation as it was read of an exemplar (`checker.ingest.line_shapes`). So each
-column is filled for all lines at once: for each line the template says where in it the number is.
+A template is an operation that was read from an exemplar (`checker.ingest.line_shapes`). It says
+where in a line each number is, so that each column is filled for all lines at once.
 """
 
 from __future__ import annotations
@@ -90,16 +90,16 @@ class _Templates:
 
 @dataclass(frozen=True)
 class Runs:
-    """The first of the things that each row of another table has, and their number."""
+    """The part of another table that belongs to each row: its first row there, and how many."""
 
     at: I64
     count: I64
 
 
 class Nested:
-    """The nested rows of each row of a table: their number, and the index of the first. `template`
-    and `first` say of each of them of which template it is, and where in the numbers of all lines
-    those of its line begin."""
+    """The rows of another table, such as sends, that belong to each row of a table, such as
+    operations: `count`, and the index `at` of the first. For each nested row: `template`, its
+    template, and `first`, the index of its line's first number among the numbers of all lines."""
 
     def __init__(self, template: I64, first: I64, of: Sequence[int]) -> None:
         lengths = np.array(of, np.int64)
@@ -112,8 +112,9 @@ class Nested:
 
 
 class OpColumns:
-    """Operations by column: `number` and words of each; how many `sends` it has, their numbers in
-    `send` and partitions in `send_to`; its `reads` in the same way, and the `runs` of each read."""
+    """Operations by column. `number`: the numbers of each operation by name, such as "op"; `sends`:
+    how many sends it has, with their numbers in `send` and their partitions in `send_to`; `reads`,
+    `read` and `read_of` likewise; `runs` and `run`: the runs of records of each read."""
 
     def __init__(
         self, lines: Scanned, template: I64, templates: Sequence[LineTemplate[Op]]
@@ -146,8 +147,8 @@ class OpColumns:
     def _columns(
         self, rows: Nested, made: _Fields, bounds: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, I64], dict[str, Words]]:
-        """Return the numbers and the words of some things. Raises NotPlain if a number is none, or
-        out of its bounds."""
+        """Return the numbers and the words of these rows. Raises NotPlain if a number is out of
+        bounds."""
         numbers = {}
         for name, (low, high) in bounds.items():
             column = self._values[self._where(rows, np.array(made.numbers[name], np.int64))]
@@ -196,7 +197,7 @@ class OpColumns:
 
 
 def filled(template: LineTemplate[Op], lines: Scanned, row: int) -> Op:
-    """Return the operation of one line, which has this template."""
+    """Return the operation on the line with the index `row`, which has this template."""
     first, places = int(lines.first[row]), template.places
 
     def fill(value: Any) -> Any:

@@ -1,9 +1,10 @@
-"""A history -> ops, sends and reads: by column, or line by line if anything in it is odd.
+"""Reading of a history into the tables ops, sends and reads: by column, or line by line if anything
+in it is odd.
 
-By column many lines are read at once, block after block. Only operations that are not plain go
-through the reader of single lines, and those that begin in one block and end in another. Whatever
-is not as it should be (a line that cannot be read, a clock that goes back, a number used twice)
-takes the whole history to be reported: it is then read again from its beginning.
+By column, many lines are read at once, block by block. Single operations are read only if they are
+not plain, or begin in one block and end in another. If something must be reported (a line that
+cannot be read, a clock that goes back, a number used twice), the whole history is read again, line
+by line.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Write = Callable[[str, int, pa.Table], None]
 
 
 def read_history(source: Source, into: Ingested) -> None:
-    """Read a history into `into`: its tables and facts."""
+    """Read the history `source`; add its tables and facts to `into`."""
     made: dict[str, list[pa.Table]] = defaultdict(list)
     try:
         if source.form == "own" and (source.files is not None or source.size < LEAST_BYTES):
@@ -63,8 +64,8 @@ def read_history(source: Source, into: Ingested) -> None:
 
 
 def into_parts(source: Source, known: RunMeta, folder: Path) -> bool:
-    """Write the tables of a history in parts, and return whether that could be done. Raises OSError
-    if they cannot be written."""
+    """Write the tables of a history to `folder`, in parts, and return whether that was possible:
+    not if the history is damaged or must be read line by line. Raises OSError."""
     damage = Problems()
     check_source(source, known, False, damage)
     if damage:
@@ -81,9 +82,9 @@ def into_parts(source: Source, known: RunMeta, folder: Path) -> bool:
 
 
 def read_by_column(source: Source, known: RunMeta, write: Write) -> set[str]:
-    """Read a history by column, and write its tables; return what it is, as flags of
-    `HistoryParts`. Raises NotPlain if something is odd in it, after which what was written is of no
-    use."""
+    """Read a history by column and give its tables to `write`; return what shows in it, as names of
+    flags of `HistoryParts`. Raises NotPlain if it must be read line by line; what was written is
+    then useless."""
     columns, numbers = _ByColumn(source, known), count()
     held: dict[str, list[pa.Table]] = defaultdict(list)
     whole = True

@@ -1,7 +1,9 @@
-"""history.jsonl -> ops, sends and reads: each operation joined with its completion.
+"""Reading of history.jsonl line by line into ops, sends and reads: each operation is joined with
+its completion.
 
-One pass; only operations in flight are held. A line that cannot be read, a completion without an
-invocation, a second completion, a clock that goes back: each is a sentence, and the rest is read.
+One pass, which holds only the operations that have not completed. A line that cannot be read, a
+completion without an invocation, a second completion, a clock that goes back: each is reported in a
+sentence, and the rest is read.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
 
 
 class Reader(FileReader[Op]):
-    """Joins lines into operations and collects the rows of the tables."""
+    """A reader of single lines, which joins them into operations and collects rows of tables."""
 
     form = strict
 
@@ -88,7 +90,7 @@ class Reader(FileReader[Op]):
         self.origin_us = phases.storm_us or phases.start_us
 
     def refuse(self, line: Line, error: Unreadable) -> None:
-        """Take an operation with fields that are not known, or report the line."""
+        """Take an operation without its unknown fields; report a line that is no operation."""
         try:
             op = _lenient.decode(line.data)
         except Unreadable as reason:
@@ -102,7 +104,7 @@ class Reader(FileReader[Op]):
         self.take(line.number, op)
 
     def take(self, number: int, op: Op) -> None:
-        """Take one line: an invocation is kept until its completion comes."""
+        """Take the operation on one line; an invocation waits for its completion."""
         if gap := self.numbers.gap(op.seq):
             self.damage(f"line {number}: {gap}.")
         last = self.last_us.get(op.process, op.t_us)
@@ -145,7 +147,7 @@ class Reader(FileReader[Op]):
         self.add(invoked, op, number)
 
     def note_turn(self, op: Op) -> None:
-        """Remember that a process invoked an operation."""
+        """Note that a process invoked an operation, to know the order of its operations."""
         self.invoked.append((op.t_us, op.op))
         last = self.last_op.get(op.process)
         if last is None:
@@ -155,7 +157,7 @@ class Reader(FileReader[Op]):
         self.last_op[op.process] = op.op
 
     def note_overlap(self, number: int, op: Op) -> None:
-        """Report an operation that ends after its process invoked another."""
+        """Report that an operation ended after its process had invoked another one."""
         self.marks.add("overlap")
         self.problem(
             "overlap",
@@ -165,16 +167,15 @@ class Reader(FileReader[Op]):
         )
 
     def is_awaited(self, number: int, op: Op) -> bool:
-        """Return whether the invocation of this completion may still come; if not, that is a
-        problem."""
+        """Return whether the invocation of this completion may still come; report it if not."""
         if not self.lines_lost:
             self.problem("orphan", f"line {number}: operation {op.op} ends but was never invoked.")
         return False
 
     def judge_whole(self, numbered: bool) -> None:
         """Report missing lines that only the whole history shows, such as a missing operation
-        number. `numbered`: whether the operations have all numbers from 0 on. Of the histories of
-        other tools nothing like this is known."""
+        number; `numbered`: the operations have all numbers from 0 on. Other tools may leave lines
+        out."""
         phases = self.into.meta.phases
         # The clients ended before the cluster did, also where the harness was killed after that.
         whole = self.into.meta.state == "finished" or phases.end_us > 0
@@ -198,7 +199,7 @@ class Reader(FileReader[Op]):
             )
 
     def add(self, invoked: Op | None, done: Op | None, line: int = 0) -> None:
-        """Add the rows of one operation, complete or not; `line` is that of its completion."""
+        """Add the rows of one operation, with or without its completion (on the line `line`)."""
         op = invoked or done
         assert op is not None
         sends = _sends(invoked, done)
@@ -246,13 +247,15 @@ class Reader(FileReader[Op]):
         self.note_move(op, outcome, begun, ended)
 
     def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
-        """Remember what drops positions: an assignment that may have worked, or a crash."""
+        """Note an assignment that may have worked, or a crash: it drops positions of its
+        process."""
         if op.f == "crash" or (op.f in ("assign", "subscribe") and outcome != "fail"):
             kept = () if op.f == "crash" else op.partitions
             self.moves.append((op, begun, ended, kept))
 
     def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
-        """Yield the effect of each move on every partition that its process ever used."""
+        """Yield the rows of `assigns`: one for each assignment or crash, and each partition that
+        its process ever used."""
         for op, begun, ended, kept in self.moves:
             subscribed = int(op.f == "subscribe")
             for partition in sorted(self.used.get(op.process, set()).union(kept)):
@@ -261,8 +264,8 @@ class Reader(FileReader[Op]):
 
 
 def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
-    """Return the sends as invoked, with the offsets the completion knows; None if it is of
-    others."""
+    """Return the sends as invoked, with the offsets that the completion gives; None if the
+    completion has other sends."""
     if invoked is None or done is None or not done.sends:
         return invoked.sends if invoked else done.sends if done else ()
     if len(done.sends) == 1 and len(invoked.sends) == 1:
@@ -278,7 +281,7 @@ def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
 
 
 def finish(reader: Reader) -> None:
-    """Judge a history that was read to its end, and make tables and facts of it."""
+    """Judge a history that was read to its end; add its tables and facts to `reader.into`."""
     source, into = reader.source, reader.into
     numbers = [*reader.completed, *reader.open]
     reader.judge_whole(not numbers or len(numbers) == max(numbers) + 1)
@@ -305,7 +308,8 @@ def finish(reader: Reader) -> None:
 def rows_of(
     reader: Reader, certain: Mapping[int, int], wanted: Set[str]
 ) -> dict[str, Iterable[tuple[Any, ...]]]:
-    """Return the rows of the tables of a history, without the name of its run."""
+    """Return the rows of the `wanted` tables of a history, without the column of the run.
+    `certain`: when operations of unknown outcome were proved by a read."""
     made: dict[str, Iterable[tuple[Any, ...]]] = {
         "ops": reader.ops,
         "sends": ((*row, certain.get(row[0], -1)) for row in reader.sends),
@@ -369,9 +373,9 @@ def _codes(outcomes: tuple[str, ...]) -> list[int]:
 
 
 def implied_commits(reader: Reader, reads: Iterable[pa.Table] = ()) -> dict[int, int]:
-    """Return the operations of unknown outcome that a read of any of their partitions proves, each
-    with the time when the first such read ended; `reads` are those that the reader does not have.
-    """
+    """Return the operations of unknown outcome that took effect, because an ok read returned a
+    record of theirs, each with the time when the first such read ended. `reads` are tables of reads
+    that the reader has not collected."""
     if not reader.unknown:
         return {}
     names = ("partition", "value", "count", "complete_us")
@@ -388,11 +392,10 @@ def implied_commits(reader: Reader, reads: Iterable[pa.Table] = ()) -> dict[int,
 def _implied_commits(
     unknown: Mapping[int, Sequence[Send]], runs: Iterable[tuple[str, int, int, int]]
 ) -> dict[int, int]:
-    """Return which operations of unknown outcome took effect after all: one visible record proves
-    its whole operation. Inside a partition the checks see that themselves
-    (`checker.evidence.contents`). `unknown` says what operations sent that wrote to several
-    partitions; `runs` are the records that ok reads returned: partition, first value, count,
-    time."""
+    """Return the operations of unknown outcome that took effect: one record that was read proves
+    its whole operation. `unknown`: the sends of operations that sent to several partitions (inside
+    a partition `checker.evidence.contents` sees this); `runs`: what ok reads returned, as
+    partition, first value, count and time."""
     claims: dict[str, list[tuple[int, int]]] = {}
     for op, sends in unknown.items():
         for send in sends:

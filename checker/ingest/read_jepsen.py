@@ -1,4 +1,4 @@
-"""A history of Jepsen's Kafka workload line by line, as operations of ours."""
+"""Reading of a history of Jepsen's Kafka workload line by line, as operations of ours."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FORMS: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
 
 
 class JepsenReader(Reader):
-    """Reads a history line by line."""
+    """A reader of a Jepsen history, line by line."""
 
     def read(self) -> None:
-        """Take every operation that can be understood."""
+        """Take every operation that can be understood; report the others."""
         try:
             for number, op in _ops(self.source, self.problem):
                 self.take(number, op)
@@ -35,8 +35,8 @@ class JepsenReader(Reader):
 
 
 def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[int, Op]]:
-    """Yield our operation for each of a history, with its line; tell `refuse` of what is none, its
-    kind and a sentence. Raises OSError."""
+    """Yield our operation for each one of a history, with its line; give `refuse` the kind of
+    problem and a sentence for each that cannot be understood. Raises OSError."""
     translator = Translator()
     for number, form in forms_of(source.form, source.blocks()):
         op = None
@@ -55,8 +55,8 @@ def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[i
 
 
 def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
-    """Yield the operations of a history that can be understood; of ours those on lines that hold
-    one of `needles`."""
+    """Yield the operations of a history that can be understood; if it is in our own form, only
+    those on lines that have one of `needles` in them."""
     if source.form == "own":
         yield from readable_lines(source.path, Op, needles)
         return
@@ -66,8 +66,8 @@ def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
 
 
 def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
-    """Yield the operations of a history with their lines; an exception for a broken one. Raises
-    OSError."""
+    """Yield the forms of a history with the numbers of their lines; for a form that cannot be read,
+    an exception. Raises OSError."""
     if form == "edn":
         yield from read_forms(line for block in blocks for line in lines_of(*block))
         return

@@ -1,7 +1,8 @@
-"""logs/<node>.jsonl -> tables replicas and log, and facts of each batch of each replica.
+"""Reading of logs/<node>.jsonl, the dump of a node's logs: tables replicas and log, and facts of
+each batch.
 
-A dump ends with a line that says so; without it, or with a line that cannot be read, the replica's
-log counts as incomplete and nothing is concluded from a record not being in it.
+A dump ends with a line that says so. Without it, or with a line that cannot be read, the logs of
+the node are incomplete: that a record is not in them proves nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class _LogReader(FileReader[LogRun]):
 
 
 def read_log(source: Source, into: Ingested) -> None:
-    """Read one node's dump into `into`: its parts of the tables, and the facts."""
+    """Read the dump of one node's logs; add its parts of the tables, and the facts, to `into`."""
     reader = _LogReader(source, into)
     reader.read()
     if not reader.ended:

@@ -1,8 +1,9 @@
-"""run.json, schedule.json, faults.jsonl and exits.jsonl: what is known of a run as a whole.
+"""Reading of run.json, schedule.json, faults.jsonl and exits.jsonl, which are about a run as a
+whole.
 
-`run.json` is read leniently: a field of the wrong type is a problem and takes its default; the
-default promise is the strictest one, so that nothing is excused by a file that cannot be read. Also
-says which files a run should have left behind and did not.
+A field of run.json with the wrong type is a problem, and its default is used instead. The default
+promise is the strictest one, so that a file that cannot be read excuses nothing. Files that the run
+should have left and did not are reported too.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _OF_RUN_INFO: Final = {field.name for field in msgspec.structs.fields(RunMeta)} 
 
 
 def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> RunMeta:
-    """Read `run.json`, from `files` if they are in memory; all errors are added to `problems`."""
+    """Read the metadata of a run from run.json and schedule.json, in `folder` or in `files`; report
+    errors to `problems`."""
     known = _object(folder / "run.json", problems, files)
     if known is None:
         problems.add(
@@ -140,7 +142,7 @@ def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, An
 
 
 def read_run_files(source: Source, into: Ingested) -> None:
-    """Read the files of a whole run into `into`: tables faults and exits, and their facts."""
+    """Read the files about a whole run; add the tables faults and exits, and facts, to `into`."""
     run, meta = source.run, into.meta
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
     text = msgspec.json.encode(meta).decode()

@@ -1,7 +1,7 @@
-"""The tables of a history -> facts: for runs whose history is kept as Parquet only.
+"""Facts from the tables of a history, for runs whose history is kept as Parquet only.
 
-A table is read some row groups at a time, each a source of its own, so that no task ever holds more
-than those, whatever the size of the run. All is done by column.
+A table is read by column, some row groups at a time. These are a source of their own, so that no
+task holds more than that, whatever the size of the run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ a ValueError."""
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
-    """Return the row groups of the history tables in the folder `where`, if it has any."""
+    """Return the sources of the history tables in the folder `where`: some row groups each."""
     found: list[Source] = []
     for name in HISTORY_TABLES:
         target = where / f"{name}.parquet"
@@ -67,7 +67,7 @@ def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_row_groups(source: Source, into: Ingested) -> None:
-    """Read some row groups of one table into `into`: facts only, for the table is there already."""
+    """Read some row groups of one table, and add their facts to `into`."""
     take_tables(source, into, ((source.kind, table) for table in _read(source)))
 
 
@@ -77,8 +77,8 @@ def take_tables(
     rows_of: Iterable[tuple[str, Table]],
     known: Collection[str] = (),
 ) -> None:
-    """Make facts, and counts, of rows of tables of a history, given with the names of these; some
-    flags of `HistoryParts` may be `known`."""
+    """Add facts and counts of rows of history tables to `into`. `rows_of` yields the name of a
+    table and rows of it; `known` are names of flags of `HistoryParts` that are known to hold."""
     seen: set[str] = set()
     whole, marks = into.meta.history_whole, {*known}
     counts: dict[str, list[pa.Table]] = {}
@@ -110,10 +110,10 @@ def _read(source: Source) -> Iterator[Table]:
 def read_rows(
     path: Path, table: str, groups: tuple[int, int] | None = None, idle: Sequence[str] = ()
 ) -> Iterator[Table]:
-    """Yield the rows of some row groups, or all, texts as dictionaries, without columns that are
-    `idle` or say nothing. Raises one of `DAMAGED`. The statistics of the file are not asked for: a
-    file that lies there would hide what its rows say, and PyArrow ends the process for statistics
-    that it cannot decode."""
+    """Yield the rows of some row groups of a table (None: of all), without the columns `idle` and
+    those with only default values; texts are codes. Raises one of `DAMAGED`. The statistics of the
+    file are not used: wrong ones would hide rows, and PyArrow ends the process if it cannot decode
+    them."""
     schema, about = tables.SCHEMAS[table], pq.read_metadata(path)
     there = {about.schema.column(number).path for number in range(about.num_columns)}
     missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
@@ -130,8 +130,7 @@ def read_rows(
 
 
 def sends_in(source: Source) -> Iterator[Rows]:
-    """Yield the facts of sends in some row groups of the table `sends`, which an earlier step has
-    read already. Raises one of `DAMAGED`."""
+    """Yield the facts of the sends in some row groups. Raises one of `DAMAGED`."""
     for table in _read(source):
         yield _sends(source.run, table)
 

@@ -1,9 +1,9 @@
-"""trace/<node>.jsonl -> the trace table, and facts of the events that checks rest on.
+"""Reading of trace/<node>.jsonl: the trace table, and facts of the events that checks rest on.
 
-A broker writes a turn's events with one write before it sends what they caused. A killed broker can
-therefore leave half a line, but never one that anything else depended on: such a line, at the end
-of the file or right before the next incarnation's `started`, is a note. Any other line that cannot
-be read is a problem, and the trace then proves nothing by the absence of an event.
+A broker writes the events of a turn with one write, before it sends what they caused. So a killed
+broker can leave half a line, but none on which anything else depended. Half a line at the end of
+the file, or right before `started` of the next incarnation, is a note. Any other line that cannot
+be read is a problem; then a missing event proves nothing.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
 
 
 def read_trace(source: Source, into: Ingested) -> None:
-    """Read one node's trace into `into`: its part of the table, and facts of the events."""
+    """Read a node's trace; add its part of the table, and facts of its events, to `into`."""
     reader = _Reader(source, into)
     reader.read()
     reader.settle(None, at_end=True)

@@ -1,4 +1,4 @@
-"""Some rows of one of the history tables, by column; columns that say nothing may be missing."""
+"""Rows of one of the history tables, by column; columns with only default values may be missing."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 
 
 class Table:
-    """A batch of rows of a table, which may lack columns that say nothing."""
+    """A batch of rows of a history table, which may lack columns with only default values."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.rows = rows
         self.num_rows: int = rows.num_rows
 
     def facts(self, kind: type[Facts], run: int, **made: Any) -> Rows:
-        """Return the rows as facts of a kind, whose columns have the names that they have here,
-        besides those that were `made`. Raises ValueError if a value is missing."""
+        """Return the rows as facts of a kind, from the columns of the same names and those in
+        `made`. Raises ValueError if a value is missing."""
         given: dict[str, Any] = dict(made)
         for name in kind.columns.keys() - made.keys() & set(self.rows.schema.names):
             if isinstance(kind.columns[name], Name):
@@ -56,7 +56,7 @@ class Table:
         return rows(kind, run, self.words("partition"), **given)
 
     def column(self, name: str) -> pa.Array | None:
-        """Return a column, None if it has no value."""
+        """Return a column, None if all its values are the default."""
         return self.rows.column(name) if name in self.rows.schema.names else None
 
     def numbers(self, name: str) -> I64:
@@ -67,7 +67,7 @@ class Table:
         return numbers.astype(np.int64, copy=False)
 
     def outcomes(self) -> I64:
-        """Return how each operation ended, as numbers. Raises ValueError for unknown words."""
+        """Return the outcomes of operations as numbers. Raises ValueError for unknown words."""
         indices, words = self.words("outcome")
         if strange := sorted({*words} - {*OUTCOMES}):
             raise ValueError(f"an operation cannot end '{strange[0]}'")
@@ -75,7 +75,7 @@ class Table:
         return made
 
     def words(self, name: str) -> Words:
-        """Return a column of text as codes and words."""
+        """Return a column of texts, as codes and texts."""
         column = self.rows.column(name)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
@@ -84,7 +84,7 @@ class Table:
 
 
 def table_of(rows: pa.RecordBatch) -> Table:
-    """Return these rows without the columns that say nothing in any of them."""
+    """Return these rows without the columns that have only default values."""
     return Table(rows.select([name for name in rows.schema.names if not _is_silent(rows, name)]))
 
 
@@ -97,6 +97,6 @@ def _is_silent(rows: pa.RecordBatch, name: str) -> bool:
 
 
 def whole(table: pa.Table) -> Table:
-    """Return all rows of a table."""
+    """Return all rows of a table as one batch."""
     batches = table.combine_chunks().to_batches()
     return Table(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema))

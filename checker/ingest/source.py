@@ -1,4 +1,4 @@
-"""The input and output of every reader of one source file (a leaf of the ingest)."""
+"""The input and the result of every reader of a source file. Imports no other module of readers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HISTORIES: Final = {"history.jsonl": "own", "history.edn": "edn", "history.json"
 
 @dataclass(frozen=True)
 class Source:
-    """One file of a run folder to be read; `kind` is one of KINDS."""
+    """One file of a run, or some row groups of it, to be read; `kind` is one of KINDS."""
 
     run: int
     folder: Path
@@ -50,14 +50,14 @@ class Source:
         return self.path.stat().st_size if is_file(self.path) else 0
 
     def part(self, table: str) -> str:
-        """Return the name of this source's part of a table; "" where the source makes all of it."""
+        """Return the name of this source's part of a table; "" if it makes the whole table."""
         if table in ("tallies", "acks"):
             return f"{self.kind}-{self.path.stem}-{self.groups[0]}"
         return self.path.stem if self.kind in ("trace", "log") else ""
 
     @cached_property
     def name(self) -> str:
-        """The file as a person calls it: relative to the run folder."""
+        """The name of the file for messages: its path in the run folder."""
         if self.files is not None:
             return str(self.path)[len(str(self.folder)) + 1 :]
         inside = self.path.is_relative_to(self.folder)
@@ -70,14 +70,14 @@ class Source:
         return is_file(self.folder / name)
 
     def names_in(self, folder: str) -> list[str]:
-        """Return the names of the files of lines in a folder of the run."""
+        """Return the names of the `.jsonl` files in a folder of the run."""
         if self.files is not None:
             return sorted(n.partition("/")[2] for n in self.files if n.startswith(f"{folder}/"))
         return [path.name for path in files_in(self.folder / folder, "*.jsonl")[0]]
 
     def blocks(self, name: str | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-        """Yield this file, or another of the run, in blocks of whole lines, each with the number
-        of its first line. Raises OSError."""
+        """Yield this file, or the file `name` of the run, in blocks of whole lines, each with the
+        number of its first line. Raises OSError."""
         if self.files is not None:
             text = self.files[name or self.name]
             assert isinstance(text, bytes), "what the lines say is taken as it is"
@@ -86,23 +86,22 @@ class Source:
             yield from read_blocks(self.folder / name if name else self.path, block_bytes)
 
     def objects(self, name: str | None = None) -> Sequence[Any] | None:
-        """Return the values of the lines of this file, or of another of the run; None if they must
-        be read."""
+        """Return the decoded lines of this file, or of the file `name`, if the run is in memory and
+        has them; else None."""
         found = None if self.files is None else self.files[name or self.name]
         return None if isinstance(found, bytes) else found
 
     def lines(self, name: str | None = None) -> Iterator[Line]:
-        """Yield the lines of this file, or of another of the run; blank ones are left out. Raises
-        OSError."""
+        """Yield the lines of this file, or of `name`, that are not blank. Raises OSError."""
         for number, text in self.blocks(name):
             yield from lines_of(number, text)
 
 
 @dataclass
 class Ingested:
-    """The result of one source: rows of tables, facts, and sentences. If no tables are to be
-    written, only those need be made that measures are taken of (ops); and none at all without
-    `counts`."""
+    """The result of reading one source: facts, rows of tables, and sentences about problems.
+    `counts`: measures are wanted, which take the tables `tallies` and `acks`; `whole_tables`: so
+    are all other tables."""
 
     meta: RunMeta
     facts: list[Rows] = field(default_factory=list)
@@ -112,7 +111,7 @@ class Ingested:
     counts: bool = True
 
     def sentences(self, source: Source) -> list[Rows]:
-        """Return the sentences as facts of the run; those of a source stay together."""
+        """Return the problems and notes of a source as facts about the run."""
         about = {"source": KINDS.index(source.kind), "node": source.path.stem}
         made = []
         if texts := self.problems.sentences():
@@ -128,8 +127,8 @@ class Ingested:
 
 
 class FileReader(Generic[_Form]):
-    """Reads one file of lines, a block at a time where all is well with it, else line by line; what
-    is wrong with it is a problem of the run."""
+    """A reader of one file of lines: a block at a time if no line in it is wrong, else line by
+    line. A line that cannot be read is a problem of the run."""
 
     form: ClassVar[JsonReader[Any]]
     """Reads a line in which nothing is wrong."""
@@ -142,17 +141,17 @@ class FileReader(Generic[_Form]):
         self.damaged = False
 
     def problem(self, kind: str, sentence: str) -> None:
-        """Report a problem of the file."""
+        """Report a problem of this file; the sentence follows the name of the file."""
         self.damaged = True
         self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
 
     def damage(self, sentence: str) -> None:
-        """Report that the file differs from its seal."""
+        """Report that this file was changed, or lost lines, after it was written."""
         self.damaged = True
         self.into.problems.damage(f"{self.name} {sentence}")
 
     def read(self) -> None:
-        """Take every line of the file, or its decoded lines."""
+        """Take every line of the file."""
         if (objects := self.source.objects()) is not None:
             self.take_all(objects)
             return
@@ -180,21 +179,21 @@ class FileReader(Generic[_Form]):
                 self.take_all([entry], line.number, line.data)
 
     def take_all(self, entries: Sequence[_Form], first: int = 1, text: bytes = b"") -> None:
-        """Take entries of successive lines, whose text may be given."""
+        """Take entries of successive lines, the first of which has the number `first`."""
         for number, entry in enumerate(entries, first):
             self.take(number, entry)
 
     def take(self, number: int, entry: _Form) -> None:
-        """Take a decoded line."""
+        """Take the entry that was decoded from one line."""
         raise NotImplementedError
 
     def refuse(self, line: Line, error: Unreadable) -> None:
-        """Report a line that cannot be read, or take what of it can be."""
+        """Report a line that cannot be decoded, or take what can be used of it."""
         raise NotImplementedError
 
 
 class LineNumbers:
-    """Follows the numbers that a writer gave its lines: 0, 1, 2, .. or none at all."""
+    """The numbers that a writer gives its lines, 0, 1, 2 and so on, or none at all."""
 
     def __init__(self, first: int | None = 0) -> None:
         """`first` is the number of the first line; None takes any."""
@@ -202,7 +201,7 @@ class LineNumbers:
         self.next = first
 
     def gap(self, number: int) -> str:
-        """Take the next line's number, -1 where it has none; what is wrong with it, or ""."""
+        """Take the number of the next line (-1: none); return what is wrong with it, or ""."""
         expected = number if self.next is None else self.next
         if self.first is None:
             self.first = number
@@ -219,7 +218,7 @@ class LineNumbers:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a file is there and may be looked at."""
+    """Return whether a file exists and may be accessed."""
     try:
         return path.is_file()
     except OSError:
@@ -227,13 +226,13 @@ def is_file(path: Path) -> bool:
 
 
 def history_name(folder: Path) -> str:
-    """Return the name of the history of a run folder; that of ours if there are no lines."""
+    """Return the name of the history in a run folder; "history.jsonl" if there is none."""
     return next((name for name in HISTORIES if is_file(folder / name)), "history.jsonl")
 
 
 def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:
-    """Return the files of a folder in order, and why they cannot be had; a folder that is not there
-    has none."""
+    """Return the sorted files of a folder, and why they cannot be listed ("" if they can). A folder
+    that does not exist has no files."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -245,7 +244,7 @@ def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:
 
 
 def why(error: Exception) -> str:
-    """Return the reason of an error without its final full stop, to stand inside a sentence."""
+    """Return the reason of an error without a full stop, for use inside a sentence."""
     if isinstance(error, OSError):
         return reason(error).replace(", or choose another place", "")
     return str(error).rstrip(".")

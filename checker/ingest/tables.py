@@ -1,7 +1,7 @@
-"""The tables of a run, as Parquet files under `tables/`: what reports and measures draw from.
+"""The tables of a run, Parquet files in `tables/`, on which reports and measures rest.
 
-Names and types are explicit and versioned with the checker; a run of any size has the same ones.
-A table made of several source files (trace, log, replicas) is a folder of part files.
+Their columns and types are fixed, whatever the size of the run. A table that is made of several
+source files (trace, log, replicas) is a folder of part files.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ SCHEMAS: Final = {
 
 
 def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
-    """Return a table from rows in the order of its schema."""
+    """Return the table `name` from rows whose values are in the order of its schema."""
     schema = SCHEMAS[name]
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
@@ -123,14 +123,14 @@ def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
 
 
 def from_objects(name: str, run: str, objects: Iterable[object]) -> pa.Table:
-    """Return a table of a run from objects that have its other columns as attributes; None is
+    """Return the table `name` of a run from objects with its columns as attributes; None is
     null."""
     fields = attrgetter(*SCHEMAS[name].names[1:])
     return from_rows(name, ((run, *fields(each)) for each in objects))
 
 
 def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
-    """Write a table, or one part of it, so that a reader never sees half a file. Raises OSError."""
+    """Write a table, or one part of it; a reader never sees half a file. Raises OSError."""
     target = folder / f"{name}.parquet"
     if part:
         target = target / f"{part}.parquet"
@@ -148,7 +148,7 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
 
 
 def clear(folder: Path, names: Iterable[str]) -> None:
-    """Remove tables, be they one file or a folder of parts. Raises OSError."""
+    """Remove the tables `names`, each a file or a folder of parts. Raises OSError."""
     for name in names:
         target = folder / f"{name}.parquet"
         with contextlib.suppress(FileNotFoundError):
