@@ -4,6 +4,7 @@ import asyncio
 import logging
 import struct
 import subprocess
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from node.formats.errors import UsageError
 
 _MOST, _PATIENCE_S = 200, 2.0
 _WORDS = "confirms are only issued once the data has been replicated to a quorum of stream replicas"
-_CHUNK = struct.Struct(">BBHIqQQIIII")
+_CHUNK, _MAGIC = struct.Struct(">HHIqQQIIII"), 0x50
 # Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy.
 _DISCOVERY = """-module(discovery).
 -compile([export_all, nowarn_export_all]).
@@ -194,9 +195,12 @@ async def _led(me: Node) -> dict[str, Roles]:
 def _records(segment: Path) -> Iterator[tuple[int, bytes]]:
     data, at = segment.read_bytes(), 8
     while at < len(data):
-        _, kind, entries, _, _, _, first, _, size, trailer, _ = _CHUNK.unpack_from(data, at)
-        place, at = at + _CHUNK.size, at + _CHUNK.size + size + trailer
-        for offset in range(first, first + entries * (kind == 0)):
+        kind, entries, _, _, _, first, crc, size, trailer, _ = _CHUNK.unpack_from(data, at)
+        place = at + _CHUNK.size
+        if not size or kind >> 8 != _MAGIC or zlib.crc32(data[place : place + size]) != crc:
+            raise ValueError(f"{segment} is damaged at byte {at}")
+        at = place + size + trailer
+        for offset in range(first, first + entries * (kind & 255 == 0)):
             end = place + 4 + int.from_bytes(data[place : place + 4], "big")
             yield offset, data[place + 4 : end]
             place = end

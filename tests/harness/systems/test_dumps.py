@@ -1,0 +1,34 @@
+"""Adapters refuse a log file that is damaged, as `Adapter.dump` demands."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from harness.systems import rabbitmq
+
+
+def chunk(offset: int, *payloads: bytes) -> bytes:
+    """Return a chunk of a stream as RabbitMQ writes it, with a trailer of three bytes."""
+    data = b"".join(struct.pack(">I", len(each)) + each for each in payloads)
+    count = len(payloads)
+    sizes = (zlib.crc32(data), len(data), 3, 0)
+    return struct.pack(">BBHIqQQIIII", 0x50, 0, count, count, 1, 1, offset, *sizes) + data + b"end"
+
+
+def test_a_damaged_segment_of_rabbitmq_is_refused(tmp_path: Path) -> None:
+    segment = tmp_path / "0.segment"
+    whole = b"OSIL\0\0\0\1" + chunk(0, b"a", b"bc") + chunk(2, b"d" * 40)
+    records = [(0, b"a"), (1, b"bc"), (2, b"d" * 40)]
+    segment.write_bytes(whole)
+    assert list(rabbitmq._records(segment)) == records
+    second = len(whole) - len(chunk(2, b"d" * 40))
+    for at in range(9, len(whole) - 60):
+        damaged = [whole[:at] + bytes(60) + whole[at + 60 :]]
+        for data in damaged + [whole[:at]] * (not second - 3 <= at <= second):
+            segment.write_bytes(data)
+            with pytest.raises((ValueError, struct.error)):
+                list(rabbitmq._records(segment))
