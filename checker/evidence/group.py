@@ -112,8 +112,8 @@ class Group:
 
     @cached_property
     def history_whole(self) -> bool:
-        """Return whether every line of the history was read: then what is not in it did not
-        happen."""
+        """Return whether every line of the history was read: else something not in it proves
+        nothing."""
         parts = self.of(HistoryParts)
         return bool(len(parts)) and bool(parts.whole.all())
 

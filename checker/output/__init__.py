@@ -1,1 +1,1 @@
-"""Findings become a verdict, measures and a timeline. Imports all rooms but `engine`."""
+"""Output: findings become a verdict, measures and curves. Imports all rooms but `engine`."""

@@ -1,4 +1,4 @@
-"""The table of what sends met with before, during and after each fault, and its short form."""
+"""The table of the outcomes of sends before, during and after each fault, and a summary of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _KNOWN_FROM_US = 100_000
 
 
 def around_faults(meta: RunMeta, known: Measured, injected: Sequence[InjectedFault]) -> pa.Table:
-    """Return one row for each fault and partition, and one ("") for all of them together."""
+    """Return the table: one row for each fault and partition, and one for each fault with the
+    partition "", for all partitions together."""
     counted = {(c.by, c.second, c.name): (c.ok, c.fail, c.info) for c in known.counted}
     rows = []
     for fault in injected:
@@ -36,7 +37,8 @@ def around_faults(meta: RunMeta, known: Measured, injected: Sequence[InjectedFau
 
 
 def in_short(table: pa.Table) -> list[dict[str, Any]]:
-    """Sum up for `results.json`: acknowledged sends of each fault, and the worst partition."""
+    """Summarise the table for `results.json`: for each fault the acknowledged sends before, during
+    and after it, and the worst values of any partition."""
     made = []
     rows = table.to_pylist()
     for row in rows:

@@ -1,4 +1,5 @@
-"""Findings of all groups of a run -> its RunResult: policy, the lattice, and one sentence."""
+"""From the findings of all groups of a run to its result: the policy on each anomaly, the verdict
+of each property, and one sentence."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from checker.output.sentence import Judgement, sentence
 
 
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one group. Problems make the verdict unknown, notes do not; `faults` is the
-    number of faults of the schedule that took effect, counted in the group of the whole run.
-    `damaged`: the evidence is not what was written."""
+    """The result of judging one group. Problems make the verdict unknown, notes do not. `faults`:
+    how many faults of the schedule took effect, 0 but for the group of the whole run. `damaged`:
+    the evidence was changed after it was written."""
 
     partition: str
     findings: tuple[Finding, ...]
@@ -34,7 +35,7 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass
 class Collected:
-    """The results of the groups of one run."""
+    """The results of all groups of one run, added up one by one."""
 
     meta: RunMeta
     findings: list[tuple[str, Finding]] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Collected:
     """By partition that has records which must stay, what is lost of it."""
 
     def add(self, judged: Judged) -> None:
-        """Take the result of one more group."""
+        """Add the result of one more group."""
         self.findings += [(judged.partition, found) for found in judged.findings]
         self.problems += judged.problems
         self.notes += judged.notes
@@ -60,9 +61,9 @@ class Collected:
             self.curves[judged.partition] = judged.curves
 
     def unknown_values(self) -> list[int]:
-        """Return all values, of any partition, that were not sent to where they were found. None of
-        a Jepsen history: its values are unique in their partition only, so that where else a value
-        was sent says nothing."""
+        """Return the values that were found in a partition to which they were not sent. None of a
+        Jepsen history: there a value is unique within a partition only, so other partitions say
+        nothing."""
         if self.meta.is_jepsen:
             return []
         return [u.value for _, found in self.findings for u in found.unknown_values]
@@ -71,8 +72,7 @@ class Collected:
 def assemble(
     run: Collected, origins: Mapping[int, Origin], measures: Mapping[str, Any]
 ) -> RunResult:
-    """Return the result of one run; `origins` has the sends of values that a partition did not
-    know."""
+    """Return the result of one run; `origins` are the sends of values found in other partitions."""
     known = Findings(run.meta, run.findings, origins)
     findings = [*run.findings, *(("", _across(check, known)) for check in checks(Scope.ACROSS))]
     anomalies = [

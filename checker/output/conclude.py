@@ -1,5 +1,5 @@
-"""The files that a check of one run leaves beside its evidence: `results.json`, and measures,
-curves and findings as tables. Each file is written whole or not at all."""
+"""The files that judging a run leaves: `results.json`, and measures, curves and findings as tables.
+Each file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from node.formats.files import write_whole
 
 @dataclass(frozen=True)
 class Concluded:
-    """The result of a run, and the small tables that belong to it."""
+    """The result of a run, and its tables of measures, curves and findings by name."""
 
     result: RunResult
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write the tables under `folder`. Raises OSError."""
+        """Write the tables to `folder`. Raises OSError."""
         for name, table in self.tables.items():
             tables.write(folder, name, "", table)
 
@@ -41,8 +41,8 @@ def conclude(
     counted: measures.Measured | None,
     injected: Sequence[InjectedFault],
 ) -> Concluded:
-    """Conclude one run from all that was found and counted; if nothing was counted, without tables
-    and measures but the number of faults."""
+    """Make the result and the tables of one run from its findings and counts. If nothing was
+    `counted`, there are no tables, and of the measures only the number of faults."""
     if counted is None:
         return Concluded(assemble(run, origins, {"faults": run.faults}))
     made = {
@@ -60,7 +60,7 @@ def conclude(
 
 
 def finding_tables(result: RunResult) -> dict[str, pa.Table]:
-    """Return the findings of a run, and what became of each property."""
+    """Return the tables `anomalies` and `properties` of a result."""
     return {
         "anomalies": tables.from_rows(
             "anomalies", (_row(anomaly, result.run) for anomaly in result.anomalies)
@@ -83,7 +83,7 @@ def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
 
 
 def write_results(folder: Path, result: RunResult) -> None:
-    """Write a run's result, in a folder that is made if need be. Raises OSError, StorageError."""
+    """Write `results.json` to `folder`, which is made if needed. Raises OSError, StorageError."""
     folder.mkdir(parents=True, exist_ok=True)
     made = msgspec.json.format(msgspec.json.encode(result), indent=2)
     write_whole(folder / "results.json", made + b"\n")

@@ -1,4 +1,4 @@
-"""The curves of all partitions of a run -> its tables `unseen`, `lag` and `staleness`."""
+"""The tables `unseen`, `lag` and `staleness` of a run, from the curves of all its partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALL = ""
 
 
 def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Table]:
-    """Return the tables, in order of partition and time; "" is all partitions together."""
+    """Return the tables, sorted by partition and time; the partition "" stands for all together."""
     at = steps_of(meta).end
     made: dict[str, list[tuple[Any, ...]]] = {"unseen": [], "lag": [], "staleness": []}
     for partition, own in sorted({**curves, _ALL: _of_all(curves.values())}.items()):
@@ -69,7 +69,8 @@ def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, 
 
 
 def curves_in_short(made: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """Return the worst value of each curve, and its last, for `results.json`."""
+    """Summarise the tables for `results.json`: the worst value of each, and what is unseen at the
+    end."""
     unseen = [row for row in made["unseen"].to_pylist() if row["partition"] == _ALL]
     stale = [row for row in made["staleness"].to_pylist() if row["partition"] == _ALL]
     lag = made["lag"].to_pylist()

@@ -1,8 +1,7 @@
 """Curves of one partition over time: records not read yet, replication lag, staleness.
 
-Each is counted in steps of time and joined with those of other partitions afterwards;
-docs/measures.md says what each means. Only steps in which something changed are kept, so that no
-time, however far away, makes a curve long.
+Each is counted in steps of time, and later added to those of other partitions; docs/measures.md
+defines them. Only steps with a change are kept, so a curve stays short even if times are far apart.
 """
 
 from __future__ import annotations
@@ -27,23 +26,25 @@ _LONGEST_US: Final = 1 << 40  # so that sums of millions fit into 64 bits
 
 
 class Steps(NamedTuple):
-    """The steps of time of a run: step n ends at `end(n)`."""
+    """The steps of time in which the curves of a run are counted, each `width_us` long."""
 
     origin_us: int
     width_us: int
 
     def of(self, t_us: I64) -> I64:
-        """Return the step of each time."""
+        """Return the number of the step that each time is in."""
         return (t_us - self.origin_us) // self.width_us
 
     def end(self, step: int) -> tuple[int, float]:
-        """Return the end of a step: on the run's clock, and in seconds since the storm began."""
+        """Return the end of a step: in microseconds of the run's clock, and in seconds of the
+        storm."""
         after_us = (step + 1) * self.width_us
         return self.origin_us + after_us, round(after_us / 1e6, 6)
 
 
 def steps_of(meta: RunMeta) -> Steps:
-    """Return as many steps of a run as can be drawn; from run.json alone, so that all agree."""
+    """Return the steps of a run, few enough to be drawn. They follow from run.json alone, so that
+    all partitions have the same."""
     phases = meta.phases
     begin, end = phases.storm_us, max(phases.end_us, phases.stop_writing_us, phases.heal_us)
     if not 0 < begin < end:
@@ -55,10 +56,10 @@ def steps_of(meta: RunMeta) -> Steps:
 
 
 class Curves(msgspec.Struct, frozen=True, array_like=True):
-    """The share of one partition in the curves of its run. `unseen`: step, records acknowledged in
-    it, records that ceased to be unseen in it. `lag`: follower, leader, step, records behind at its
-    end, and at most. `stale`: step, answers, stale answers, sum and maximum of their staleness in
-    microseconds."""
+    """The part of one partition in the curves of its run, as rows. `unseen`: step, records
+    acknowledged in it, acknowledged records first read in it. `lag`: follower, leader, step,
+    records that the follower is behind at its end, and at most. `stale`: step, answers, stale
+    answers, sum and maximum of their staleness in microseconds."""
 
     unseen: tuple[tuple[int, int, int], ...] = ()
     lag: tuple[tuple[str, str, int, int, int], ...] = ()

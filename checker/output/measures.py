@@ -1,8 +1,8 @@
-"""The measures of a run as small numbers: rates, latencies, the longest time without an answer.
+"""The measures of a run: rates, latencies, and the longest time without an acknowledgement.
 
-All are made from the tables `tallies` and `acks` (`checker.ingest.counts`). Latencies are
-milliseconds of ok operations, right to less than one in 128; a longest gap is exact if it is longer
-than two of the stretches that `acks` is made of.
+All are made from the tables `tallies` and `acks` (`checker.ingest.counts`). Latencies are in
+milliseconds, of operations that ended ok, and less than one in 128 too low. The longest time
+without an acknowledgement is exact if it is longer than two of the periods of `acks`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _DIGITS: Final = 3
 
 
 class Counted(NamedTuple):
-    """Operations of one kind: of a second of the run (since the storm began, by completion), of
-    all of it (`second` None), of a client, or of a partition."""
+    """Counts of the operations `f`, by outcome, and their latencies. `by` is "run", "client" or
+    "partition", and `name` says which; `second` is the second of the run, since the storm began, in
+    which they completed, or None for the whole run."""
 
     by: str
     name: str
@@ -45,7 +46,8 @@ class Counted(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Acknowledged sends in time, of the run or of one partition; microseconds, -1 for none."""
+    """The first and last acknowledged send of a run or partition, and the longest time without one:
+    `gap_us`, from `from_us` on. Times are microseconds, -1 if there is none."""
 
     first_us: int = -1
     last_us: int = -1
@@ -55,9 +57,9 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was counted of one run. `gaps` by kind and name; `first_us` and `gap_us` by the
-    `nth` injected fault and partition ("" for all): the first acknowledgement after its end, and
-    the longest gap that has a part in it."""
+    """Everything that was counted of one run. `gaps`: by "run" or "partition", and name.
+    `first_us`, `gap_us`: by the `nth` injected fault and partition ("" for all), the first
+    acknowledgement after the fault, and the longest time without one that overlaps it."""
 
     counted: Sequence[Counted] = ()
     gaps: Mapping[tuple[str, str], Gap] = field(default_factory=dict)
@@ -65,18 +67,19 @@ class Measured:
     gap_us: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
     def of(self, by: str, *, whole: bool = False) -> list[Counted]:
-        """Return the counts of one sort, in order; of the run by second, or `whole`."""
+        """Return the counts by "run", "client" or "partition", sorted; `whole` those of the whole
+        run, else those by second."""
         found = [c for c in self.counted if c.by == by and (c.second is None) == whole]
         return sorted(found, key=lambda c: (c.name, c.second or 0, c.f))
 
     @property
     def whole(self) -> Gap:
-        """The first and last acknowledged send of the whole run, and the longest gap."""
+        """The first and last acknowledged send of the run, and the longest time without one."""
         return self.gaps.get((RUN, ""), Gap())
 
 
 def rounded(milliseconds: float) -> float:
-    """Round milliseconds to a microsecond: both ways to a quantile then give the same number."""
+    """Round milliseconds to microseconds, so that a quantile is the same however it is computed."""
     return round(float(milliseconds), _DIGITS)
 
 
@@ -207,7 +210,7 @@ def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
 
 
 def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
-    """Return the measures of results.json; chart-sized whatever the run's size in operations."""
+    """Return the measures for `results.json`, which stay small whatever the size of the run."""
     rows, whole = known.of(RUN), known.whole
     ops: dict[str, dict[str, int]] = {}
     for row in rows:

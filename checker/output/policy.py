@@ -1,4 +1,4 @@
-"""The policy on an anomaly: it counts against the system, or the promise allows it."""
+"""The policy on anomalies: each counts against the system, or the run's promise allows it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INTERLEAVED: Final = "others may append between the sends of an operation"
 
 
 def excuse(needs: Needs, promise: Promise) -> str:
-    """Return why this run may show an anomaly with these needs; "" if it may not."""
+    """Return why a run with this promise may show an anomaly with these needs; "" if it may not."""
     if needs is Needs.INFORMATION:
         return _INTERLEAVED
     if needs is Needs.CONTIGUOUS and not promise.contiguous_offsets:
@@ -48,8 +48,8 @@ def excuse(needs: Needs, promise: Promise) -> str:
 
 
 def is_explained_by_silence(name: str, meta: RunMeta) -> bool:
-    """Return whether a cluster or clients that could not go on, by no fault of the system, explain
-    an anomaly of this name as well."""
+    """Return whether the anomaly `name` may be there only because something outside the system kept
+    the cluster or its clients from going on."""
     match KINDS[name].from_silence:
         case "always":
             return meta.impaired
@@ -60,7 +60,8 @@ def is_explained_by_silence(name: str, meta: RunMeta) -> bool:
 
 
 def apply(anomaly: Anomaly, meta: RunMeta, *, damaged: bool = False) -> Anomaly:
-    """Return the anomaly with the verdict of the run's promise; damaged evidence proves nothing."""
+    """Return the anomaly with its verdict: invalid, unless the run's promise allows it; unknown if
+    the evidence is damaged."""
     needs = KINDS[anomaly.name].needs
     if needs is Needs.EXERCISE:
         return msgspec.structs.replace(anomaly, verdict=Verdict.NOT_EXERCISED)

@@ -1,4 +1,5 @@
-"""The verdict in one sentence: no more than was examined, and every acknowledged record counted."""
+"""The verdict in one sentence, which claims no more than was examined and accounts for every
+acknowledged record."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _NO_MENTION: Final = ("hw-regression", *_LOSSES, "unseen")
 
 @dataclass(frozen=True)
 class Judgement:
-    """The input of a sentence: properties and anomalies in the order of importance, the reasons for
-    an unknown run, and the losses of each judged partition."""
+    """The input of a sentence. Properties and anomalies are sorted by importance; `problems` are
+    the reasons why a run is unknown; `losses` are by partition."""
 
     meta: RunMeta
     verdict: Verdict
@@ -31,12 +32,12 @@ class Judgement:
 
     @property
     def loss(self) -> LossCount:
-        """The losses of all partitions."""
+        """The sums of the losses of all partitions."""
         return LossCount(*map(sum, zip(*self.losses.values(), strict=True)))
 
 
 def sentence(judged: Judgement) -> str:
-    """Return the verdict in one sentence, the most important anomaly first."""
+    """Return the verdict in one sentence. It names the most important anomaly."""
     match judged.verdict:
         case Verdict.VALID:
             return _held(judged)

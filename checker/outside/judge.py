@@ -1,12 +1,12 @@
-"""The invariants of the KIP-966 model over the trace of a run, in one pass.
+"""The invariants of the KIP-966 model, checked over the trace of a run in one pass.
 
-The judge keeps the state that the model has, as far as the trace shows it: the controller's record
-of each partition, which brokers it has fenced, each replica's log, high watermark, role and ISR.
-And the auxiliary variables of the model: the true high watermark, and what was acknowledged. After
-every turn of a node it checks the invariants that the turn can have broken.
+The judge keeps the state of the model as far as the trace shows it: the controller's record of each
+partition, the fenced brokers, each replica's log, high watermark, role and ISR; and of the model's
+auxiliary variables the true high watermark and the acknowledged records. After every turn of a node
+it checks the invariants that the turn can have broken.
 
-What the model has and a trace has not is written in docs/outside-judge.md. A dead process is not
-seen to be dead before its successor starts: until then it counts with what it had.
+docs/outside-judge.md lists what the model has and a trace does not. A process that died counts with
+what it had until the next process of its node starts: the trace does not show its end.
 """
 
 from __future__ import annotations
@@ -67,11 +67,9 @@ class _ModelReplica:
 
 @dataclass(slots=True)
 class _ModelPartition:
-    """A partition: the controller's record, the replicas, and the auxiliary variables. `states` has
-    the ISR of each partition epoch, for leaders that learn of it late. `acked` has the ends of the
-    acknowledged prefixes; of those on one log only the longest is kept. `states` has the ISR of
-    each partition epoch, for leaders that learn of it late. `acked` are the ends of what was
-    acknowledged, each the longest of its log."""
+    """A partition of the model: the controller's record, the replicas, and the auxiliary variables.
+    `states` has the ISR of each partition epoch, for leaders that learn of it late. `acked` has the
+    ends of the acknowledged prefixes; of those on one log only the longest is kept."""
 
     prefixes: Prefixes = field(default_factory=Prefixes)
     record: Event | None = None
@@ -84,7 +82,7 @@ class _ModelPartition:
 
 
 class OutsideJudge:
-    """Judges the turns of a run as they come. `broken` has the first found of each invariant."""
+    """A judge of the turns of a run, given in order. `broken` has each broken invariant once."""
 
     def __init__(self) -> None:
         self.broken: list[BrokenInvariant] = []
@@ -362,7 +360,7 @@ class OutsideJudge:
 
 
 def judge_trace(events: Iterable[Event]) -> OutsideJudge:
-    """Judge a whole trace, in the order in which the events happened."""
+    """Judge a whole trace, whose events are in the order of their times."""
     judge = OutsideJudge()
     for turn in turns(events):
         judge.turn(turn)
@@ -370,6 +368,6 @@ def judge_trace(events: Iterable[Event]) -> OutsideJudge:
 
 
 def turns(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """Yield the events of each turn: neighbours of one process and one moment."""
+    """Yield the events of each turn: adjacent events of the same process at the same time."""
     for _, turn in groupby(events, key=lambda e: (e["t_us"], e["node"], e["incarnation"])):
         yield list(turn)

@@ -1,8 +1,8 @@
-"""A tree of all prefixes of a partition's logs that were ever seen.
+"""A tree of all prefixes of a partition's logs that a trace has shown.
 
-A prefix is known by its end offset and its hash, which covers everything below the end. A leader
-appends one batch at a time, so each append says which prefix it continues. A log is its longest
-prefix; that one log contains another is a question about ancestors.
+A prefix is identified by its end offset and its hash, which covers everything below the end. A
+leader appends one batch at a time, so each append says which prefix it continues. A log is its
+longest prefix, and one log contains another if the other is its ancestor in the tree.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Prefix(NamedTuple):
-    """Everything below `end` in some log. The empty prefix is `Prefix(0, "")`."""
+    """Everything below the offset `end` in some log. The empty prefix is `Prefix(0, "")`."""
 
     end: int
     hash: str
@@ -33,7 +33,7 @@ class _Unforked:
 
 
 class Prefixes:
-    """The tree. Adding a prefix takes constant time, a question one step for each fork between."""
+    """The tree of prefixes. To add one takes constant time, to ask takes one step for each fork."""
 
     def __init__(self) -> None:
         self._branches = [_Unforked(None, [0], [""])]
@@ -43,7 +43,7 @@ class Prefixes:
         return prefix in self._branch_of
 
     def add(self, prefix: Prefix, after: Prefix) -> None:
-        """`prefix` continues `after`, which must be known. Known prefixes stay where they are."""
+        """Add `prefix`, which continues the known prefix `after`; a known one stays where it is."""
         if prefix in self._branch_of:
             return
         number = self._branch_of[after]

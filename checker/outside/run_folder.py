@@ -1,4 +1,5 @@
-"""Reads what this judge needs of a run folder: the trace, and what the run promised."""
+"""Reading of the parts of a run folder that this judge uses: the trace, and the promise of the
+run."""
 
 from __future__ import annotations
 
@@ -15,17 +16,16 @@ PROTOCOL: Final = "kafka"
 
 
 class OutsideVerdict(NamedTuple):
-    """The verdict of the outside judge on a run; `why_not` says why it does not judge it, "" if it
-    does."""
+    """The verdict of the outside judge on a run; `why_not` is "", or says why it did not judge."""
 
     why_not: str
     judge: OutsideJudge
 
 
 def judge_folder(folder: Path) -> OutsideVerdict:
-    """Judge the run in `folder`. The last line of a file is left out where it is not whole, as a
-    killed process leaves it; a run with any other line that cannot be read is not judged. Raises
-    OSError or Unreadable when there is no run."""
+    """Judge the run in `folder`. Half a line at the end of a trace, which a killed process leaves,
+    is ignored; with any other line that cannot be read, the run is not judged. Raises OSError or
+    Unreadable if `folder` holds no run."""
     run = json_input.decode((folder / "run.json").read_bytes(), dict[str, Any])
     schedule = json_input.decode((folder / "schedule.json").read_bytes(), dict[str, Any])
     why_not = why_not_judged(schedule["cluster"]["protocol"], run["promise"])
@@ -41,7 +41,7 @@ def judge_folder(folder: Path) -> OutsideVerdict:
 
 
 def why_not_judged(protocol: str, promise: Mapping[str, Any]) -> str:
-    """Return why the model says nothing of a run, "" if it does."""
+    """Return why the model says nothing about runs with this protocol and promise, or ""."""
     if protocol != PROTOCOL:
         return f"the model is of the protocol {PROTOCOL}, not of {protocol}"
     if promise.get("unclean_election", False):

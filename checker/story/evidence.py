@@ -35,8 +35,8 @@ MOST_HISTORY_BYTES: Final = 1 << 30
 
 @dataclass(frozen=True)
 class ActiveFault:
-    """A fault that was injected: when, on which nodes, and until when (`ended` says whether it
-    ended by itself or by the heal; else until the run ended)."""
+    """A fault that was injected on `nodes` at `from_us`, and lasted until `until_us`: until it
+    ended by itself or by the heal if `ended`, else until the run ended."""
 
     number: int
     what: str
@@ -48,18 +48,19 @@ class ActiveFault:
 
     @property
     def loses(self) -> bool:
-        """Return whether it takes what a disk has not synced, which may show much later."""
+        """Return whether the fault loses what a disk has not synced, which may show much later."""
         return bool(KINDS.get(self.what, FaultKind).loss)
 
     @property
     def lasts(self) -> bool:
-        """Return whether it has a beginning and an end."""
+        """Return whether the fault lasted for a time, and was not over in a moment."""
         return self.until_us > self.from_us
 
 
 @dataclass(frozen=True)
 class Sent:
-    """An acknowledged send: its first value, the offset it was given and when."""
+    """An acknowledged send of `count` records: `value` and `offset` are those of the first one, and
+    `t_us` is the time of the acknowledgement."""
 
     t_us: int
     invoked_us: int
@@ -72,8 +73,8 @@ class Sent:
 
 @dataclass(frozen=True)
 class RecordsRead:
-    """Records that a client read: as a run of offsets and values that rise together. `hw` is the
-    high watermark that the answer states, -1 if it states none."""
+    """A run of `count` records that a client read: `value` and `offset` are those of the first one,
+    and rise by one. `hw` is the high watermark that the answer states, -1 if it states none."""
 
     t_us: int
     op: int
@@ -88,8 +89,8 @@ class RecordsRead:
 
 @dataclass(frozen=True)
 class PartitionEvidence:
-    """Evidence about one partition of a run. `events` are of the traces of the nodes or, unless
-    `traced`, what probes of the nodes said."""
+    """Evidence about one partition of a run. `events` are from the traces of the nodes, or, if not
+    `traced`, from probes that asked the nodes who leads. `seen` are the reads."""
 
     partition: str
     events: tuple[Event, ...] = ()
@@ -105,7 +106,7 @@ class PartitionEvidence:
 
     @property
     def damaged(self) -> dict[str, int]:
-        """The nodes whose disks a fault damaged, and since when."""
+        """The nodes whose disks a fault damaged, each with the time of the first damage."""
         harming = [f for f in reversed(self.faults) if f.what in DAMAGES]
         return {node: f.from_us for f in harming for node in f.nodes}
 
@@ -121,8 +122,8 @@ def of(
     logs: Mapping[str, Iterable[LogRun]],
     traced: bool = True,
 ) -> PartitionEvidence:
-    """Return the evidence of a partition of the run `about` from lines in memory, without events of
-    other partitions and lines that are no events."""
+    """Return the evidence about a partition of the run `about` from lines in memory. Events of
+    other partitions, and lines that are no events, are left out."""
     kept = []
     for line in events:
         if line.get("partition", partition) == partition:
@@ -158,7 +159,8 @@ def of(
 
 
 def read(folder: Path, partition: str) -> PartitionEvidence:
-    """Return the evidence of a partition from a run folder, without lines that cannot be read."""
+    """Return the evidence about a partition from a run folder, without lines that are
+    unreadable."""
     meta = read_meta(folder, Problems())
     history = next((s for s in sources(0, folder) if s.kind == "history"), None)
     with_history = history is not None and history.size <= MOST_HISTORY_BYTES
@@ -220,7 +222,7 @@ def _operations(
 def active(
     lines: Iterable[FaultLine], events: Iterable[Event], last_us: int
 ) -> Iterator[ActiveFault]:
-    """Yield the faults that were injected, with their ends, in the order of their beginnings."""
+    """Yield the faults that were injected, with their ends, in the order of their injection."""
     known = [(f.injected, f.healed) for f in joined_faults(lines).values() if f.injected]
     starts = [e for e in events if e.event == trace.STARTED]
     for line, healed in sorted(known, key=lambda pair: pair[0].t_us):

@@ -1,4 +1,4 @@
-"""The sentences and steps of a story about faults, and the steps that a builder hands over."""
+"""The steps of a story that are about faults, and their sentences."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from checker.story.evidence import ActiveFault
 
 
 class ToldSteps(NamedTuple):
-    """All steps by time, each with whether a short story leaves it out, and which of them are the
-    cause and the loss."""
+    """All steps of a story by time, each with whether a shortened story leaves it out. `cause` and
+    `loss` are two of the steps: which one caused the failure, and which one lost the record."""
 
     steps: list[tuple[StoryStep, bool]]
     cause: StoryStep | None
@@ -20,7 +20,8 @@ class ToldSteps(NamedTuple):
 
 
 def fault_name(fault: ActiveFault, *, role: bool = True) -> str:
-    """Name a fault and its nodes: "kill n1 and n2", with the `role` by which a node was chosen."""
+    """Name a fault and its nodes, as in "kill n1 and n2"; with `role`, also the role by which the
+    schedule chose the node, as in "kill n1, the leader of p0"."""
     if not fault.nodes:
         return f"{fault.what} {fault.on}".rstrip()
     chosen, _, partition = fault.on.partition(":")
@@ -30,7 +31,7 @@ def fault_name(fault: ActiveFault, *, role: bool = True) -> str:
 
 
 def fault_step(fault: ActiveFault) -> StoryStep:
-    """Return the step at which a fault begins."""
+    """Return the step of a story at which a fault begins."""
     node = fault.nodes[0] if fault.nodes else ""
     return StoryStep(
         t_us=fault.from_us, text=f"Fault: {fault_name(fault)}.", kind="fault", node=node
@@ -40,7 +41,8 @@ def fault_step(fault: ActiveFault) -> StoryStep:
 def active_faults(
     faults: Iterable[ActiveFault], first_us: int, last_us: int
 ) -> list[tuple[ActiveFault, StoryStep]]:
-    """Return the faults active between `first_us` and `last_us`, each with its first story step."""
+    """Return the faults that were active at any time from `first_us` to `last_us`, each with the
+    step at which it begins."""
     return [(f, fault_step(f)) for f in faults if f.from_us <= last_us and f.until_us >= first_us]
 
 
@@ -49,7 +51,7 @@ def with_faults(
     faults: Iterable[tuple[ActiveFault, StoryStep]],
     last_us: int,
 ) -> list[tuple[StoryStep, bool]]:
-    """Return the steps together with those of faults, with their ends up to `last_us`."""
+    """Return the steps together with those at which faults begin, and end by `last_us`; by time."""
     made = list(steps)
     for fault, begins in faults:
         made.append((begins, False))

@@ -1,4 +1,4 @@
-"""Steps from clients, exits and the logs at the end, for systems with and without traces."""
+"""Steps of a story from clients, exits and final logs, for systems with and without traces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLOSE_US: Final = 5_000
 
 
 def broken_by_clients(known: PartitionEvidence) -> list[BrokenRule]:
-    """Return the rules whose breaking clients, exits or logs show."""
+    """Return the broken rules of replication that clients, exits or logs show."""
     found = [*_crashes(known), *_appended_twice(known), *_wrong_duplicates(known)]
     found += _after_failed_sync(known)
     if sum(s.count for s in known.seen) <= MOST_READ:
@@ -144,7 +144,8 @@ def _read(seen: RecordsRead, offset: int) -> str:
 
 
 def reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]:
-    """Yield the first read of the record, and the first of another record in its place."""
+    """Yield the first read at the offset `at` that returned the value `own`, and the first that
+    returned another value there."""
     shown: set[bool] = set()
     for seen in known.seen:
         if not seen.offset <= at < seen.offset + seen.count:
@@ -158,7 +159,8 @@ def reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]
 
 
 def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[StoryStep, bool]]:
-    """Return the steps of a finding about no record: the last acknowledgement, and the end."""
+    """Return the steps of a story about no record, such as the last acknowledgement; each with
+    whether a shortened story leaves it out."""
     made: list[StoryStep] = []
     before = [s for s in known.sent if s.t_us <= finding.t_us]
     if finding.property == LIVENESS and before:
@@ -203,7 +205,7 @@ def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:
 
 
 class RecordSeen(NamedTuple):
-    """A record as clients saw it; -1 and "" stand for an unknown value, or for no record."""
+    """A record as clients saw it, with the client that sent it; -1 and "" stand for unknown."""
 
     offset: int = -1
     value: int = -1
@@ -212,7 +214,8 @@ class RecordSeen(NamedTuple):
 
 
 def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordSeen]:
-    """Return the steps of a finding of a system that leaves no traces, and its record."""
+    """Return the steps of the story of a finding, for a system that leaves no traces, and its
+    record as clients saw it."""
     own, led_by = _own(known, finding), list(led(known, known.end_us))
     seen, steps = RecordSeen(), list(_leaders(known, led_by))
     for x in (x for x in known.exits if not x.expected):
@@ -265,7 +268,8 @@ def _of_record(
 def spans_of_clients(
     seen: RecordSeen, gone: StoryStep | None, window: tuple[int, int]
 ) -> list[Span]:
-    """Return how long the record was there, as far as clients could see: a row of its own."""
+    """Return the spans from the acknowledgement of a record until clients found it `gone`, and
+    after that if another record took its place."""
     if seen.acknowledged_us < 0:
         return []
     from_us = seen.acknowledged_us

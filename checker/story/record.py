@@ -1,4 +1,5 @@
-"""The life of one record: who appended, copied, committed, acknowledged and lost it. Pure."""
+"""The life of one record: who appended, copied, committed, acknowledged and lost it. Pure functions
+of the events of traces."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ CAME_BACK_WITHOUT: Final = "came-back-without"
 
 
 class RecordMoment(NamedTuple):
-    """Effect of an event on the record: `more` continues the sentence of the event, `breaks` is
-    as in `checker.formats.story.StoryStep`, `minor` marks what a short story leaves out."""
+    """An event that affected the record. `more` continues the sentence about the event, `breaks` is
+    that of `checker.formats.story.StoryStep`, and a shortened story leaves out what is `minor`."""
 
     event: Event
     more: str = ""
@@ -26,7 +27,7 @@ class RecordMoment(NamedTuple):
 
 
 class HeldSpan(NamedTuple):
-    """`node` had a batch at the offset from `from_us` to `until_us`; `own`: with the record."""
+    """A time in which `node` had a batch at the record's offset; `own`: the record's batch."""
 
     node: str
     own: bool
@@ -35,13 +36,13 @@ class HeldSpan(NamedTuple):
 
 
 def counts(ack: Event, acks: int) -> bool:
-    """Return whether a run with `acks` promises to keep what this acknowledges."""
+    """Return whether the acknowledgement promises to keep the record, in a run with `acks`."""
     return ack.acks is None or acks != -1 or ack.acks == -1
 
 
 def record_at(events: Iterable[Event], offset: int, acks: int = -1) -> LogBatch | None:
-    """Return the batch with the record at `offset` that a story is about: the first that was
-    acknowledged, else that a leader called committed, else that a leader appended."""
+    """Return the batch at `offset` that a story is about: the first that was acknowledged, else the
+    first that a leader committed, else the first that a leader appended. None if there is none."""
     logs = ReplicaLogs()
     committed: LogBatch | None = None
     appended: LogBatch | None = None
@@ -63,8 +64,10 @@ def record_at(events: Iterable[Event], offset: int, acks: int = -1) -> LogBatch 
 
 @dataclass
 class RecordLife:
-    """Follows `record`, which stands at `offset`, event by event. A step breaks something once the
-    record must be kept: it is acknowledged or, if a client has read it by `read_us`, committed."""
+    """The life of the record in the batch `record` at `offset`, as events are taken in order. A
+    loss counts only once the record must be kept: after its acknowledgement or, if a client had
+    read it by `read_us`, after its commit. `moments`: the events that affected it; `held`: who had
+    it when."""
 
     offset: int
     record: LogBatch
@@ -82,7 +85,7 @@ class RecordLife:
     _decided: tuple[str | None, tuple[str, ...]] = ("", ())
 
     def follow(self, events: Sequence[Event]) -> None:
-        """Take all events, in order of time."""
+        """Take all events of the partition, in order of time."""
         for e in events:
             self._observe(e)
         last_us = events[-1].t_us if events else 0
@@ -112,7 +115,7 @@ class RecordLife:
 
     @property
     def holders(self) -> list[str]:
-        """The nodes that hold the record."""
+        """The nodes whose logs hold the record after the last event taken."""
         return sorted(n for n, (batch, _) in self._since.items() if batch == self.record)
 
     def _say(self, e: Event, more: str = "", *, breaks: str = "", minor: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Contents of each replica's log, followed through the trace of one partition. Pure.
+"""The contents of each replica's log, followed through the trace of one partition. Pure.
 
-A batch is known by its end and by the prefix hash there, which covers everything below it: two
-replicas that have the same hash at the same offset have the same log up to there.
+A batch is identified by its end and by the prefix hash there, which covers everything below. Two
+replicas with the same hash at the same offset have the same log up to there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from node.formats.event_text import Event
 
 
 class LogBatch(NamedTuple):
-    """A batch in the log of a replica; the same batch on two replicas is equal."""
+    """A batch in the log of a replica; equal on two replicas if their logs are, up to its end."""
 
     base: int
     end: int
@@ -34,23 +34,24 @@ class ReplicaLog:
 
     @property
     def leo(self) -> int:
-        """The log end offset."""
+        """The log end offset of the replica."""
         return self.batches[-1].end if self.batches else self.start
 
     @property
     def last_hash(self) -> str:
-        """The prefix hash of the whole log."""
+        """The prefix hash at the end of the log, "" if it is not known."""
         return self.batches[-1].hash if self.batches else self.start_hash
 
     def at(self, offset: int) -> LogBatch | None:
-        """Return the batch that covers `offset`, None without one."""
+        """Return the batch that has the record at `offset`, None if the log has none there."""
         at = bisect_right(self.batches, offset, key=lambda b: b.base) - 1
         if at < 0 or not self.batches[at].base <= offset < self.batches[at].end:
             return None
         return self.batches[at]
 
     def ends_at(self, end: int, chain: str) -> bool:
-        """Return whether the log begins above `end`, or has a batch end there with this hash."""
+        """Return whether a batch of the log ends at `end` with the prefix hash `chain`; also if the
+        log starts after `end`, where nothing is known."""
         if end < self.start:
             return True
         if end == self.start:
@@ -59,7 +60,7 @@ class ReplicaLog:
         return batch is not None and (batch.end, batch.hash) == (end, chain)
 
     def cut(self, leo: int) -> list[LogBatch]:
-        """Remove the part above `leo`, and return it."""
+        """Truncate the log to `leo`; return the batches that were removed."""
         kept = [b for b in self.batches if b.end <= leo]
         removed = self.batches[len(kept) :]
         self.batches = kept
@@ -68,14 +69,14 @@ class ReplicaLog:
 
 @dataclass
 class ReplicaLogs:
-    """The logs of all replicas of a partition, event by event."""
+    """The logs of all replicas of a partition, rebuilt event by event."""
 
     logs: dict[str, ReplicaLog] = field(default_factory=lambda: defaultdict(ReplicaLog))
     _made: dict[tuple[int, str], tuple[LogBatch, str]] = field(default_factory=dict)
     """By end and hash: the batch as it was first appended, and the hash of all before it."""
 
     def append(self, e: Event) -> bool:
-        """Take an append; return whether it continues a log that is known."""
+        """Take an append; return whether a leader made it, or its batches are known from others."""
         log = self.logs[e.node]
         if e.base_offset < log.leo:
             log.cut(e.base_offset)
@@ -102,7 +103,7 @@ class ReplicaLogs:
         return found[-1].base == e.base_offset
 
     def observe(self, e: Event) -> list[LogBatch]:
-        """Take a truncation, a deletion or a role; return the batches that are gone by it."""
+        """Take a truncation, deletion or role change; return the batches that it truncated."""
         log = self.logs[e.node]
         if e.event == trace.TRUNCATED:
             return log.cut(e.leo)

@@ -1,7 +1,7 @@
-"""The steps of a trace that break a rule of replication. Pure.
+"""The steps of a trace that break a rule of replication (`RULES` in `checker.formats.story`). Pure.
 
 Real and simulated brokers write the same events, so both are judged here. The invariant checker of
-the simulated world looks at the state of every broker; this reads only what the brokers said.
+the simulated world looks at the state of every broker; this module sees only their events.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _VOTED: Final = frozenset({"quorum", "quorum-naive"})
 
 
 class BrokenRule(NamedTuple):
-    """A step that breaks `rule`. It concerns the records at offsets low .. high-1; `why` continues
-    the sentence of the event."""
+    """An event that breaks `rule`, for the records at the offsets low .. high-1; `why` continues
+    the sentence about the event."""
 
     event: Event
     rule: str
@@ -35,7 +35,8 @@ class BrokenRule(NamedTuple):
 
 @dataclass
 class RuleReader:
-    """Reads the events of one partition in order, with those of processes and of brokers."""
+    """A reader of the events of one partition, and of those about processes and brokers, in order
+    of time: it finds the events that break a rule of replication."""
 
     promise: Promise
     damaged: Mapping[str, int] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class RuleReader:
     """Records are gone that the run's promise lets go: nothing is concluded from contents."""
 
     def read(self, events: Iterable[Event]) -> Iterator[BrokenRule]:
-        """Yield the broken rules in the order of the events."""
+        """Yield the events that break a rule, in order of time."""
         known = list(events)
         for e in known:
             for broken in self.observe(e):
@@ -105,7 +106,8 @@ class RuleReader:
         return None
 
     def _diverged(self, last: dict[str, Event]) -> Iterator[BrokenRule]:
-        """Replicas that followed a leader to the end and kept what its log does not have."""
+        """Yield replicas that followed a leader to the end and kept records that it does not
+        have."""
         if not self.leaders:
             return
         leader = self.leaders[max(self.leaders)]

@@ -1,4 +1,5 @@
-"""The cause strip's spans: faults, leaders, processes that are down, and who holds the record."""
+"""The spans of the strip of causes on a page: faults, leaders, processes that are down, and nodes
+that hold the record."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ MOST_SPANS: Final = 200
 
 
 def spans(known: PartitionEvidence, life: RecordLife | None, window: tuple[int, int]) -> list[Span]:
-    """Return the spans that reach into the window, cut to it."""
+    """Return the spans in the `window` of time, with a small margin around it, cut at its ends."""
     low, high = window
     margin = max(1_000, (high - low) // 20)
     low, high = max(0, low - margin), high + margin
@@ -48,7 +49,7 @@ def _faults(known: PartitionEvidence) -> Iterator[Span]:
 
 
 def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
-    """Yield the spans of leaders, by their own belief."""
+    """Yield a span for each time in which a node believed to lead; `last_us` ends the last."""
     open_: dict[str, tuple[int, int]] = {}
     # A process ends after everything that it said at that moment.
     moments = [(x.t_us, 1, x.node, -1, False) for x in known.exits]
@@ -68,7 +69,7 @@ def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
 
 
 def down(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
-    """Return the spans in which a node had no process."""
+    """Yield a span for each time in which a node had no process; `last_us` ends the last."""
     starts: dict[str, list[int]] = {}
     for e in known.events:
         if e.event == trace.STARTED:

@@ -1,8 +1,8 @@
-"""Builds the story of a finding: of what happened to its record, why, and which faults were active.
+"""The story of a finding: what happened to its record, why, and which faults were active.
 
-One builder for every system. Where brokers leave traces, the story follows the record through the
-logs of the replicas, and the first step that breaks a rule is the cause. Without traces it rests on
-clients, faults, exits and the logs at the end, and the cause is a fault.
+One builder serves every system. If brokers leave traces, the story follows the record through the
+logs of the replicas, and the first event that breaks a rule of replication is the cause. Without
+traces it rests on clients, faults, exits and the logs at the end, and the cause is a fault.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LOSING: Final = ("elected-without", "came-back-without", "overwritten")
 
 
 def write_story(folder: Path, result: RunResult) -> Path | None:
-    """Write `story.json` of a judged run; None when no finding broke the run or there is nothing to
-    say. Raises OSError if it cannot be written."""
+    """Write `story.json` of a judged run and return its path; None if the run is not invalid, or no
+    step is known. Raises OSError if it cannot be written."""
     finding = subject(result)
     target = folder / FILE
     if finding is None:
@@ -47,8 +47,8 @@ def write_story(folder: Path, result: RunResult) -> Path | None:
 
 
 def subject(result: RunResult) -> Anomaly | None:
-    """Return the finding that a story is about: the first that broke the run and names an offset,
-    else the first of a partition, else the first; they come in order of weight."""
+    """Return the finding that a story is about: of those that make the run invalid, the first with
+    an offset, else the first about a partition, else the first. None if there is none."""
     broke = [found for found in result.anomalies if found.verdict is Verdict.INVALID]
     with_offset = (found for found in broke if found.partition and found.offset >= 0)
     in_partition = (found for found in broke if found.partition)
@@ -56,7 +56,7 @@ def subject(result: RunResult) -> Anomaly | None:
 
 
 def build(known: PartitionEvidence, finding: Anomaly) -> Story:
-    """Build the story of a finding from what is known of its partition."""
+    """Return the story of a finding, from the evidence about its partition."""
     life, seen = None, outside.RecordSeen()
     if known.traced:
         life = life_of(known.events, finding.offset, read_of(finding), known.promise.acks)
@@ -91,7 +91,7 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
 def life_of(
     events: Sequence[Event], offset: int, read_us: int | None = None, acks: int = -1
 ) -> RecordLife | None:
-    """Return the life of the record at `offset`; None if no replica is known to have had one."""
+    """Return the life of the record at `offset`; None if the events show no record there."""
     record = record_at(events, offset, acks) if offset >= 0 else None
     if record is None:
         return None
@@ -101,7 +101,7 @@ def life_of(
 
 
 def read_of(finding: Anomaly) -> int | None:
-    """Return when a client had read the record that vanished; None for other findings."""
+    """Return when a client first read the record that vanished; None for other findings."""
     if finding.name != "vanished":
         return None
     times = [w.t_us for w in finding.witnesses if w.offset == finding.offset and w.t_us >= 0]
@@ -180,7 +180,7 @@ def _cause(
 
 
 def step_of(m: RecordMoment, rule: BrokenRule | None = None) -> StoryStep:
-    """Return the sentence of a moment, with the rule that it breaks."""
+    """Return the step of a story for an event that affected the record, or that breaks a rule."""
     e = m.event
     by = "The controller" if e.event == trace.PARTITION else e.node
     why = rule.why if rule is not None else ""
