@@ -3,7 +3,7 @@
     from floodmark import Adapter, LogSlice, Node, Record, Refused, Roles, Setting
 
 An adapter (`docs/your-own-system.md`) is a subclass of `Adapter`. `python -m floodmark` and the
-command `floodmark` are the same. Nothing is imported before it is used, so the command starts soon.
+command `floodmark` are the same. Types are imported on first use, so that the command starts fast.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> NoReturn:
-    """Run the command `floodmark` with the words of this process, and exit with its code."""
+    """Run the command `floodmark` with the arguments of this process; exit with its exit code."""
     try:
         from harness.cli.main import main as command
     except KeyboardInterrupt:

@@ -260,7 +260,7 @@ def _words(graph: DependencyGraph, cycle: _Edges) -> Iterator[str]:
             continue
         first, then = op_name(_witness(graph, left)), op_name(_witness(graph, b))
         if kind == _WW:
-            yield f"{first} wrote just before offset {offset} of {graph.partitions[place]}, {then}"
+            yield f"{then} wrote offset {offset} of {graph.partitions[place]}, right after {first}"
         elif kind in (_WR, _DIRTY):
             yield f"{then} read offset {offset} of {graph.partitions[place]}, written by {first}"
         elif kind == _PROCESS:

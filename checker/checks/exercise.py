@@ -54,7 +54,7 @@ def few_acks(group: Group, acknowledged: int) -> list[Anomaly]:
         anomaly(
             group,
             "few-acks",
-            f"Only {plural(acknowledged, what)} {how} in the whole run, and less than {MIN_ACKS} "
+            f"Only {plural(acknowledged, what)} {how} in the whole run, and fewer than {MIN_ACKS} "
             "prove nothing.",
         )
     ]

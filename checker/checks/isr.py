@@ -102,4 +102,4 @@ def _taken_in(
         for node in sorted({*now.members.isr, *now.members.elr} - before - {leader}):
             if all(_reached(group, node, e, t_us)[0] < hw for e in (was.epoch, now.epoch)):
                 witness = node_witness(now.facts, now.row, offset=hw)
-                yield witness, f"{node}, without all below high watermark {hw}, enters ISR or ELR"
+                yield witness, f"{node} enters ISR or ELR without all below high watermark {hw}"

@@ -155,9 +155,9 @@ def _elections(group: Group, changes: list[CommittedChange]) -> Iterator[Anomaly
     for change in changes:
         now, witness = change.members, node_witness(change.facts, change.row)
         when = f"{group.seconds(witness.t_us)} into the storm"
-        in_isr = f"in the ISR of {group.partition}, {when}, and"
+        in_isr = f"in the ISR of {group.partition}, {when}, but"
         if now.replicas and (outsiders := sorted(set(now.isr) - set(now.replicas))):
-            words = f"{listing(outsiders)} {in_isr} no replica of it."
+            words = f"{listing(outsiders)} {in_isr} not among its replicas."
             found.setdefault("isr-outside-replicas", []).append((words, witness))
         # The last member may stay where there is no ELR: it alone can lead again.
         if len(now.isr) > 1 and (silent := [m for m in now.isr if m in now.fenced]):

@@ -132,8 +132,8 @@ def _of_replica(
             "corrupt-batch",
             log,
             corrupt,
-            f"{plural(len(corrupt), 'stored prefix hash')} of {of} on {node} not that of the "
-            f"stored bytes, first of the batch at offset {log.offset[corrupt[0]]}: bytes changed "
+            f"{plural(len(corrupt), 'stored hash value')} of {of} on {node} not that of the stored "
+            f"bytes, first of the batch at offset {log.offset[corrupt[0]]}: bytes changed "
             "after they were written.",
         )
     if (wrong := _cache_mismatch(log, cache, start)) is not None:

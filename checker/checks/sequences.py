@@ -33,10 +33,10 @@ def out_of_order_sequence(group: Group) -> Finding:
         return Finding(property=LOG, examined=len(named))
     witnesses = [node_witness(logs, int(row)) for row in rows]
     of, at = witnesses[0], int(rows[0])
-    due = "its producer's first is due"
+    due = "a producer begins with sequence 0"
     if last[0] >= 0:
         end = logs.sequence[last[0]] + logs.count[last[0]]
-        due = f"the batch before it ends at {end} of epoch {logs.producer_epoch[last[0]]}"
+        due = f"the batch before it ends at sequence {end} of epoch {logs.producer_epoch[last[0]]}"
     message = (
         f"{plural(len(rows), 'time')} a batch in a log of {group.partition} does not follow its "
         f"producer's batch before it: at offset {of.offset} on {of.node} producer "

@@ -158,7 +158,7 @@ class SessionInBackground:
         if self._session is not None:
             return self._session
         if self._error is None:
-            raise SparkStartError(f"Spark was not ready after {timeout_s:g} s.")
+            raise SparkStartError(f"Spark is not ready after {timeout_s:g} s: try --no-spark.")
         if isinstance(self._error, CheckerError):
             raise self._error
         raise SparkStartError(

@@ -50,7 +50,7 @@ class ProcessWorkers:
     def __init__(self, number: int | None = None) -> None:
         self.number = number or usable_cores()
         if threading.current_thread() is not threading.main_thread():
-            raise CheckerError("Processes cannot be started from this thread.")
+            raise CheckerError("Only the main thread can start processes: call this there.")
         self._pool = ProcessPoolExecutor(
             self.number, multiprocessing.get_context("spawn"), _begin, (os.getpid(),)
         )
@@ -74,7 +74,7 @@ class ProcessWorkers:
             for future in as_completed(made):
                 yield future.result()
         except BrokenProcessPool as error:
-            raise CheckerError(f"A process of the checker ended by itself ({error}).") from error
+            raise CheckerError(f"A process died ({error}): memory may be short.") from error
 
 
 def _begin(parent_pid: int) -> None:

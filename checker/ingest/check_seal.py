@@ -93,7 +93,7 @@ def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:
         content = read_bytes(folder / seals.FILE, MOST_FILE_BYTES)
         sealed = decode(content, Seal)
     except FileNotFoundError:
-        problems.damage(f"{seals.FILE} is missing: the run was sealed.")
+        problems.damage(f"{seals.FILE} is missing, but run.json names it.")
         return None
     except (OSError, Unreadable) as error:
         problems.damage(f"{seals.FILE} cannot be read: {why(error)}.")
@@ -107,7 +107,7 @@ def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:
     try:
         about = read_file(folder / "run.json", dict[str, Any])
         if seals.digest_of_run(about) != sealed.run:
-            problems.damage("run.json does not say what it said when the run was sealed.")
+            problems.damage("run.json was changed after the run was sealed.")
     except (OSError, Unreadable) as error:
         problems.damage(f"run.json cannot be read: {why(error)}.")
     return sealed

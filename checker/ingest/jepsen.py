@@ -96,7 +96,7 @@ class Translator:
             raise NotAnOperation(f"process {op.process} completes what it never invoked")
         number, f = invoked
         if f != op.f:
-            raise NotAnOperation(f"process {op.process} completes {op.f}, invoked {f}")
+            raise NotAnOperation(f"process {op.process} completes {op.f}, but invoked {f}")
         final = op.process in self.from_start and op.f in ("poll", "txn")
         del self.open[op.process]
         return self.completed(replace(op, op=number, final=final), seeks)
@@ -158,9 +158,9 @@ def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
     kind: Any = form.get("type")
     f: Any = form.get("f")
     if kind not in _TYPES:
-        raise NotAnOperation(f":type is {_show(kind)}")
+        raise NotAnOperation(f":type is {_show(kind)}, not invoke, ok, fail or info")
     if f not in _KINDS:
-        raise NotAnOperation(f":f is {_show(f)}")
+        raise NotAnOperation(f":f is {_show(f)}, which is not an operation of the Kafka workload")
     ends: dict[str, Any] = {}
     if kind != "invoke":
         rebalanced = tuple(_rebalanced(form.get("rebalance-log")))

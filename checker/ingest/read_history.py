@@ -182,7 +182,7 @@ class Reader(FileReader[Op]):
         if self.into.meta.source or not whole or self.lines_lost:
             return
         if not numbered:
-            self.problem("number", "lacks an operation: their numbers do not follow each other.")
+            self.problem("number", "lacks an operation: the numbers of its operations have a gap.")
         for op in self.open.values():
             if self.last_us.get(op.process, op.t_us) > op.t_us:
                 self.problem(

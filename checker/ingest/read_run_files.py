@@ -121,7 +121,7 @@ def _of_the_run(
     if others:
         into.problems.add(
             name,
-            f"{name} tells of {others[0]} us, and the run lasted from {phases.start_us} to "
+            f"{name} has a line at {others[0]} us, but the run lasted from {phases.start_us} to "
             f"{phases.end_us} us: it may be of another run.",
         )
     return [(number, each) for number, each in every if each.t_us not in others]

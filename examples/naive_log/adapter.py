@@ -55,8 +55,8 @@ class NaiveLog(Adapter):
 
 
 def ask_leader(nodes, request, limit_s):
-    """Return the leader's answer. A node that cannot be reached, or does not lead, has done
-    nothing."""
+    """Return the leader's answer. A node that cannot be reached, or does not lead, has not acted on
+    the request."""
     for node in nodes:
         host, port = node.dial("client").split(":")
         try:

@@ -20,7 +20,7 @@ PEER_LIMIT_S = 0.5
 
 
 def ask(address, request, limit_s):
-    """One request to an address such as 127.0.0.1:7001, on a connection of its own."""
+    """Send one request to an address such as 127.0.0.1:7001, and return the answer."""
     host, port = address.split(":")
     with socket.create_connection((host, int(port)), limit_s) as connection:
         return exchange(connection, request, limit_s)
@@ -46,7 +46,8 @@ class Node:
             self.write(file.stem, 0, whole_lines(file))
 
     def write(self, partition, start, records):
-        """Replace the log from `start` on by `records`. Nothing is synced to the disk."""
+        """Replace the log from the offset `start` on by `records`. Nothing is synced to the
+        disk."""
         log = self.logs.setdefault(partition, [])
         appending = 0 < start == len(log)
         with (self.folder / f"{partition}.log").open("a" if appending else "w") as file:
@@ -54,7 +55,8 @@ class Node:
         log[start:] = records
 
     def copy_from(self, name, have):
-        """Make the logs here those of another node, of which so many records are here already."""
+        """Copy all logs from another node; `have` is how many records of each partition to keep
+        here."""
         logs = ask(self.others[name], {"do": "copy", "have": have}, PEER_LIMIT_S)
         with self.lock:
             for partition, (start, records) in logs.items():
@@ -74,7 +76,7 @@ class Node:
             time.sleep(COPY_EVERY_S)
 
     def catch_up(self):
-        """After a start: what others have is newer than what this node had when it died."""
+        """Copy all logs from another node after a start: this one may have missed records."""
         for name in self.others:
             try:
                 self.copy_from(name, {})
@@ -99,7 +101,7 @@ class Node:
 
 
 def whole_lines(file):
-    """Return the records of a file; a last line that is torn was never written."""
+    """Return the records of a file, without half a line that a crash left at its end."""
     return file.read_text().split("\n")[:-1]
 
 

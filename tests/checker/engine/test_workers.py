@@ -26,7 +26,7 @@ def end(number: int) -> None:
 
 
 def test_a_process_that_ends_is_one_sentence() -> None:
-    with ProcessWorkers(1) as workers, pytest.raises(CheckerError, match="ended by itself"):
+    with ProcessWorkers(1) as workers, pytest.raises(CheckerError, match="process died"):
         list(workers.map(end, [1]))
 
 

@@ -258,7 +258,7 @@ INVOKE = "{:type :invoke, :f :send, :process 1, :time 0, :value"
     [
         ("{:type :ok, :f :send", "line 1 cannot be read: a form or string is not closed."),
         (":x", "line 1 is not an operation: it is a word, not a map."),
-        ("{:type :odd, :f :send, :process 1, :time 0}", 'not an operation: :type is "odd".'),
+        ("{:type :odd, :f :send, :process 1, :time 0}", 'odd", not invoke, ok, fail or info.'),
         ("{:type :ok, :f :send, :process 1, :time 0}", "process 1 completes what it never"),
         (f"{INVOKE} [[:send 1 :x]]}}", 'a value is "x", not a number.'),
         (f"{INVOKE} [[:send 1 [{2**63} 1]]]}}", f"an offset is {2**63}, outside 0"),
