@@ -345,7 +345,7 @@ def committed_truncated(group: Group) -> list[Anomaly]:
             group,
             "committed-truncated",
             f"{plural(highest - longest, 'committed record')} of {group.partition} gone: "
-            f"{witness.node} had its high watermark at {highest} {group.seconds(witness.t_us)} "
+            f"{witness.node} had its high watermark at {highest}, {group.seconds(witness.t_us)} "
             f"into the storm, and no replica's log reaches beyond {longest} at the end.",
             [witness],
             count=highest - longest,

@@ -111,7 +111,7 @@ def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
 
 
 def effective_faults(lines: FaultLines) -> list[int]:
-    """Return the numbers, in the schedule, of the faults that by faults.jsonl took effect."""
+    """Return which faults took effect, by their numbers in the schedule."""
     known: dict[int, list[tuple[str, int]]] = {}
     columns = (column.tolist() for column in (lines.fault, lines.action, lines.affected))
     for number, action, affected in zip(*columns, strict=True):

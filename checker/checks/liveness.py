@@ -153,7 +153,7 @@ def unexplained_exit(group: Group) -> Finding:
             anomaly(
                 group,
                 "unexplained-exit",
-                f"{witnesses[0].node} ended by itself with code {exits.code[first]} "
+                f"{witnesses[0].node} ended by itself with code {exits.code[first]}, "
                 f"{group.seconds(exits.t_us[first])} into the storm "
                 f"({plural(len(wrong), 'such exit')}){said}.",
                 witnesses,

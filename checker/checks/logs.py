@@ -161,7 +161,7 @@ def _cut_below_high_watermark(group: Group, cuts: Truncations) -> Anomaly | None
     return anomaly(
         group,
         "hw-beyond-log",
-        f"{witnesses[0].node} truncated its log of {group.partition} to {cuts.leo[row]} {when} "
+        f"{witnesses[0].node} truncated its log of {group.partition} to {cuts.leo[row]}, {when} "
         f"into the storm, and left its high watermark at {cuts.hw[row]}.",
         witnesses,
         count=len(rows),

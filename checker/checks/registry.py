@@ -75,7 +75,7 @@ def per_partition(
 
 
 def per_run(*anomalies: str, needs: tuple[Need, ...] = ()) -> Callable[[GroupJudge], GroupJudge]:
-    """Return a decorator that registers a check of a run by the facts about no partition."""
+    """Return a decorator that registers a check of a run by the facts that name no partition."""
     return _register(Scope.RUN, anomalies, needs)
 
 

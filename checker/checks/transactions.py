@@ -91,7 +91,7 @@ def future_read(group: Group, known: Evidence) -> list[Anomaly]:
     began = group.seconds(known.sends.invoke_us[writer[rows[0]]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} read before they were sent: "
-        f"{op_name(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
+        f"{op_name(seen)} got value {seen.value}, {group.seconds(seen.t_us)} into the storm, and "
         f"{op_name(sent)} began to send it at {began}."
     )
     return [anomaly(group, "future-read", message, witnesses, count=len(rows))]

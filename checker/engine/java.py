@@ -78,9 +78,8 @@ def probe(executable: Path) -> Java | None:
 
 
 def java_home(java: Java, folder: Path) -> Path:
-    """Make `folder` a Java home and return it. Its `java` runs that of `java`, without the option
-    for a module that Spark's launcher asks for, small runtimes lack, and only linear algebra
-    uses."""
+    """Make `folder` a Java home for a runtime that lacks a module which Spark's launcher asks for
+    (only linear algebra uses it): its `java` drops that option and runs the runtime's own."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(

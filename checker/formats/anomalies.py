@@ -22,7 +22,8 @@ PROPERTIES: Final = (LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, LIVENESS, EXER
 
 
 class Needs(Enum):
-    """The promises that a run can have to make before an anomaly counts against its system."""
+    """The promises of a run: an anomaly counts against its system only if the run makes the promise
+    that the anomaly needs."""
 
     NOTHING = "required by every replicated log"
     DURABLE_ACKS = "an acknowledgement promises durability"

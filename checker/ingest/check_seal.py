@@ -54,8 +54,9 @@ def check_run(source: Source, meta: RunMeta, tables_only: bool, problems: Proble
 
 
 def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Problems) -> None:
-    """Compare the file of a source with its seal; report a difference to `problems`. If a table is
-    read in several parts, only the first part is a reason to compare the file."""
+    """Compare the file of a source with what `seal.json` has of it; report a difference to
+    `problems`. If a table is read in several parts, only the first part is a reason to compare the
+    file."""
     folder = source.folder
     if not meta.seal or not source.path.is_relative_to(folder):
         return

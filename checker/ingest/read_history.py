@@ -174,8 +174,8 @@ class Reader(FileReader[Op]):
 
     def judge_whole(self, numbered: bool) -> None:
         """Report missing lines that only the whole history shows, such as a missing operation
-        number; `numbered`: the operations have all numbers from 0 on. Other tools may leave lines
-        out."""
+        number; `numbered`: the operations have all numbers from 0 on. Not for histories of other
+        tools."""
         phases = self.into.meta.phases
         # The clients ended before the cluster did, also where the harness was killed after that.
         whole = self.into.meta.state == "finished" or phases.end_us > 0

@@ -111,9 +111,9 @@ def read_rows(
     path: Path, table: str, groups: tuple[int, int] | None = None, idle: Sequence[str] = ()
 ) -> Iterator[Table]:
     """Yield the rows of some row groups of a table (None: of all), without the columns `idle` and
-    those with only default values; texts are codes. Raises one of `DAMAGED`. The statistics of the
-    file are not used: wrong ones would hide rows, and PyArrow ends the process if it cannot decode
-    them."""
+    those with only default values; texts are codes. Raises the errors in `DAMAGED`. The statistics
+    of the file are not used: wrong ones would hide rows, and PyArrow ends the process if it cannot
+    decode them."""
     schema, about = tables.SCHEMAS[table], pq.read_metadata(path)
     there = {about.schema.column(number).path for number in range(about.num_columns)}
     missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
@@ -130,7 +130,7 @@ def read_rows(
 
 
 def sends_in(source: Source) -> Iterator[Rows]:
-    """Yield the facts of the sends in some row groups. Raises one of `DAMAGED`."""
+    """Yield the facts of the sends in some row groups. Raises the errors in `DAMAGED`."""
     for table in _read(source):
         yield _sends(source.run, table)
 

@@ -36,8 +36,7 @@ class Steps(NamedTuple):
         return (t_us - self.origin_us) // self.width_us
 
     def end(self, step: int) -> tuple[int, float]:
-        """Return the end of a step: in microseconds of the run's clock, and in seconds of the
-        storm."""
+        """Return the end of a step: in microseconds, and in seconds since the storm began."""
         after_us = (step + 1) * self.width_us
         return self.origin_us + after_us, round(after_us / 1e6, 6)
 

@@ -28,7 +28,7 @@ class NaiveLog(Adapter):
         for node in nodes:  # a log begins with its first record, so it is enough that all follow n1
             told = naive_log.ask(node.dial("client"), {"do": "leader"}, LIMIT_S)
             if told["leader"] != "n1":
-                raise RuntimeError(f"{node.name} follows {told['leader']}")
+                raise RuntimeError(f"{node.name} follows {told['leader']}, not n1")
 
     def connect(self, client, nodes):
         return nodes  # this log's clients make a connection for each request
