@@ -1,4 +1,5 @@
-"""The bounds of an exploration: how often each action may happen. It is complete within them."""
+"""The bounds of an exploration: how often each kind of action may happen on one path. Within its
+bounds an exploration is complete."""
 
 from __future__ import annotations
 
@@ -23,12 +24,11 @@ def _number(le: int, what: str, *, ge: int = 1) -> msgspec.Meta:
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster, and how often each kind of action may happen to it on one path.
-
-    `records` are batches of one record; with `retries` each is of an idempotent producer, which may
-    send its last one again. `delays` are messages that others overtake. If a message did not wait
-    for the commit of its turn, one of the `crashes` comes before that commit.
-    """
+    """The cluster, and how often each kind of action may happen to it on one path. Each of the
+    `records` is a batch of one record. With `retries`, each has an idempotent producer of its own,
+    and the last one may be sent again. `delays` are messages that arrive after later ones.
+    `crashes` are ends of a process between a commit and the sending of its messages; if messages of
+    the step are sent before the commit, the process ends before the commit."""
 
     protocol: Annotated[str, msgspec.Meta(description="The protocol to explore.")] = "kafka"
     bugs: Bugs = ()
@@ -75,8 +75,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def checked(self) -> Bounds:
-        """Return the same bounds with the names that the catalogues have. Raises UsageError for a
-        cluster that cannot exist."""
+        """Return the bounds with the protocol and the bugs under their full names (a bug may be
+        given by its code). Raises UsageError for a cluster that cannot exist."""
         if self.flush not in ("sync", "async"):
             raise UsageError(f"--flush is '{self.flush}', but must be sync or async")
         bugs = tuple(sorted({catalogue.canonical(name) for name in self.bugs}))
@@ -91,13 +91,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return protocol(self.protocol).leader_by is LeaderBy.VOTES
 
     def budget(self) -> tuple[int, ...]:
-        """Return how often each of `BUDGETS` may happen."""
+        """Return how often each kind of action may happen, in the order of `BUDGETS` (the names of
+        all kinds)."""
         down = self.kills + self.voter_kills + self.power_cuts + self.crashes
         restarts = down if self.restarts is None else self.restarts
         return tuple(restarts if n == "restarts" else getattr(self, n) for n in BUDGETS)
 
     def words(self) -> str:
-        """Return the bounds as a person reads them."""
+        """Return the bounds as one line of text for a person."""
         had = [
             f"{times} {_WORDS[name][times != 1]}"
             for name, times in zip(BUDGETS, self.budget(), strict=True)

@@ -1,9 +1,10 @@
-"""Explores everything within the bounds: breadth first, in rounds of equally many actions.
+"""A search of all states of a cluster within the bounds, breadth first, in rounds.
 
-Round k holds the states that k counted actions lead to. Within a round, steps and long waits are
-followed breadth first too. A violation that takes one action more than its round is put off until
-the round has ended. So the first violation is one with the fewest actions, and of these one with
-the fewest steps.
+Round k holds the states that are reached with k actions that the bounds count. Within a round,
+forced steps and the ends of long waits (which the bounds do not count) are followed breadth first
+too. A violation that is found in round k but takes k+1 actions is reported only after the round. So
+the first violation that is reported is one with the fewest actions, and among those one with the
+fewest steps.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
-    """A path from the beginning to a violation: its actions, forced steps left out where there is
-    no choice."""
+    """A path from the first state to a violation, as its actions. Forced steps are listed only if
+    another action was possible at their place. `counted` is the number of actions that the bounds
+    count."""
 
     actions: tuple[Any, ...]
     invariant: str
@@ -46,9 +48,10 @@ class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
-    """The result. `edges` are the actions and steps that led from a state to another, `nodes` the
-    states of single nodes, `steps` the steps of single nodes that were made. `rounds` is the number
-    of counted actions that were tried on one path, `depth` the longest way within a round."""
+    """The result of an exploration. `edges` is the number of transitions between states of the
+    cluster, `nodes` the number of different states of single nodes, `steps` the number of steps of
+    single nodes. `rounds` is the largest number of counted actions that was tried on one path,
+    `depth` the length of the longest path within a round."""
 
     bounds: Bounds
     outcome: Outcome
@@ -104,7 +107,8 @@ class _Found:
 
 
 class Explorer:
-    """One exploration, which can be stopped."""
+    """One exploration of all states within some bounds. It can be stopped, and goes on at the next
+    `run`."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         """With `check` other forms of merged nodes are kept, to be stepped again. Without `reduced`
@@ -117,7 +121,7 @@ class Explorer:
 
     @property
     def model(self) -> Model:
-        """The cluster that is explored."""
+        """The model of the cluster that is explored."""
         return self._found.model
 
     def run(
@@ -127,7 +131,8 @@ class Explorer:
         stop: Callable[[], bool] = lambda: False,
         told: Callable[[str], None] = lambda line: None,
     ) -> Exploration:
-        """Explore until the end, the first violation, a limit, or `stop`."""
+        """Explore until all states are known, a violation is found, a limit is reached, or `stop`
+        returns True. After each round a line on the progress is passed to the other callback."""
         found = self._found
         self._began_s, wall_s = time.process_time(), time.monotonic()
         first = self.model.boot()

@@ -1,8 +1,10 @@
-"""Fields of a node that decide nothing while the clock stands still and no node is asked to stop.
+"""Fields of a node that do not affect what it does while the clock stands still and no node is
+asked to stop.
 
-Such fields get one value each, so that nodes that differ in nothing else are one. Some only decide
-how long a wait is, some are of a role that the replica does not have, some are read under other
-protocols only. `Explorer(check=True)` steps the nodes as they were, too, and compares.
+They are set to fixed values, so that nodes that differ only in them count as one state. Some decide
+only how long a wait takes, some belong to a role that the replica does not have, some are read
+under other protocols only. `Explorer(check=True)` also steps the nodes with the fields as they
+were, and compares.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from node.core.replica import LONG_AGO, NEVER, Fetching, Replica
 
 
 def forget(broker: Broker) -> None:
-    """Reset these fields of a node between two steps."""
+    """Set the fields of a broker that do not affect what it does in an exploration to fixed values,
+    between two steps."""
     for name in (broker.quorum.r.partition, *broker.replicas):
         voted = broker.quorums.get(name)
         r = broker.replicas[name] if voted is None else voted.r

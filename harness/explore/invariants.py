@@ -1,9 +1,8 @@
-"""The memory of an exploration about a path beside its nodes: everything that invariants compare
-with.
+"""The invariants that an exploration checks after every step, and what they remember of a path.
 
-The invariants are those of the simulated world (`harness.sim.invariant_checker`), asked after every
-step. What the checker remembers is turned into a value between two steps, so that states in which
-it remembers the same can be one state.
+The invariants are those of the simulated world (`harness.sim.invariant_checker`). Between two
+steps, what their checker remembers of the path is turned into a value. So states of the cluster in
+which it remembers the same can count as one state.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from node.formats.wire import split_fetch_body
 
 
 class Memory:
-    """The memory of the invariant checker, as a value that is hashed once."""
+    """The events of a path that the invariant checker remembers, as a value with a cached hash."""
 
     __slots__ = ("_hash", "value")
 
@@ -43,7 +42,8 @@ class Memory:
 
 
 class Invariants:
-    """Applies the invariants to steps, and carries what they remember from one to the next."""
+    """Checks the invariants after each step, and carries what they remember from one step to the
+    next."""
 
     def __init__(self, bounds: Bounds) -> None:
         # One for all steps: it refers to itself, so that each further one would stay in memory
@@ -62,15 +62,16 @@ class Invariants:
         self._numbers: dict[Memory, int] = {}
 
     def number(self, memory: Memory) -> int:
-        """Return a number that equal memories share."""
+        """Return a number for a memory; equal memories have the same number."""
         return self._numbers.setdefault(memory, len(self._numbers))
 
     def known(self, memory: Memory) -> Memory:
-        """Return the stored memory that equals this one."""
+        """Return the first memory seen that equals this one, so that equal memories are stored
+        once."""
         return self._known.setdefault(memory, memory)
 
     def first(self) -> Memory:
-        """Return the memory of the beginning, which is empty."""
+        """Return the memory at the beginning of a path, which is empty."""
         return self._memory(self._reset(((), (), ()), _nobody))
 
     def turn(
@@ -81,8 +82,9 @@ class Invariants:
         events: Iterable[dict[str, Any]],
         answers: Sequence[tuple[Any, bytes | None]] = (),
     ) -> tuple[Memory, Violation | None]:
-        """Check a step of a node that traced `events` and sent the client `answers`. Return the
-        memory after it, and the violation that it showed, if any."""
+        """Check a step of `node` that traced `events` and sent `answers` (message and body) to the
+        client. Return the memory after it, and the violation that the step shows, None if there is
+        none."""
         seen = [e for e in events if not (self._sole_voter and _of_metadata(e))]
         if not seen and not answers:
             return memory, None
@@ -95,7 +97,8 @@ class Invariants:
         return self._memory(checker), next((v for v in checker.violations if v.visible), None)
 
     def ended(self, node: str, sentence: str) -> Violation:
-        """Return the violation of a process that ended by itself."""
+        """Return the violation that the process of a node ended by itself, with `sentence` as its
+        last words."""
         checker = self._reset(((), (), ()), _nobody)
         checker.ended(node, 70, sentence)
         return checker.violations[0]

@@ -1,8 +1,9 @@
-"""The states that an exploration has found: each by a hash, with the way to it.
+"""The states that an exploration has found, each stored as a hash and the path to it.
 
-A state that can do no more than a known one is not followed: one with the same nodes, messages and
-memory, of which no more may happen, and no other late message may still arrive. The known state
-needed no more actions, so what it leads to is no longer than what the other would lead to.
+A new state is not followed if a known one covers it: the two have the same nodes, messages and
+memory of the invariants, and in the known one at least the same actions may still happen and the
+same late messages may still arrive. The known one was reached with no more actions, so whatever the
+new one leads to is reached from it as soon.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class _Rest(NamedTuple):
 
 
 class KnownStates:
-    """The states found so far, by number. States that differ only in their `_Rest` have one key."""
+    """The states found so far, by number. States that differ only in what may still happen
+    (`_Rest`) share a key."""
 
     def __init__(self, *, reduced: bool = True) -> None:
         self._reduced = reduced
@@ -53,8 +55,8 @@ class KnownStates:
     def add(
         self, key: bytes, state: State, round_: int, *, before: int, action: Action, costs: bool
     ) -> int | None:
-        """Return the number of a state that an action in the state `before` leads to; None if a
-        known one can do all that it can."""
+        """Add the state that `action` leads to from the state number `before`, and return its
+        number; None if a known state covers it."""
         rest = self._rest(state, round_)
         found = self._by_key.get(key, ())
         if any(self._covers(known, rest) for known in found):
@@ -66,12 +68,13 @@ class KnownStates:
         return len(self) - 1
 
     def is_covered(self, key: bytes, state: State, round_: int) -> bool:
-        """Return whether a state that was found later can do more than this one, which was
-        added."""
+        """Return whether a state that was added has been superseded by one that was found later and
+        covers it."""
         return self._rest(state, round_) not in self._by_key[key]
 
     def way_to(self, number: int) -> Iterator[tuple[Action, bool]]:
-        """Yield the actions that lead to a state, the last first, and whether each is counted."""
+        """Yield the actions on the path to a state, the last one first, each with whether the
+        bounds count it."""
         while self._before[number] >= 0:
             yield self._last[number], bool(self._costs[number])
             number = self._before[number]

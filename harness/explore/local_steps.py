@@ -1,9 +1,9 @@
-"""Steps of single nodes, each made once: node states, messages and steps by number.
+"""The steps of single nodes, each computed once.
 
-A global state refers to nodes and messages by small numbers. A step of a node is a function of the
-node's number and of the event, so it is made once and remembered. Nodes whose canonical values are
-equal have one number. With `check`, up to `REPRESENTATIVES` other forms of each such node are kept,
-and `repeated` steps them again: the answers must be the same.
+A state of the cluster refers to states of nodes and to messages by small numbers. A step of a node
+depends on the node's state and the event only, so it is computed once and remembered. Node states
+whose canonical values are equal have one number. With `check`, up to `REPRESENTATIVES` other forms
+of such a node state are kept; `repeated` steps them again and compares the results.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ before it has sent anything, or before it has committed."""
 
 
 class LocalStep(NamedTuple):
-    """The result of a step of a node: its next state, messages as (receiver, message number), the
-    events that invariants look at, and the sentence of a process that ended by itself."""
+    """The result of a step of one node: the number of its next state, the messages it sends as
+    (receiver, message number), the events that invariants look at, whether messages leave before
+    the commit (`early`), and the error if the process ended by itself."""
 
     node: int
     messages: tuple[tuple[str, int], ...]
@@ -45,7 +46,8 @@ class LocalStep(NamedTuple):
 
 
 class LocalSteps:
-    """The nodes and messages of one exploration, and the steps that were made so far."""
+    """The states of single nodes and the messages of one exploration, by number, and the steps
+    computed so far."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         cluster = bounds.cluster()
@@ -67,11 +69,12 @@ class LocalSteps:
         return len(self._states)
 
     def first(self, name: str) -> int:
-        """Return the number of a node that never ran."""
+        """Return the number of the state of node `name` before its first start."""
         return self._number(ModelNode(self.configs[name]))
 
     def step(self, node: int, event: Event) -> LocalStep:
-        """Return the step of a node, made now or before."""
+        """Return the step of a node state at an event, computed on the first request and
+        remembered."""
         key = node, event
         known = self._steps.get(key)
         if known is None:
@@ -88,12 +91,12 @@ class LocalSteps:
         return number
 
     def turn(self, node: int, event: Event) -> Turn:
-        """Return the step with everything that it traced and sent."""
+        """Return the step with its full trace and messages, computed again."""
         return self._turn(self._owners[node], self._states[node], event)
 
     def repeated(self) -> Iterator[bool]:
-        """Make all steps again from the other forms of merged nodes: whether each differs. Forms
-        that turn up meanwhile are none of these."""
+        """Repeat all steps from the other forms of merged node states. Yield for each whether its
+        result differs from the remembered one. Forms that are found meanwhile are not stepped."""
         forms = {number: tuple(others) for number, others in self._others.items()}
         for (number, event), expected in list(self._steps.items()):
             for other in forms.get(number, ()):

@@ -63,9 +63,9 @@ LOST: Final[Event] = ("lost",)
 
 
 class State(NamedTuple):
-    """A cluster: its nodes by number, the messages under way in the order in which they were sent,
-    those that others overtake, the pairs of nodes that are cut off from each other, how often each
-    of `BUDGETS` may still happen, and what the invariants remember."""
+    """A state of the cluster: its nodes by number, the messages under way in the order in which
+    they were sent, the messages held back to arrive late, the pairs of nodes that are cut off from
+    each other, how often each kind of action may still happen, and what the invariants remember."""
 
     nodes: tuple[int, ...]
     queue: tuple[Sent, ...]
@@ -76,7 +76,8 @@ class State(NamedTuple):
 
 
 class NodeStep(NamedTuple):
-    """A step of the node of that place, from a state of it."""
+    """A step of one node: its index in the cluster, the number of its state before the step, and
+    the event."""
 
     at: int
     node: int
@@ -84,7 +85,8 @@ class NodeStep(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """The result of an action. `costs`: whether the action is one of those that are counted."""
+    """An action and the state that it leads to, with the violation if it shows one. `costs`:
+    whether the bounds count the action."""
 
     action: Action
     state: State
@@ -93,7 +95,8 @@ class Edge(NamedTuple):
 
 
 class Model:
-    """All that can happen within some bounds."""
+    """A cluster within some bounds: its first state, and the actions that are possible in each
+    state."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         self.bounds = bounds
@@ -132,8 +135,8 @@ class Model:
     # -- the beginning
 
     def boot(self) -> State:
-        """Return the state in which all nodes run, n1 leads the topic, and no more comes by
-        itself."""
+        """Return the first state: all nodes run, n1 leads the topic's partition, no message is
+        under way, and no short wait is left to end."""
         none = (0,) * len(BUDGETS)
         state = State(
             tuple(map(self.local.first, self.names)), (), (), (), none, self.invariants.first()
@@ -158,21 +161,28 @@ class Model:
                 return state
             event = ("expire", (f"election/{partition}",))
             state = self._at_rest(self._after(state, first, event, ())[0])
-        raise FloodmarkError(f"nobody leads {partition} in the model of {self.bounds.protocol}")
+        raise FloodmarkError(
+            f"cannot explore {self.bounds.protocol}: no node comes to lead {partition}; this is "
+            "a defect of the explorer, please report it with these bounds"
+        )
 
     def _at_rest(self, state: State) -> State:
-        """Return the actions that are possible at rest."""
+        """Return the state after all forced steps, when the cluster is at rest."""
         for _ in range(LONGEST):
             forced = self._forced(state)
             if forced is None:
                 return state
             state, violation = self._forced_step(state, forced)
             assert violation is None, violation
-        raise FloodmarkError("the model of the cluster does not come to rest")
+        raise FloodmarkError(
+            "cannot explore: forced steps of the cluster never end; "
+            "this is a defect of the explorer, please report it with these bounds"
+        )
 
     def key(self, state: State) -> bytes:
-        """16 bytes that states share which differ in nothing but what may still happen: a hash of
-        the nodes, of the messages that will be heard, of the links and of the memory."""
+        """Return a hash of 16 bytes of a state: of its nodes, the messages that a node will
+        receive, the cut links and the memory of the invariants. States that differ only in what may
+        still happen share it."""
         nodes, queue, _, cuts, _, memory = state
         if queue and self._reduced:
             queue = tuple([each for each in queue if self._is_heard(state, each)])
@@ -186,8 +196,8 @@ class Model:
     # -- what can happen
 
     def edges(self, state: State) -> Iterator[Edge]:
-        """Return every possible next action with its result; forced steps without a choice are made
-        at once."""
+        """Yield every action that is possible in a state, with its result. If a forced step leaves
+        no choice, it is made as part of the result."""
         forced = self._forced(state)
         for action in self._actions(state, forced):
             after, violation = self.apply(state, action)
@@ -198,7 +208,8 @@ class Model:
             yield Edge(STEP, *self._followed(*self._forced_step(state, forced)), False)
 
     def apply(self, state: State, action: Action) -> tuple[State, Violation | None]:
-        """Return the state right after an action, before the forced steps that follow."""
+        """Return the state right after an action and the violation that it shows, before the forced
+        steps that follow."""
         if action == STEP:
             forced = self._forced(state)
             assert forced is not None
@@ -207,8 +218,8 @@ class Model:
         return made
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
-        """Yield a path again, step by step: each action that changes no node itself, and each step
-        of a node that follows from an action and the forced steps after it."""
+        """Yield the steps of a path again: each action but forced steps, followed by the steps of
+        nodes that it and the forced steps after it cause."""
         state = self.boot()
         for action in actions:
             steps: list[NodeStep] = []
@@ -235,8 +246,8 @@ class Model:
     def message_at(
         self, actions: Sequence[Action], held: int | None = None
     ) -> tuple[str, str, Any, bytes | None]:
-        """Sender, receiver, message and body of the oldest message under way after a path, or of
-        the held message with that number."""
+        """Return sender, receiver, message and body of the oldest message under way at the end of a
+        path, or of the late message with the index `held`."""
         state = self.boot()
         for action in actions:
             state, violation = self._followed(*self.apply(state, action))
@@ -258,7 +269,10 @@ class Model:
             if made >= STRETCH and not unheard:
                 return state, violation
             state, violation = self._forced_step(state, forced)
-        raise FloodmarkError("the model of the cluster does not come to rest")
+        raise FloodmarkError(
+            "cannot explore: forced steps of the cluster never end; "
+            "this is a defect of the explorer, please report it with these bounds"
+        )
 
     # -- forced steps
 

@@ -1,8 +1,9 @@
-"""One node while the clock stands still: the unchanged core and a disk, as a value between steps.
+"""One node while the clock stands still: the unchanged core and a disk, stored as a value between
+steps.
 
-Time is `NOW_US` at every step, so every deadline lies in the future until the exploration ends it
-(`node.core.timers`). A step is a turn of `harness.sim.node`: the event, a tick if one is due, the
-commit, and then the messages.
+The time is `NOW_US` at every step, so a deadline is never reached; the exploration ends a wait
+itself (`node.core.timers`). A step is a turn of `harness.sim.node`: the event, a tick if one is
+due, the commit, and then the messages.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class NodeState(NamedTuple):
-    """A node: how many processes it had, its disk, and the state of its process if it has one."""
+    """The state of a node: the number of processes started so far, its disk, and the state of its
+    running process, None if it is down."""
 
     incarnation: int
     disk: DiskState
@@ -36,8 +38,8 @@ class NodeState(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The effects of a step: the node after it, its messages, and its trace events. `error`: the
-    process ended by itself, with this sentence."""
+    """The result of a step: the node after it, the messages it sends, and its trace events.
+    `error`: why the process ended by itself, "" if it did not."""
 
     node: ModelNode
     messages: tuple[Outgoing, ...] = ()
@@ -59,7 +61,7 @@ class _LowestDraw:
 
 
 class ModelNode:
-    """A node that can be stepped once or more, and turned into a value."""
+    """A node that can be stepped, and turned into a value and back."""
 
     def __init__(self, config: NodeConfig, state: NodeState | None = None) -> None:
         self.config = config
@@ -70,18 +72,18 @@ class ModelNode:
             self.core = restore(state.core, self.disk, _LowestDraw())
 
     def state(self) -> NodeState:
-        """Return the node as a value."""
+        """Return the state of the node as a value."""
         core = None if self.core is None else snapshot(self.core)
         return NodeState(self.incarnation, self.disk.state(), core)
 
     def forget(self) -> None:
-        """Reset the fields that decide nothing any more."""
+        """Set the fields that do not affect what the node does to fixed values."""
         if self.core is not None:
             forget(self.core)
 
     def key(self, state: NodeState) -> bytes:
-        """Return 16 bytes that equal nodes share: a hash of all fields that decide their
-        behaviour."""
+        """Return a hash of 16 bytes of all fields that affect what a node does; equal states of a
+        node share it."""
         core = None if state.core is None else canonical(state.core, timed=False)
         whole = (self.config.node, self.incarnation, self.disk.contents(), core)
         return hashlib.blake2b(_encoder.encode(whole), digest_size=16).digest()
@@ -89,7 +91,7 @@ class ModelNode:
     # -- steps
 
     def start(self) -> Turn:
-        """Start a new process."""
+        """Start a new process of the node."""
         self.incarnation += 1
         self.disk.open()
         config = msgspec.structs.replace(self.config, incarnation=self.incarnation)
@@ -97,18 +99,18 @@ class ModelNode:
         return self._turn([_TICK])
 
     def deliver(self, source: str, message: Any, body: bytes | None) -> Turn:
-        """Deliver a message; a node that is down does not notice."""
+        """Deliver a message; a node that is down ignores it."""
         return Turn(self) if self.core is None else self._turn([Deliver(source, message, body)])
 
     def expire(self, names: tuple[str, ...]) -> Turn:
-        """End these waits."""
+        """End the waits with these names, as if their time were over."""
         assert self.core is not None
         for name in names:
             expire(self.core, name)
         return self._turn([_TICK])
 
     def kill(self) -> Turn:
-        """SIGKILL."""
+        """Kill the process (SIGKILL); the disk keeps unsynced data."""
         self.core = None
         return Turn(self)
 

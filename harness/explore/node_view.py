@@ -1,6 +1,7 @@
-"""The view of a node that invariants and the choice of the next action read.
+"""A read-only view of a node, for the invariants and for the choice of the next action.
 
-A view has the parts of a broker that `harness.sim.invariant_checker` reads, under their names.
+A view has the attributes of a broker that `harness.sim.invariant_checker` reads, under the same
+names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class _ContextView(NamedTuple):
 
 
 class LogView:
-    """A log seen from outside: the ends of its batches, and the prefix hashes there."""
+    """A view of a log: the end offset of each batch, and the hash of the log up to there."""
 
     __slots__ = ("_ends", "_hashes", "damage", "last_epoch", "leo", "start")
 
@@ -31,18 +32,19 @@ class LogView:
         self._ends = tuple(end for end, _ in self._hashes)
 
     def hash_at(self, offset: int) -> tuple[int, str]:
-        """Return the last batch end up to an offset, and the prefix hash there."""
+        """Return the last batch end at or below an offset, and the hash of the log up to there."""
         return self._hashes[max(0, bisect_right(self._ends, offset) - 1)]
 
     def hashes(self, above: int, upto: int) -> list[tuple[int, str]]:
-        """Return the batch ends above one offset and up to another, with their prefix hashes."""
+        """Return the batch ends in (above, upto], each with the hash of the log up to there."""
         first, last = bisect_right(self._ends, above), bisect_right(self._ends, upto)
         return list(self._hashes[max(1, first) : last])
 
 
 class ReplicaView(NamedTuple):
-    """A replica seen from outside. `waiting` are the nodes whose fetches it holds, as a leader;
-    `asking`: a follower has sent a request without an answer yet."""
+    """A view of a replica. `waiting` are the followers whose fetches it holds as a leader until
+    there are records; `at_end` are followers that have the whole log. `asking`: as a follower it
+    has sent a request that is not answered yet."""
 
     role: str
     leader: str
@@ -60,7 +62,7 @@ class ReplicaView(NamedTuple):
 
     @property
     def leo(self) -> int:
-        """Log end offset."""
+        """The log end offset."""
         return self.log.leo
 
 
@@ -72,8 +74,9 @@ _NO_REPLICAS: Final[Mapping[str, ReplicaView]] = {}
 
 
 class NodeView(NamedTuple):
-    """A node: `up` says whether it has a process, `timers` what that waits for; `registered` are
-    the broker epochs that an active controller knows."""
+    """A view of a node. `up`: whether it has a process. `timers` are the names of the waits of that
+    process. `registered` has the epoch of each broker that an active controller knows, `fenced` the
+    fenced ones; None and empty for another node."""
 
     up: bool
     timers: tuple[str, ...] = ()
@@ -85,7 +88,7 @@ class NodeView(NamedTuple):
 
 
 def view_of(node: ModelNode) -> NodeView:
-    """Return the view of a node between two steps."""
+    """Return a view of a node, taken between two steps."""
     core = node.core
     if core is None:
         return NodeView(up=False)

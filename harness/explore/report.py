@@ -31,7 +31,7 @@ _ENDED: Final = {
 
 
 def lines(result: Exploration) -> Iterator[str]:
-    """Yield the result for a person, without the schedule."""
+    """Yield the lines that tell a person the result, without the schedule."""
     yield result.bounds.words()
     yield (
         f"{result.states:,} states, {result.edges:,} transitions, {result.nodes:,} states of nodes "
@@ -53,7 +53,8 @@ def lines(result: Exploration) -> Iterator[str]:
 
 
 def told(bounds: Bounds, found: Counterexample) -> Iterator[str]:
-    """Yield the actions of a counterexample, one sentence each."""
+    """Yield the actions of a counterexample, one sentence for each; consecutive forced steps share
+    one."""
     names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
     steps = 0
     for action in found.actions:

@@ -1,4 +1,4 @@
-"""The request of an exploration."""
+"""The requests and limits of an exploration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from harness.formats.options import Budget, Json, Quiet, Store
 
 
 class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of an exploration: processor time in seconds, resident memory in MiB; 0: no limit.
-    `more` violations are collected in the round of the first one."""
+    """The limits of an exploration: processor time in seconds and resident memory in MiB; 0: no
+    limit. After the first violation, up to `more` others of the same round are collected."""
 
     seconds: float = 0.0
     memory_mb: int = 6000
@@ -22,7 +22,8 @@ class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An exploration. `breaks`: the property that the schedule must violate, "" for any."""
+    """A request to explore. `breaks`: the property that the schedule of a counterexample must
+    violate, "" for any."""
 
     bounds: Bounds = Bounds()
     breaks: str = ""

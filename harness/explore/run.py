@@ -1,4 +1,5 @@
-"""One exploration from a command: explore, confirm what was found, and keep it."""
+"""One exploration as a command makes it: explore, confirm a counterexample in the simulated world,
+and save it."""
 
 from __future__ import annotations
 
@@ -22,9 +23,10 @@ FOLDER: Final = "explored"
 
 
 class Explored(msgspec.Struct, frozen=True, kw_only=True):
-    """An exploration, and what became of its counterexample: the schedule that fails in the
-    simulated world after `runs` runs, kept in `folder`; `tried` counterexamples of the same
-    length."""
+    """An exploration, and whether its counterexample was confirmed. `confirmed`: a schedule made of
+    one of the `tried` counterexamples (all of the same length) failed in the simulated world; it
+    took `runs` runs, and the schedule is in `folder`. `broken` are the properties that it breaks,
+    `faults` is the number of its faults."""
 
     result: Exploration
     confirmed: bool = False
@@ -37,15 +39,17 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 for a violation, 0 for none within the bounds, 2 if that is open."""
+        """The exit code: 1 for a violation, 0 if there is none within the bounds, 2 if the
+        exploration was stopped before it could say."""
         return {"violation": 1, "none": 0}.get(self.result.outcome, 2)
 
 
 def explore(
     request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
 ) -> Explored:
-    """Explore, and write down the schedule of a counterexample. Raises UsageError where compiled
-    code runs, StorageError if nothing can be written."""
+    """Explore, and save a schedule of a counterexample that fails in the simulated world. Lines on
+    the progress are passed to the second callback. Raises UsageError when the core runs as compiled
+    code, StorageError if nothing can be written."""
     if compiled.in_use():
         raise UsageError(
             f"an exploration cannot step compiled code; set {compiled.PURE}=1 in the environment"

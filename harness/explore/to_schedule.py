@@ -1,9 +1,8 @@
 """A counterexample as a schedule of the simulated world, and the proof that it fails there.
 
-The path is written with an estimate of when each step happens in a world in which time passes. Each
-action becomes a fault or an operation that waits for the last event before it. Where the first such
-schedule does not fail, others are tried in which one or two of the actions come a little earlier or
-later. Deterministic.
+Each step of the path gets an estimated time. Each action becomes a fault or an operation that is
+triggered by the last trace event before it. If the first such schedule does not fail, others are
+tried in which one or two actions come a little earlier or later. The result is deterministic.
 """
 
 from __future__ import annotations
@@ -128,7 +127,8 @@ class _Held(NamedTuple):
 
 
 class Confirmed(NamedTuple):
-    """A schedule that fails in the simulated world after so many runs, and not without the bugs."""
+    """A schedule that fails in the simulated world, and does not fail without the bugs that were
+    explored. `runs` is the number of runs until it was found."""
 
     schedule: Schedule
     attempt: Attempt
@@ -138,8 +138,8 @@ class Confirmed(NamedTuple):
 def confirm(
     model: Model, counterexample: Counterexample, *, breaks: str = "", runs: int = MOST_RUNS
 ) -> Confirmed | None:
-    """Return the schedule of a counterexample that fails in the simulated world, None if none was
-    found in that many runs. One that violates the property `breaks` is preferred to others."""
+    """Return a schedule made of the counterexample that fails in the simulated world, None if none
+    is found within `runs` runs. A schedule that breaks the property `breaks` is preferred."""
     spent = 0
     other: Confirmed | None = None
     for schedule in schedules(model, counterexample, runs):
@@ -163,8 +163,8 @@ def _fails_without_bugs(schedule: Schedule) -> bool:
 
 
 def schedules(model: Model, counterexample: Counterexample, most: int) -> Iterator[Schedule]:
-    """Schedules that may follow a path, the likeliest first: with messages of the usual speed, and
-    with slow ones."""
+    """Yield up to `most` schedules that may follow the path of a counterexample, the likeliest
+    first; alternately with messages of the usual speed and with slow ones."""
     seed = _seed_of(model.bounds)
     made = [_variants(model, counterexample, slow_ms, seed, most // 2) for slow_ms in (0, SLOW_MS)]
     for pair in itertools.zip_longest(*made):

@@ -1,8 +1,8 @@
-"""The order in which waits end while no message is under way, and the states in which the cluster
-is at rest.
+"""The waits of nodes (timeouts, retries, pauses), and the order in which they end while no message
+is under way.
 
-Short waits end in the order of their length. All that is asked here depends on the nodes and on
-the links that are cut, and is remembered by these.
+Short waits end in the order of their length. The cluster is *at rest* if no short wait would change
+anything. Results depend only on the nodes and the cut links, and are cached by them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Waits:
         self._ends: dict[tuple[Nodes, Cuts], tuple[_AfterWait, ...]] = {}
 
     def next(self, nodes: Nodes, cuts: Cuts) -> Action | None:
-        """Return the wait that ends next; None at rest. The states of a circle count as rest."""
+        """Return the action that ends the wait due next; None if the cluster is at rest. A state in
+        which ends of waits only lead around in a circle counts as rest."""
         key = nodes, cuts
         if key not in self._next:
             self._look_ahead(nodes, cuts)
@@ -145,11 +146,14 @@ class Waits:
                 return tuple(now)
             source, at, message = queue.popleft()
             event = ("deliver", self._names[source], message)
-        raise FloodmarkError("messages go to and fro for ever in the model of the cluster")
+        raise FloodmarkError(
+            "cannot explore: nodes answer each other without end while the clock stands still; "
+            "this is a defect of the explorer, please report it with these bounds"
+        )
 
     def soon(self, nodes: Nodes, cuts: Cuts) -> list[Action]:
-        """Return the waits that end by themselves soon, the shortest first. Those of one kind and
-        node end together."""
+        """Return the actions that end short waits, the shortest wait first. Waits of one kind at
+        one node end in one action."""
         found: dict[tuple[int, int], tuple[str, ...]] = {}
         for at, node in enumerate(nodes):
             timers = self._local.views[node].timers
@@ -172,20 +176,22 @@ class Waits:
     # -- what nodes know of each other
 
     def replica(self, nodes: Nodes, at: int, partition: str) -> ReplicaView:
-        """Return a replica of a node that runs."""
+        """Return the view of the replica of a partition at the running node with the index `at`."""
         view = self._local.views[nodes[at]]
         assert view.quorum is not None
         return view.quorum.r if partition == METADATA_PARTITION else view.replicas[partition]
 
     def is_held(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
-        """Return whether the leader has the fetch, and will answer it when its own wait is over."""
+        """Return whether the leader holds the fetch of the node with the index `at`, and will
+        answer it when its own wait is over."""
         if not self.hears(nodes, cuts, at, partition):
             return False
         leader = self._number[self.replica(nodes, at, partition).leader]
         return self._names[at] in self.replica(nodes, leader, partition).waiting
 
     def hears(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
-        """Return whether the leader that a follower knows is there, and leads."""
+        """Return whether the leader that a follower knows is running, reachable, and leads the
+        partition."""
         other = self._number.get(self.replica(nodes, at, partition).leader)
         if other is None or is_cut(cuts, at, other):
             return False
@@ -196,5 +202,5 @@ class Waits:
 
 
 def is_cut(cuts: Cuts, one: int, other: int) -> bool:
-    """Return whether two nodes are cut off from each other."""
+    """Return whether two nodes (by index) are cut off from each other."""
     return bool(cuts) and ((min(one, other), max(one, other)) in cuts)

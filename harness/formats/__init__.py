@@ -1,1 +1,1 @@
-"""The files of a run and of a nightly run: types, validation, reading, writing."""
+"""The files of a run, a search and a nightly run: their types, validation, reading and writing."""

@@ -1,4 +1,5 @@
-"""`baseline.json`: the schedule of a failing run, run again where it should hold."""
+"""`baseline.json`: the result of running the schedule of a failing run again, as it is and on a
+configuration that should hold."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ FILE: Final = "baseline.json"
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two runs. `broken` are the properties that it broke."""
+    """One of the two runs of a baseline. `broken` are the properties that it broke."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
@@ -22,17 +23,15 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The protocol, with the bugs that are on."""
+        """The protocol and the bugs that are on, joined by " + "."""
         return " + ".join((self.protocol, *self.bugs))
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """Two simulated runs of one schedule: `as_it_is`, and under the nearest correct protocol.
-
-    `schedule` is its digest. `same_again`: whether the first run left the very bytes of the run
-    folder, None where that one was no simulated run. `problem` says why there are no runs, ""
-    otherwise.
-    """
+    """Two simulated runs of one schedule: `as_it_is`, and `baseline` under the nearest correct
+    protocol. `schedule` is the digest of the schedule. `same_again`: whether the first run left
+    byte for byte the files of the failing run, None if that one was not simulated. `problem` says
+    why the runs could not be made, "" if they were."""
 
     schedule: str = ""
     seed: int = 0

@@ -1,4 +1,4 @@
-"""A finding: the record and the folder that a search keeps of each class of failure.
+"""A finding: the record and the folder that a search keeps for each class of failure.
 
 docs/file-formats.md has the files of the folder.
 """
@@ -36,7 +36,8 @@ World = Literal["simulated", "real"]
 
 
 class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """In how many of how many runs of one schedule the subject failed in the same way."""
+    """The number of runs of one schedule (`of`), and how many of them `failed` in the same way as
+    the finding."""
 
     failed: LargeCount = 0
     of: LargeCount = 0
@@ -46,7 +47,8 @@ class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WithoutFault(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the smallest schedule without one of its faults."""
+    """The runs of the smallest schedule with one of its faults left out: the fault's index, its
+    description, and how many runs failed."""
 
     fault: Number
     words: str
@@ -54,7 +56,7 @@ class WithoutFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SafeRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of the smallest schedule on the configuration that is called safe."""
+    """A run of the smallest schedule on the configuration that the system declares safe."""
 
     verdict: str
     sentence: str = ""
@@ -63,20 +65,22 @@ class SafeRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """`finding.json`: a failure of a protocol in simulated worlds, or of a system of real
-    processes, and the smallest schedule known that shows it.
+    processes, and the smallest known schedule that shows it.
 
-    `subject` is the protocol or system. `bucket` is the class of the failure, `anomaly` the first
-    one of its property. The schedule `number` of `seed` showed it first, after `schedules_before`
-    others and `seconds_before` seconds of the search; `family` is the kind of schedule.
+    `subject` is the protocol or system, `bucket` the class of the failure, `anomaly` the first
+    anomaly of the broken property. The failure was first shown by the schedule `number` of `seed`,
+    after `schedules_before` others and `seconds_before` seconds of the search; `family` is the kind
+    of schedule.
 
-    `faults` describes the smallest schedule. `counts` are of the smallest schedule, `drawn_counts`
-    of the drawn one. `shrunk`: no smaller one was found, and the time sufficed to look. `stability`
-    is in how many of 20 jittered worlds the smallest schedule fails, -1 if that was not measured;
-    `failing_worlds` the same of the schedule for real processes, 0 if there is none.
+    `faults` describes the faults of the smallest schedule. `counts` are runs of the smallest
+    schedule, `drawn_counts` of the one that was drawn. `shrunk`: shrinking came to its end without
+    finding a smaller one. `stability` is in how many of 20 worlds with other jitter the smallest
+    schedule fails, -1 if not measured; `failing_worlds` is the same for the schedule for real
+    processes, 0 if there is none.
 
-    Of real processes only: how many `disks` lost something, and whether faults were `on_links`.
-    `run` is the folder of a failing run of the smallest schedule. `safe_settings` is None if the
-    system declares no safe configuration.
+    For real processes only: `disks` is how many disks lost data, `on_links` whether there were
+    faults on links, `run` the folder of a failing run of the smallest schedule. `safe_settings` is
+    None if the system declares no safe configuration.
     """
 
     world: World = "simulated"
@@ -111,18 +115,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_undelivered(about: str, anomaly: str) -> bool:
-    """Return whether acknowledged writes are missing from the reads, and still in some log: then a
-    cluster does not serve them, and nothing says that they are gone."""
+    """Return whether a failure is about acknowledged writes that no read returned but that some
+    replica's log has: the cluster does not serve them, but they may not be lost."""
     return about == LOST_WRITES and anomaly == UNSEEN
 
 
 class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing left out, with its description, and whether the schedule still fails in the same
-    way.
-
-    `kind`: a "fault" (its index is `fault`), a "message" (affected at `t_us`), or all "messages" of
-    one kind on one link. `instead` is the class of another failure that came instead, "" if none.
-    """
+    """A run of a schedule with one fault or message left out, and whether it still fails in the
+    same way. `kind`: "fault" (its index is `fault`), "message" (the one that a fault affected at
+    `t_us`), or "messages" (all of one kind on one link). `without` describes what is left out.
+    `instead` is the class of the failure if the run fails in another way, "" otherwise."""
 
     kind: Literal["fault", "message", "messages"]
     without: str
@@ -136,12 +138,11 @@ class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`explain.json`: why a schedule fails in the simulated world.
-
-    `schedule` is its digest, `bucket` the class of the failure. `sentences` tell what happened to
-    `offset` in `partition` (both absent when no record is concerned); times are virtual, the storm
-    began at `storm_us`. Faults affected `untried` more messages that were not left out one by one.
-    """
+    """`explain.json`: why a schedule fails in the simulated world. `schedule` is the digest of the
+    schedule, `bucket` the class of the failure. `sentences` tell what happened to the record at
+    `offset` in `partition` ("" and -1 if the failure is about no record). Times are virtual; the
+    storm began at `storm_us`. `counterfactuals` are runs with one fault or message left out;
+    `untried` messages that faults affected were not left out, for lack of time."""
 
     schedule: str = ""
     bucket: str = ""
@@ -157,5 +158,5 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_finding(path: Path) -> bool:
-    """Return whether a folder is what a search kept of a failure."""
+    """Return whether a folder is that of a finding."""
     return (path / EXPLANATION).is_file()

@@ -31,10 +31,9 @@ OpKind = Literal["send", "poll", "txn", "assign", "subscribe", "crash", "debug-t
 
 
 class RecordRun(msgspec.Struct, frozen=True, array_like=True):
-    """`count` consecutive records as read: offsets offset.. and values value.. rise together.
-
-    `epoch` is the leader epoch the batch was stamped with, -1 where the system has none.
-    """
+    """`count` consecutive records as read: offsets from `offset` on and values from `value` on,
+    both rising by one. `epoch` is the leader epoch of the batch, -1 if the system has no leader
+    epochs."""
 
     offset: Offset
     value: Value
@@ -43,11 +42,9 @@ class RecordRun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One batch sent to one partition: values value .. value+count-1, in this order.
-
-    `offset` is the base offset a completion reported, -1 where unknown. Values are globally
-    unique. `acks`: 0, 1 or -1 (all).
-    """
+    """One batch sent to one partition: the values `value` to `value + count - 1`, in this order.
+    `offset` is the base offset that the completion reported, -1 if it is unknown. No two sends have
+    a value in common. `acks`: 0, 1 or -1 (all)."""
 
     partition: PartitionName
     value: Value
@@ -57,12 +54,10 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One read of one partition from offset `start`; `hw` and `node` as the answer stated them.
-
-    A record whose payload cannot be understood is reported with a negative value. `at_end`: the
-    system said that the log ended where this answer ends, or, of an answer without records, where
-    it was asked to begin. A poll that only waited in vain says no such thing.
-    """
+    """One read of one partition from the offset `start`. `hw` is the high watermark that the answer
+    stated (-1: none), `node` the node that answered. A record with an unreadable payload has a
+    negative value. `at_end`: the system said that the log ends where this answer ends (an answer
+    without records: at `start`). A poll that timed out does not say so."""
 
     partition: PartitionName
     start: Offset = -1
@@ -102,13 +97,14 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One batch of one replica's log after the run: a line of `logs/<node>.jsonl`.
+    """One batch in the log of one replica after the run: a line of `logs/<node>.jsonl`.
 
-    `hash` is recomputed from the stored bytes at dump time, `stored_hash` is what the replica kept
-    beside the batch ("" when equal). `records` as in a read. `hw` is the replica's last known HW,
-    stated on the line that opens each partition (count = 0, offset = log start). `control` batches
-    are a leader's own and hold no client's record; every other batch lists all of its records.
-    `produced`: its idempotent producer's id and epoch, and the sequence of its first record.
+    `hash` is computed from the stored bytes when the log is dumped, `stored_hash` is the one that
+    the replica keeps with the batch ("" if equal). `records` as in a read. The first line of each
+    partition has count 0, the start of the log as its offset, and the replica's last known high
+    watermark as `hw`. A `control` batch was written by the leader itself and has no record of a
+    client. `produced` is the id and epoch of an idempotent producer, and the sequence number of the
+    first record. `leo` is the log end offset, `epochs` has each leader epoch with its first offset.
     """
 
     node: str
@@ -127,7 +123,8 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def show_value(value: int) -> str:
-    """Return a value for a person: "6:215" is record 215 of process 6, -1 is "-1"."""
+    """Return a value as a person reads it: "6:215" is record 215 of process 6. A value that no
+    process sent is shown as a number."""
     process, count = divmod(value, VALUES_PER_PROCESS)
     return f"{process}:{count}" if process > 0 else str(value)
 
@@ -137,17 +134,17 @@ _decoder = JsonReader(Op)
 
 
 def encode(op: Op) -> bytes:
-    """Return one history line, newline included."""
+    """Encode an operation as one line of a history, with the newline."""
     return _encoder.encode(op) + b"\n"
 
 
 def encode_numbered(ops: Iterable[Op], seq: int) -> bytes:
-    """Encode lines of a history; the first of them has the number `seq`."""
+    """Encode operations as lines of a history, numbered from `seq` on."""
     return b"".join(
         b'%b,"seq":%d}\n' % (_encoder.encode(op)[:-1], number) for number, op in enumerate(ops, seq)
     )
 
 
 def decode(line: bytes) -> Op:
-    """Read one history line. Raises Unreadable if it is not one."""
+    """Decode one line of a history. Raises Unreadable if it is not one."""
     return _decoder.decode(line)

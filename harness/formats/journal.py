@@ -1,7 +1,7 @@
-"""The journal of a command that works for long: one line for each job that is done.
+"""The journal of a long command (a search, a nightly run): one line for each job that is done.
 
-A journal is all that such a command remembers of its own work. A job is done when its line is
-there: a command that was killed goes on with the jobs that have none, and counts nothing twice.
+The journal is all that the command remembers of its work. A job is done when its line is written. A
+command that was killed continues with the jobs that have no line, and counts no job twice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class JournalRow(msgspec.Struct, kw_only=True, tag_field="what"):
-    """The fields of every line: the `key` of the job, its wall-clock seconds, and how many seconds
-    the command had worked when the job was done."""
+    """The fields of every line: the `key` of the job, how many `seconds` (wall clock) the job took,
+    and for how many seconds the command had worked when the job was done."""
 
     key: str = ""
     seconds: Seconds = 0.0
@@ -44,7 +44,8 @@ class BeganRow(JournalRow):
 
 
 class SearchBegan(BeganRow, tag="began"):
-    """The first line of each session of a search: its subject as a text, its seed, its time."""
+    """The first line of each session of a search: its subject as a text, its seed, and its budget
+    in seconds (0: none)."""
 
     subject: str = ""
     seed: int = 0
@@ -53,10 +54,11 @@ class SearchBegan(BeganRow, tag="began"):
 
 
 class Searched(JournalRow, tag="search"):
-    """A stretch of a search: the schedules of `seed` from number `first` on. `runs` counts reruns
-    with a worse ending too. `core_s` are seconds of one core, `generator` is the version that drew
-    the schedules. `findings` has the failures of buckets that were not known before,
-    `unknown_runs` the folders of the first runs that could not be judged."""
+    """A part of a search that was done as one job: schedules of `seed` from number `first` on.
+    `runs` also counts the reruns with a worse ending. `core_s` are seconds of one core, `generator`
+    is the version of the generator of schedules. `findings` has the first failure of each bucket
+    (class of failure) that was new, `unknown_runs` the folders of the first runs that could not be
+    judged."""
 
     protocol: str
     seed: int
@@ -78,8 +80,8 @@ class Searched(JournalRow, tag="search"):
 
 
 class Finished(JournalRow, tag="finding"):
-    """A finding that was shrunk and explained, as far as there was time; `folder` is its place in
-    the store, `page` that of its page, "" if it has none."""
+    """A finding after shrinking and explaining, as far as time allowed. `folder` is its folder in
+    the store, `page` the file of its page, "" if it has none."""
 
     finding: Finding
     folder: str = ""
@@ -87,13 +89,15 @@ class Finished(JournalRow, tag="finding"):
 
 
 class Lost(JournalRow, tag="lost"):
-    """A job that was begun and will not be done: its process died, or its run was cut off."""
+    """A job that was begun and is given up: its process died, or its run was stopped at a time
+    limit."""
 
     sentence: str
 
 
 class Ended(JournalRow, tag="ended"):
-    """The end of a session: finished, stopped, disk-full, or failed (of the harness itself)."""
+    """The end of a session. `state`: finished, stopped (by Ctrl-C or a signal), disk-full, or
+    failed (an error of the harness itself)."""
 
     state: str
 
@@ -103,8 +107,9 @@ Row = TypeVar("Row", bound=JournalRow)
 
 
 def read_rows(path: Path, rows: Any) -> list[Any]:
-    """Return the lines of a journal; none if there is no journal, and without a half line at its
-    end. `rows` is the union of its rows. Raises StorageError for a damaged line."""
+    """Return the lines of a journal, without an incomplete last line; an empty list if there is no
+    journal. `rows` is the union of the types of its lines. Raises StorageError for a damaged line.
+    """
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -134,12 +139,12 @@ def read_rows(path: Path, rows: Any) -> list[Any]:
 
 
 class JobJournal(Generic[Row]):
-    """The journal of a command that works now: everything so far, and a way to add to it. One
-    process has it at a time."""
+    """The open journal of a running command: its lines so far, and a way to add others. Only one
+    process can have it open."""
 
     def __init__(self, path: Path, rows: Any) -> None:
-        """Read the journal and go on after it; `rows` is the union of its rows. Raises
-        StorageError, and UsageError while another process has it."""
+        """Open a journal and read it; `rows` is the union of the types of its lines. Raises
+        StorageError, and UsageError while another process has it open."""
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +183,7 @@ class JobJournal(Generic[Row]):
         self.rows.append(row)
 
     def clear(self) -> None:
-        """Begin again from nothing. Raises StorageError."""
+        """Remove all lines. Raises StorageError."""
         try:
             os.truncate(self.path, 0)
         except OSError as error:
@@ -186,15 +191,15 @@ class JobJournal(Generic[Row]):
         self.rows.clear()
 
     def done(self) -> set[str]:
-        """Return the keys of the jobs that are done, or lost for good."""
+        """Return the keys of the jobs that are done or given up."""
         return {row.key for row in self.rows if row.key}
 
     def worked_s(self) -> float:
-        """Return how long the command has worked so far, over all its sessions."""
+        """Return for how many seconds the command has worked so far, over all its sessions."""
         return max((row.worked_s for row in self.rows), default=0.0)
 
     def close(self) -> None:
-        """Let another process have the journal."""
+        """Close the journal, so that another process can open it."""
         self._file.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -202,8 +207,8 @@ class JobJournal(Generic[Row]):
 
 
 def state_of(rows: Iterable[JournalRow]) -> str:
-    """Return how the work of a journal stands: the state of its last session, "running" if that
-    has no end."""
+    """Return the state of the last session of a journal: how it ended, or "running" if it has no
+    end."""
     state = RUNNING
     for row in rows:
         if isinstance(row, BeganRow):

@@ -13,8 +13,8 @@ from node.formats.bounds import LargeCount, Number, Seconds
 
 
 class Began(BeganRow, kw_only=True, tag="began"):
-    """The first line of each session of a nightly run: what was asked for, and where. `systems` are
-    the third-party systems, as they were named."""
+    """The first line of each session of a nightly run: what was requested, and on which machine.
+    `systems` are the third-party systems as the command line named them."""
 
     number: LargeCount
     seed: int
@@ -28,8 +28,8 @@ class Began(BeganRow, kw_only=True, tag="began"):
 
 
 class DeterminismChecked(JournalRow, kw_only=True, tag="determinism"):
-    """Schedules that were run once more in another process. `differing` are those with another
-    digest."""
+    """A check of determinism: some schedules of a protocol were run in two processes. `differing`
+    are the schedules whose two digests differ."""
 
     protocol: str
     seed: int
@@ -38,8 +38,9 @@ class DeterminismChecked(JournalRow, kw_only=True, tag="determinism"):
 
 
 class Replayed(JournalRow, kw_only=True, tag="replay"):
-    """A saved schedule in the simulated world. `found` is the class of failure that a search saved
-    it for, "" for other schedules."""
+    """The replay of a saved schedule in the simulated world. `met`: whether it did what the
+    schedule expects. `found` is the class of failure for which a search saved it, "" for another
+    schedule."""
 
     file: str
     protocol: str
@@ -53,15 +54,12 @@ class Replayed(JournalRow, kw_only=True, tag="replay"):
 
 
 class Ran(JournalRow, kw_only=True, tag="ran"):
-    """A run of real processes and its verdict, and why it was made ("storm", "replay", "canary",
-    "system"). `kinds` are the fault kinds of a storm, `file` is the schedule of a replay.
-
-    `broken` names, for each property that is broken, the class of its first anomaly. `kept` is the
-    run's folder if that is kept.
-
-    Of another system (`system`) `protocol` is its name with version and settings (`given`),
-    `holds` says that this is a configuration in which it should lose nothing, and `options` are
-    the words by which `floodmark run` runs a schedule on it."""
+    """A run of real processes and its verdict. `why` it was made: "storm", "replay", "canary", or
+    "system" (a storm on a third-party system). `kinds` are the fault kinds of a storm, `file` is
+    the schedule of a replay. `broken` maps each broken property to the class of its first anomaly.
+    `kept` is the run's folder, "" if it was removed. For a third-party `system`, `protocol` is its
+    name with version and settings (`given`), `holds` says that this configuration should lose no
+    data, and `options` are the options of `floodmark run` that select it."""
 
     why: str
     protocol: str
@@ -83,8 +81,8 @@ class Ran(JournalRow, kw_only=True, tag="ran"):
 
 
 class Skipped(JournalRow, kw_only=True, tag="skipped"):
-    """Work that cannot be done on this machine, or that was given up: `key` names the kind of work,
-    and the sentence says why. It is not tried again in this nightly run."""
+    """Work that cannot be done on this machine, or that was given up. `key` names the kind of work,
+    the sentence says why. This nightly run does not try it again."""
 
     sentence: str
 
@@ -93,15 +91,15 @@ AnyRow = Began | Searched | Finished | DeterminismChecked | Replayed | Ran | Los
 
 
 def journal_of(store: Path, number: int) -> Path:
-    """Return where the journal of a nightly run is kept."""
+    """Return the path of the journal of the nightly run with this number."""
     return store / FOLDER / f"{number:04d}.jsonl"
 
 
 def numbers(store: Path) -> list[int]:
-    """Return the nightly runs that have a journal, in order."""
+    """Return the numbers of the nightly runs that have a journal, in rising order."""
     return sorted(int(f.stem) for f in (store / FOLDER).glob("*.jsonl") if f.stem.isdigit())
 
 
 def read(path: Path) -> list[AnyRow]:
-    """Return the lines of a journal. Raises StorageError for one that is damaged."""
+    """Return the lines of a nightly run's journal. Raises StorageError if it is damaged."""
     return read_rows(path, AnyRow)

@@ -1,8 +1,7 @@
-"""The record of a nightly run: `store/nightly/NNNN.json` (docs/file-formats.md). Types only.
+"""The summary of a nightly run: `store/nightly/NNNN.json` (docs/file-formats.md). Types only.
 
-A summary is derived from the nightly run's journal and holds all that index, JUnit file and later
-nightly runs need: run folders may be gone by then. `harness.nightly` writes it, the index page
-reads it.
+A summary is derived from the nightly run's journal. The index page, the JUnit file and later
+nightly runs read only summaries, because run folders may be gone by then.
 """
 
 from __future__ import annotations
@@ -29,13 +28,11 @@ PHASES: Final = ("in-sync", "isr-short", "leaderless")
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """One class of failure in one nightly run: how often, and how to see it again.
-
-    `key` names protocol, world and class for good (12 hexadecimal digits). `expected` says that the
-    protocol is known to break this property. `faults` and `schedule` are those of the smallest
-    schedule of this nightly run, -1 and "" where only earlier nightly runs have one; paths are
-    relative to the store.
-    """
+    """A class of failure in one nightly run: how often it occurred, and how to see it again. `key`
+    is a digest of protocol, world and class (12 hexadecimal digits), the same in every nightly run.
+    `expected` says that the protocol is known to break this property. `faults` (a number) and
+    `schedule` are of the smallest schedule of this nightly run, -1 and "" if only earlier nightly
+    runs have one. Paths are relative to the store."""
 
     key: str
     protocol: str
@@ -52,7 +49,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerdictCounts(msgspec.Struct, kw_only=True):
-    """Runs of one protocol in one world, by verdict, and how many broke each property."""
+    """The runs of one protocol in one world, counted by verdict and by broken property."""
 
     protocol: str
     world: str
@@ -62,7 +59,7 @@ class VerdictCounts(msgspec.Struct, kw_only=True):
 
 
 class Storms(msgspec.Struct, kw_only=True):
-    """Real storms of one protocol under one set of fault kinds."""
+    """The number of real storms of one protocol with one set of fault kinds."""
 
     protocol: str
     kinds: str
@@ -70,8 +67,8 @@ class Storms(msgspec.Struct, kw_only=True):
 
 
 class SystemStorms(msgspec.Struct, kw_only=True):
-    """Storms on one version of another system, in one configuration (`given`), by verdict; and the
-    classes of what failed, counted."""
+    """The storms on one version of a third-party system with the settings `given`, counted by
+    verdict, and its failures counted by class."""
 
     system: str
     version: str
@@ -82,12 +79,13 @@ class SystemStorms(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name under which its buckets are kept."""
+        """The system with version and settings, under which its buckets are kept."""
         return system_label(self.system, self.version, self.given)
 
 
 class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
-    """One search for a known bug: what it took, or was given, in seconds of a core."""
+    """One search for a known bug. `seconds` of one core are the time until it was found, or the
+    time that was spent in vain."""
 
     code: str
     name: str
@@ -99,8 +97,8 @@ class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):
-    """A real run with a bug turned on, which must be found: "failed" (good), "missed", "" where
-    it has not been judged."""
+    """A real run with a bug turned on, which must fail. `result`: "failed" (as it should), "missed"
+    (it did not fail), "" if there is no verdict."""
 
     result: str = ""
     bug: str = ""
@@ -109,7 +107,7 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unmet(msgspec.Struct, frozen=True, kw_only=True):
-    """A saved schedule that did not do what it expects."""
+    """A saved schedule whose replay did not do what the schedule expects."""
 
     file: str
     world: str
@@ -121,7 +119,7 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """The amount of work that was done."""
+    """The amount of work that a nightly run did."""
 
     schedules: LargeCount = 0
     search_seconds: Seconds = 0.0
@@ -137,22 +135,23 @@ class Totals(msgspec.Struct, kw_only=True):
 
     @property
     def schedules_per_s(self) -> float:
-        """Of all cores together."""
+        """Searched schedules per second, over all cores together."""
         return self.schedules / self.search_seconds if self.search_seconds else 0.0
 
 
 class NightlyRun(msgspec.Struct, kw_only=True):
-    """One nightly run. `state`: finished, stopped, disk-full, failed, or running (also of a killed
-    one).
+    """One nightly run. `state`: finished, stopped, disk-full, failed, or running (also if it was
+    killed).
 
-    `red` are the reasons why it is red, one sentence each; `uncovered` says which part of the plan
-    has no result, so that the run is neither red nor green. `skipped` says why work could not be
-    done here, by kind of work; `problems` are about the harness.
-    `open` are the buckets of earlier nightly runs that should not be, were not met in this run, and
-    were not seen fixed either; `proved_nothing` are real runs without a verdict, and why.
-    `coverage` counts faults by `kind/role/phase`. `expected` is, by protocol, what is known of
-    each property ("holds", "violable"). `real` is False where no real
-    processes were wanted: then there is no canary.
+    `red` are the reasons why it is red, one sentence each; `uncovered` the parts of the plan
+    without a result, because of which it is neither red nor green. `skipped` maps a kind of work to
+    why it could not be done here; `problems` are those of the harness. `open` are the unexpected
+    buckets of earlier nightly runs that did not occur in this run and whose schedules were not seen
+    to pass either. `proved_nothing` are real runs without a verdict, and why. `coverage` counts
+    faults by `kind/role/phase`. `expected` maps a protocol to what is known of each property
+    ("holds", "violable"). `real`: whether runs of real processes were requested; without them there
+    is no canary. `cells` counts verdicts by protocol and world, `differing` are failed checks of
+    determinism.
     """
 
     number: LargeCount
@@ -188,12 +187,13 @@ class NightlyRun(msgspec.Struct, kw_only=True):
 
 
 def system_label(system: str, version: str, given: str) -> str:
-    """Return a version of a system, in a configuration: `nats 2.15.1 sync=always`."""
+    """Return a name for a version of a system with its settings: `nats 2.15.1 sync=always`."""
     return " ".join(filter(None, (system, version, given)))
 
 
 def equal_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
-    """Group equal reasons: each once, with its first name and the number of others."""
+    """Group names by their reason. Return a line for each different reason, with the first name and
+    the number of others."""
     about: dict[str, list[str]] = {}
     for name, why in reasons:
         about.setdefault(why, []).append(name)
@@ -204,8 +204,8 @@ def equal_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
 def bucket_of(
     protocol: str, world: str, name: str, *, expected: bool = False, **about: Any
 ) -> Bucket:
-    """Return a class of failures, not counted yet. Its key is the same in every nightly run; its
-    property is the first word of its name."""
+    """Return the bucket of a class of failures, with count 0. Its key is the same in every nightly
+    run; its property is the first word of `name`."""
     key = hashlib.sha256("\0".join((protocol, world, name)).encode()).hexdigest()[:_DIGITS]
     broken = name.partition(":")[0]
     named: dict[str, Any] = {
@@ -219,7 +219,8 @@ def bucket_of(
 
 
 def nightly_runs(store: Path) -> tuple[list[NightlyRun], list[str]]:
-    """Return the nightly runs of a store in order, and a sentence for each that cannot be read."""
+    """Return the nightly runs of a store in rising order, and a sentence for each file that cannot
+    be read."""
     found, unread = [], []
     for file in sorted((store / FOLDER).glob("*.json")):
         try:

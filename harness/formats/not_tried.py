@@ -1,4 +1,5 @@
-"""Sentences about faults that never came while a partition was in some state. Pure."""
+"""Lists of faults that never occurred while a partition was in some state, for example without a
+leader. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ _WORDS: Final = dict(zip(PHASES, ("all in sync", "an ISR short", "no leader"), s
 
 
 def never_met(coverage: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
-    """`kill (no leader)`: each of `kinds` of faults that took effect, and the states of the
-    partitions in which it never did. `coverage` counts by `kind/role/phase`. A kind that never took
-    effect is named alone."""
+    """Return the fault kinds that never met some states of a partition, each with those states:
+    `kill (no leader)`. `coverage` counts faults that took effect by `kind/role/phase`, where the
+    phase is the state of the partition. A kind that never took effect is listed without states."""
     met: dict[str, set[str]] = {}
     for name, count in coverage.items():
         kind, _, where = name.partition("/")
@@ -31,6 +32,7 @@ def never_met(coverage: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
 
 
 def in_words(pairs: list[str], most: int = MOST_NAMED) -> str:
-    """Return the first `most` of them, and how many there are besides; "" if there is none."""
+    """Return the first `most` items as a comma list, with the number of others; "" for an empty
+    list."""
     more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
     return ", ".join(pairs[:most]) + more

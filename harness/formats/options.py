@@ -1,9 +1,9 @@
-"""Types of the fields that the requests of several commands share.
+"""The types of options that several commands share.
 
-A request is the struct that a command gets. A field of it with a description is an option, or an
-argument when it has no default; `harness/cli/options.py` says how it is written. `Meta` has its
-bounds and its help, and in `extra` what a type cannot say: another name (`option`), and what a path
-must be (`path`).
+A request is the struct that a command gets. Each field with a description is an option of the
+command line, or an argument if it has no default; `harness/cli/options.py` says how it is written.
+`Meta` has its bounds and its help text, and in `extra` another name of the option (`option`) or
+what a path must be (`path`).
 """
 
 from __future__ import annotations
@@ -74,23 +74,24 @@ Json = Annotated[bool, Meta(description="Print the result as JSON.")]
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A list to print."""
+    """The request of a command that prints a list, as a table or (`json`) as JSON."""
 
     json: Json = False
 
 
 def worker_count(jobs: int) -> int:
-    """Return how many workers `--jobs` asks for; 0 stands for as many as this machine has cores."""
+    """Return how many worker processes `--jobs` asks for; 0 means one per core of this machine."""
     return jobs or os.cpu_count() or 1
 
 
 def settings_of(words: Sequence[str]) -> dict[str, str]:
-    """Return settings by name, each written name=value. Raises UsageError for one that is not."""
+    """Return the settings of a command line as a dictionary; each is written name=value. Raises
+    UsageError for another form, and for a name with two values."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
             raise UsageError(f"--set is '{word}', but must be written name=value")
         if found.setdefault(name, value) != value:
-            raise UsageError(f"--set gives {name} twice")
+            raise UsageError(f"--set gives {name} two different values; keep one of them")
     return found

@@ -1,7 +1,7 @@
 """Problems of a run that the system under test did not cause: `problems` of `run.json`.
 
-A run with a problem is at best unknown. Most kinds also say that the clients or the cluster may not
-have been able to go on. Then nothing may be concluded from what did not happen.
+The verdict of a run with a problem is at best unknown. Most kinds may also have kept the clients or
+the cluster from going on. Then the checker concludes nothing from an event that is missing.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ _ASKED_CODES: Final = frozenset(
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem, whose `kind` is one of the following.
+    """A problem of a run that the system under test did not cause. `kind` is one of the following.
 
-    * `hub-ended`, `clients-ended`, `disk-ended`: a part of the harness ended, or can do no more;
+    * `hub-ended`, `clients-ended`, `disk-ended`: a part of the harness ended, or cannot go on;
     * `node-ended`: a process of the system was ended by a signal that the harness did not send;
     * `suspended`: a process was stopped by a signal that the harness did not send (it goes on);
     * `interrupted`: Ctrl-C before storm and recovery were complete, or SIGTERM;
     * `disk-full`: the disk of the host was full;
     * `disk-failed`: the disk of the host was read-only, failed or was gone;
-    * `no-memory`: a process of the run got no more memory from the host;
+    * `no-memory`: the host refused more memory to a process of the run;
     * `not-started`, `phase-failed`, `not-healed`: the harness could not do its part;
-    * `too-busy`: the cluster did not recover, or give all final reads, in time, and its processes
-      waited for a processor;
-    * `not-saved`: a file of the run could not be written to its end;
+    * `too-busy`: the cluster did not recover, or not give all final reads, in time, and its
+      processes waited for a processor;
+    * `not-saved`: a file of the run could not be written completely;
     * `log-not-read`: the log of a replica could not be read after the run.
 
-    `sentence` says it to a person.
+    `sentence` describes it to a person.
     """
 
     kind: ProblemKind
@@ -75,30 +75,31 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def impairs(self) -> bool:
-        """Return whether it may have kept the cluster or the clients from going on."""
+        """Return whether the problem may have kept the cluster or the clients from going on."""
         return self.kind not in _ONLY_FILES
 
     @property
     def breaks(self) -> bool:
-        """Return whether it may have stopped a part of the cluster or the clients, and not only
-        delayed it."""
+        """Return whether the problem may have stopped a part of the cluster or the clients, not
+        only delayed it."""
         return self.impairs and self.kind not in _ONLY_TIME
 
     @property
     def in_a_verdict(self) -> str:
-        """The sentence as a verdict says it."""
+        """The sentence in the form in which a verdict cites it."""
         if self.kind in _SELF_EXPLANATORY:
             return self.sentence
         return f"The harness had trouble: {self.sentence}"
 
 
 def rank(problem: Problem) -> int:
-    """Return a key that orders problems, the gravest first."""
+    """Return a key that sorts problems by gravity, the gravest first."""
     return KINDS.index(problem.kind)
 
 
 def node_ended(node: str, code: int | None) -> Problem:
-    """Return the problem that a process of the system was ended from outside."""
+    """Return the problem that a process of the system was ended from outside. `code` is its exit
+    code as in `subprocess`, None if it is unknown."""
     return Problem(
         kind="node-ended",
         sentence=f"{node} was ended from outside ({how_ended(0 if code is None else code)}), "
@@ -107,7 +108,8 @@ def node_ended(node: str, code: int | None) -> Problem:
 
 
 def suspended(who: str) -> Problem:
-    """Return the problem that `who` (a node, or "The link hub") was suspended from outside."""
+    """Return the problem that a process (a node by its name, or "The link hub") was stopped by
+    SIGSTOP from outside."""
     return Problem(
         kind="suspended",
         sentence=f"{who} was suspended from outside (SIGSTOP), "
@@ -116,7 +118,8 @@ def suspended(who: str) -> Problem:
 
 
 def how_ended(code: int) -> str:
-    """Return how a process with this exit code ended, as a text: "SIGKILL", or "exit code 3"."""
+    """Return how a process with this exit code ended, as a text: "SIGKILL" for -9, or "exit code
+    3"."""
     number = -code if code < 0 else code - 128 if code in _ASKED_CODES else 0
     try:
         return signal.Signals(number).name
@@ -125,9 +128,10 @@ def how_ended(code: int) -> str:
 
 
 def ended_from_outside(code: int) -> bool:
-    """Return whether a process with this exit code, to which the harness sent no signal, was ended
-    by somebody else: by a signal that no process raises by its own fault. A shell or a JVM that was
-    asked to end by a signal has 128 + its number as its code."""
+    """Return whether a process to which the harness sent no signal was ended by a signal from
+    outside. `code` is its exit code. Signals that a process raises by its own fault (such as
+    SIGSEGV) do not count. A shell or a JVM that a signal asked to end has 128 + its number as exit
+    code."""
     if code < 0:
         return -code not in _OWN_SIGNALS
     return code in _ASKED_CODES

@@ -10,11 +10,10 @@ from node.formats.bounds import Number, Time
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """One end of a process of `node`.
-
-    `code` is as in `subprocess` (below 0: a signal). `by` says who ended it: a fault ("kill"), the
-    harness ("stop"), a signal that the harness did not send ("outside"), or the process ("itself").
-    An end without a request is not `expected`; the checker reports it, and what it `said` last.
+    """The end of a process of `node`. `code` is as in `subprocess` (negative: a signal), None if
+    unknown. `by` says who ended it: a fault ("kill"), the harness ("stop"), a signal from outside
+    ("outside"), or the process ("itself"). `expected`: whether the harness or a fault asked for it.
+    The checker reports an end that is not expected, with the last output of the process (`said`).
     """
 
     node: str

@@ -1,4 +1,5 @@
-"""`run.json`: what was run, what it promised, and when its phases began (docs/file-formats.md)."""
+"""`run.json`: what was run, what the system promises, and when each phase began
+(docs/file-formats.md)."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ FORMAT_VERSION: Final = 2
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """The promise of the system under test for this run; the checker reads policy only from here.
+    """The promise of the system under test for this run, the only source of policy for the checker.
 
-    The default is the strictest promise, so that nothing is excused by a file that cannot be read.
-    `committed_kept` is False where more disks may lose what was not synced than the flush mode
-    survives. `disks_kept` is False where more disks may lose what they had synced than the protocol
-    survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
-    `retention`: the oldest records of a partition may be deleted, but for the newest committed
-    `retention_records`. `idempotent`: producers send again what may have been appended, and a
-    record is in a partition once at most. `compaction`: of records with one key all but the newest
-    may be deleted. `isolation` is what readers ask for: with read_uncommitted they may get records
-    of operations that abort. `delivery`: with at-least-once a producer sends again what may have
-    been appended, and a record may be there several times.
-    `words` are those of the vendor of another system, `source` says where they stand.
+    The defaults are the strictest promise, so that a file that cannot be read excuses no failure.
+    `committed_kept` is False if more disks may lose unsynced data than the flush mode survives,
+    `disks_kept` is False if more disks may lose synced data than the protocol survives.
+    `staleness_ms` is the largest age of an answer, -1 without a promise. `retention`: the oldest
+    records of a partition may be deleted, except the newest `retention_records` committed ones.
+    `idempotent`: producers repeat a send whose result is unknown, and a record is in a partition at
+    most once. `compaction`: all records of a key but the newest may be deleted. `isolation`: under
+    read_uncommitted, readers may get records of transactions that abort. `delivery`: under
+    at-least-once, producers repeat a send whose result is unknown, and a record may be there
+    several times. `words` are the words of a vendor about the system, `source` is where they are
+    published.
     """
 
     acks: Number = -1
@@ -49,17 +50,16 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def committed_stays(self) -> bool:
-        """Return whether committed records may never be rolled back.
-
-        acks 0 or 1 weaken acknowledgements only. Where even acks=all is not durable (unclean
-        election, unsynced data lost on too many brokers), committed records may go as well.
-        """
+        """Return whether committed records may never be rolled back. acks=0 and acks=1 weaken
+        acknowledgements only. If even acks=all is not durable (after an unclean election, or a loss
+        of unsynced data on too many brokers), committed records may be rolled back too."""
         unharmed = self.committed_kept and not self.unclean_election
         return unharmed and (self.durable_acks or self.acks != -1)
 
 
 class Phases(msgspec.Struct, kw_only=True):
-    """The begin of each part of a run, in monotonic microseconds; 0 if it never came."""
+    """The begin of each phase of a run, in microseconds of the monotonic clock; 0 if it never
+    began."""
 
     start_us: Time = 0
     storm_us: Time = 0
@@ -73,11 +73,9 @@ class Phases(msgspec.Struct, kw_only=True):
 
 
 class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """The system under test; `version` is "" if it could not be known.
-
-    `simulated`: its schedules can also be run in the simulated world. `settings` are those of the
-    system itself, `links` what stood between its nodes, `disk` what their disks were.
-    """
+    """The system under test. `version` is "" if it is unknown. `simulated`: whether its schedules
+    can also be run in the simulated world. `settings` are those of the system itself, `links` and
+    `disk` how its network and its disks were made (docs/file-formats.md)."""
 
     name: str = "floodmark"
     version: str = ""
@@ -88,15 +86,14 @@ class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
-    """The description of a run by itself. Every field has a default: half a file can still be read.
+    """The description of a run. Every field has a default, so that an incomplete file can be read.
 
-    `source` is the form of a history that another tool recorded, "" for our own runs. The checker
-    says of such a history `complete_reads` (its clients read all that there was) and
-    `history_whole` (every line of it could be understood). `rejected` counts by process what
-    came from outside of the run and was not heard: connections without a key of the run, messages
-    under a name of another process; of a node at least that many. `seal` is the digest of
-    `seal.json`, "" while the run goes on. `goes_on`: the cluster was not stopped at the end, for
-    another run was to follow on it.
+    `source` is the form of a history that another tool recorded, "" for our own runs. For such a
+    history the checker sets `complete_reads` (clients read all records) and `history_whole` (every
+    line could be parsed). `rejected` counts, by process, messages that were refused because they
+    came from outside of the run: connections without a key of the run, or messages under the name
+    of another process. For a node it is a lower bound. `seal` is the digest of `seal.json`, ""
+    before the end of the run. `goes_on`: the cluster was left running for another run.
     """
 
     run: str = ""
@@ -138,8 +135,8 @@ FIELDS: Final = {field.name: field.type for field in msgspec.structs.fields(RunI
 def understood(
     found: Mapping[str, Any], wanted: Collection[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the `wanted` fields of a run.json that are there and can be understood, and a
-    sentence for each that cannot."""
+    """Return the `wanted` fields of a run.json that are there and valid, and a sentence for each
+    that is not valid."""
     fields, problems = {}, []
     for name in FIELDS:
         if name in wanted and name in found:
@@ -151,7 +148,7 @@ def understood(
 
 
 def unknown_promises(found: Mapping[str, Any]) -> list[str]:
-    """Return the fields of the promise in a run.json that no promise has."""
+    """Return the fields of the `promise` in a run.json that this version does not know."""
     promise = found.get("promise")
     known = Promise.__struct_fields__
     return [name for name in promise if name not in known] if isinstance(promise, dict) else []

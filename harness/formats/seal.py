@@ -1,13 +1,13 @@
-"""`seal.json`: what is in every evidence file of a run, so that a later reader can tell whether it
-is still there.
+"""`seal.json`: a digest of every evidence file of a run, so that a reader can tell whether the
+files are unchanged.
 
-The harness seals a run when all of its processes have ended: it reads each file once and notes
-its size, its lines, and a digest of each of its chunks. `seal.json` also has a digest of what
-`run.json` says, and `run.json` has the digest of `seal.json`. So no line of a run can be lost,
-doubled, moved or changed unnoticed. A seal is no signature: who makes a new one is believed.
+When all processes of a run have ended, the harness reads each evidence file and notes its size, its
+number of lines, and a digest of each of its chunks. `seal.json` also has a digest of `run.json`,
+and `run.json` has the digest of `seal.json`. So a line that is lost, doubled, moved or changed is
+noticed. A seal is not a signature: anybody can make a new one.
 
-The tables of a history get a seal of their own (`tables/seal.json`) when they were made of a
-history that is as it was sealed. They can then stand for it.
+The tables made of a history have a seal of their own (`tables/seal.json`) if the history was
+unchanged when they were made. The checker can then read the tables instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class FileSeal(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of one file: bytes, newlines, and a digest of each `chunk_bytes`."""
+    """The size of one file in bytes, its number of newlines, and a digest of each chunk of
+    `chunk_bytes`."""
 
     bytes: LargeCount
     lines: LargeCount
@@ -51,8 +52,8 @@ class FileSeal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole file. `run` is the digest of what run.json says; of a seal of tables, that of the
-    seal of the run that they were made of."""
+    """The contents of a seal file. `run` is the digest of run.json; in a seal of tables, the digest
+    of the seal of the run."""
 
     run: str
     files: dict[str, FileSeal]
@@ -60,8 +61,8 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(NamedTuple):
-    """The difference of a file from its seal: `lines` it has (-1: it cannot be read), and the lines
-    from `first` to `last` among which the first difference is."""
+    """The difference between a file and its seal. `lines` is the number of lines of the file (-1:
+    it cannot be read); the first difference is in the lines from `first` to `last`."""
 
     lines: int
     first: int
@@ -69,10 +70,8 @@ class Difference(NamedTuple):
 
 
 def seal_run(folder: Path) -> None:
-    """Seal the run in `folder`, and note the seal in its run.json.
-
-    Raises OSError or StorageError when a file cannot be read or written, Unreadable when run.json
-    is no JSON object.
+    """Write the seal of the run in `folder`, and its digest into run.json. Raises OSError or
+    StorageError when a file cannot be read or written, Unreadable when run.json is no JSON object.
     """
     about = read_file(folder / "run.json", dict[str, Any])
     files = {name: seal_file(folder / name) for name in _names(folder, _SEALED)}
@@ -85,8 +84,8 @@ def seal_run(folder: Path) -> None:
 
 
 def seal_tables(folder: Path, run_seal: str) -> None:
-    """Seal the tables of the history of the run in `folder`, whose own seal has the digest
-    `run_seal`. Raises OSError or StorageError when a file cannot be read or written."""
+    """Write the seal of the tables of a history in the run folder; `run_seal` is the digest of the
+    run's own seal. Raises OSError or StorageError when a file cannot be read or written."""
     names = (
         f"tables/{table}.parquet{inside}" for table in _TABLES for inside in ("", "/*.parquet")
     )
@@ -95,24 +94,24 @@ def seal_tables(folder: Path, run_seal: str) -> None:
 
 
 def read_seal(path: Path) -> Seal:
-    """Read a seal. Raises OSError, Unreadable."""
+    """Return the seal in a file. Raises OSError, Unreadable."""
     return read_file(path, Seal)
 
 
 def digest_of(content: bytes) -> str:
-    """Return a digest of bytes, 16 hexadecimal digits."""
+    """Return a digest of some bytes as 16 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def digest_of_run(about: Mapping[str, Any]) -> str:
-    """Return a digest of everything that run.json says, but for its `seal`; white space and the
-    order of fields do not matter."""
+    """Return a digest of all fields of a run.json except `seal`; white space and the order of
+    fields do not matter."""
     said = {name: value for name, value in about.items() if name != "seal"}
     return digest_of(_encoder.encode(said))
 
 
 def seal_file(path: Path) -> FileSeal:
-    """Seal one file. Raises OSError."""
+    """Read one file and return its seal. Raises OSError."""
     size = path.stat().st_size
     chunk_bytes = _LEAST_CHUNK_BYTES
     while chunk_bytes * _MOST_CHUNKS < size and chunk_bytes < MOST_CHUNK_BYTES:
@@ -164,7 +163,7 @@ def _chunks(path: Path, chunk_bytes: int) -> Iterator[_Chunk]:
 
 
 def sealed_names(folder: Path) -> list[str]:
-    """Return the evidence files that are in a run folder now, by name."""
+    """Return the names of the evidence files in a run folder that a seal covers."""
     return list(_names(folder, _SEALED))
 
 
