@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.systems.floodmark.admin import request_of
+from harness.systems.floodmark.brokers import check_upgrades, promise_of
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import parse
@@ -25,12 +27,18 @@ from node.formats import trace
 from node.formats.errors import UsageError
 from node.formats.event_text import Event
 from node.formats.trace import METADATA_PARTITION
+from reports.wording import asked, intent
 from tests.support.nemesis_world import CLIENTS, Storm
 from tests.support.stage_events import parsed
 
 OPERATIONS: Final = ("send", "poll")
 _KNOWN: Final = re.compile(r" \((known:|it has) [^)]*\)")
 """The names that would have been right."""
+PROMISED: Final = {
+    "durable_acks": "acknowledged records",
+    "committed_kept": "committed records",
+    "disks_kept": "synced records",
+}
 COUNTS: Final = ("dropped", "delayed", "duplicated", "stopped", "writes", "calls")
 
 
@@ -93,10 +101,18 @@ class NemesisStage:
     def _read(self, faults: list[dict[str, Any]]) -> str:
         try:
             schedule = parse(self._text(faults))
+            check_upgrades(schedule)
         except UsageError as error:
             return f"refused: {_KNOWN.sub('', str(error))}"
         assert parse(schedule.to_json()) == schedule
-        return "; ".join(fault.words() for fault in schedule.faults)  # type: ignore[attr-defined]
+        return "; ".join(f"{intent(fault)} {asked(fault)}" for fault in schedule.faults)
+
+    def promise(self) -> str:
+        """Return what brokers cannot promise under the faults so far, and forget these."""
+        made = promise_of(parse(self._text(self._faults)))
+        self._faults.clear()
+        lost = [words for name, words in PROMISED.items() if not getattr(made, name)]
+        return f"may lose {', '.join(lost)}" if lost else "keeps all"
 
     # -- the run -----------------------------------------------------------------------------------
 
@@ -139,7 +155,7 @@ class NemesisStage:
 
     def commands(self) -> list[str]:
         """Return the commands to the controller, with all that they say."""
-        return [_said(each) for each in self.storm.world.commands]
+        return [f"{_said(each)}: {request_of(each)}" for each in self.storm.world.commands]
 
     def disks(self) -> list[str]:
         """Return the faults and the damages of disks, with all that they say."""
