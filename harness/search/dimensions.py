@@ -7,7 +7,7 @@ would be long and slow, and most bugs need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +31,6 @@ from nemesis.faults.clocks import RATES
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
-from node.formats.errors import UsageError
 
 MOST_BROKERS: Final = 5
 MAX_FAULTS_DRAWN: Final = 14
@@ -234,15 +233,6 @@ LATE_DIMENSIONS: Final = (
 )
 """Those that a schedule decides for when all else is drawn: a seed that does without them draws
 what it drew before they came. New ones go to the end."""
-
-
-def late_dimensions(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of late dimensions, as they are. Raises UsageError for one that is none."""
-    known = [dimension.name for dimension in LATE_DIMENSIONS]
-    names = tuple(dict.fromkeys(names))
-    if wrong := [name for name in names if name not in known]:
-        raise UsageError(f"unknown dimension '{wrong[0]}' (known: {', '.join(known)})")
-    return names
 
 
 def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:

@@ -45,26 +45,21 @@ def floodmark(
     return run
 
 
-REFUSED = Path(__file__).with_name("refused.txt").read_text("utf-8").splitlines()[1:]
+REFUSED = Path(__file__).with_name("refused.txt").read_text("utf-8").splitlines(keepends=True)
+FILES = [line.split(" ", 2)[1:] for line in REFUSED if line.startswith("file ")]
 # A command, and below it what its sentence says.
-WRONG = list(zip(*[(line.strip() for line in REFUSED if line)] * 2, strict=True))
+ROWS = [line.strip() for line in REFUSED if not line.startswith(("#", "file ", "\n"))]
+WRONG = list(zip(ROWS[::2], ROWS[1::2], strict=True))
 
 
 @pytest.mark.parametrize(("line", "sentence"), WRONG)
 def test_bad_input_is_one_sentence_and_exit_code_64(
     floodmark: Run, tmp_path: Path, line: str, sentence: str
 ) -> None:
-    files = {
-        "broken.json": "{",
-        "old.json": '{"floodmark_schedule": 99}',
-        "odd.json": '{"floodmark_schedule": 1, "faults": [{"what": "meteor"}]}',
-        "extra.json": '{"floodmark_schedule": 1, "colour": "red"}',
-        "good.json": '{"floodmark_schedule": 1}',
-    }
-    for name, text in files.items():
+    for folder in ("empty", "has/store", "valid", "damaged"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, text in FILES:
         (tmp_path / name).write_text(text)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "has" / "store").mkdir(parents=True)
     code, out, err = floodmark(*line.split())
     assert (code, out) == (64, "")
     assert sentence in err

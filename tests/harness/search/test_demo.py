@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from harness.formats.finding import SCHEDULE
@@ -38,12 +37,3 @@ def test_a_failed_run_is_shrunk_in_the_simulated_world(tmp_path: Path) -> None:
     (smallest,) = tmp_path.glob(f"findings/*/{SCHEDULE}")
     assert len(schedules.load(smallest).faults) <= len(larger.faults)
     assert floodmark("replay", str(smallest.parent), "--quiet") == 0
-
-
-def test_only_a_failed_run_is_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert floodmark("shrink", str(tmp_path)) == 64
-    assert "not a judged run" in capsys.readouterr().err
-    result = {"run": "a", "verdict": "valid", "sentence": "valid."}
-    (tmp_path / "results.json").write_bytes(msgspec.json.encode(result))
-    assert floodmark("shrink", str(tmp_path)) == 64
-    assert "only a failed run can be shrunk" in capsys.readouterr().err

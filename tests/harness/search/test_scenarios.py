@@ -11,13 +11,7 @@ from msgspec import structs
 
 from harness.search import generator
 from harness.search.choice_source import RandomChoices
-from harness.search.dimensions import (
-    DIMENSIONS,
-    LATE_DIMENSIONS,
-    Dimension,
-    draw_dimensions,
-    late_dimensions,
-)
+from harness.search.dimensions import DIMENSIONS, LATE_DIMENSIONS, Dimension, draw_dimensions
 from harness.search.scenarios import (
     Scenario,
     alternate_leaders,
@@ -38,7 +32,6 @@ from harness.sim.run import simulate
 from nemesis.faults import ClockRate, Link
 from nemesis.formats.schedule import Schedule, check
 from node.core.protocol import LeaderBy
-from node.formats.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -162,12 +155,6 @@ def test_a_late_dimension_adds_to_what_a_seed_draws(
         if name == "idempotent":
             assert schedule.workload.idempotent
             assert schedule.workload.acks == -1
-
-
-def test_a_dimension_that_is_none_cannot_be_asked_for() -> None:
-    assert late_dimensions(["idempotent", "idempotent"]) == ("idempotent",)
-    with pytest.raises(UsageError, match="unknown dimension 'more'"):
-        late_dimensions(["more"])
 
 
 def _plain(number: int, protocol: str, monkeypatch: pytest.MonkeyPatch) -> Schedule:

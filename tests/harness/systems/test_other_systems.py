@@ -14,7 +14,6 @@ from harness.replay.baseline import make_baseline
 from harness.runs import program
 from harness.runs.options import system_of
 from harness.systems import registry
-from node.formats.errors import UsageError
 from reports import summary
 from tests.support import trial_systems
 from tests.support.command import exit_code
@@ -83,12 +82,6 @@ def test_its_schedule_is_replayed_on_the_system_itself(
     assert info["system"]["name"] == FORGETFUL
     assert floodmark(f"replay {at} --world simulated") == 64
     assert "has no simulated world; use --world real" in capsys.readouterr().err
-
-
-def test_a_folder_that_cannot_name_its_system_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(UsageError, match="the system of this run is not known"):
-        system_of(tmp_path)
 
 
 @pytest.mark.parametrize(

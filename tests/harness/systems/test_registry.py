@@ -11,38 +11,7 @@ import pytest
 from harness.systems import registry
 from harness.systems.adapter import Node
 from harness.systems.external.system import ExternalSystem
-from nemesis.faults import Kill
-from nemesis.formats.schedule import Cluster, Schedule
-from node.formats.errors import UsageError
-from tests.support import trial_systems
 from tests.support.waiting import PATIENCE_S
-
-
-def test_what_a_system_cannot_take_is_refused() -> None:
-    system = registry.find(f"{trial_systems.__name__}:InMemoryLog")
-    system.check(Schedule(faults=(Kill(on="n1", at_ms=1),)))
-    with pytest.raises(UsageError, match=r"InMemoryLog' cannot take 'cut' \(it can: kill, pause\)"):
-        system.check_kinds(("kill", "cut"))
-    with pytest.raises(UsageError, match="InMemoryLog' has no bug 'M18'"):
-        system.complete(Cluster(bugs=("M18",)))
-    ours = registry.find(registry.DEFAULT)
-    assert ours.name == "floodmark"
-    assert {"kill", "cut", "upgrade", "elect-unclean"} <= set(ours.faults)
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("pulsar", r"unknown system 'pulsar' \(known: etcd, floodmark, kafka, .*, redis\)"),
-        ("registry", "unknown system 'registry'"),
-        ("no.such.module:System", "cannot be loaded: ModuleNotFoundError: No module named"),
-        ("json:Missing", "cannot be loaded: json has no Missing"),
-        ("json:JSONDecoder", "'json:JSONDecoder' is no system"),
-    ],
-)
-def test_an_unknown_system_is_one_sentence(name: str, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        registry.find(name)
 
 
 @pytest.mark.parametrize("name", ["etcd", "nats", "pysyncobj", "redis"])

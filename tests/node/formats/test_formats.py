@@ -7,29 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.formats.errors import StorageError
-from node.formats.event_text import Event
 from node.formats.files import AppendOnlyFile, write_whole
-from node.formats.timings import Timings
-from tests.support.format_table import Format, check
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        Format(
-            Timings(heartbeat_ms=1, session_ms=3),
-            (("heartbeat_ms", -1), ("session_ms", 2**41), ("lag_ms", 1.5)),
-            strict=True,
-        ),
-        Format(
-            Event(event="append", t_us=5, node="n1", base_offset=3, leo=4, leader_epoch=2),
-            (("t_us", -1), ("leo", 2**63 - 1), ("leader_epoch", 2**63), ("node", None)),
-        ),
-    ],
-    ids=repr,
-)
-def test_format(form: Format) -> None:
-    check(form)
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -177,52 +177,6 @@ def test_a_node_that_cannot_write_is_not_blamed(capsys: pytest.CaptureFixture[st
     assert effect["writes"] > 0
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("--disk journal", "--disk is 'journal', but here it can only be auto, plain, user-space,"),
-        ("--disk plain", "--disk plain: fault 0 (power-cut) needs --disk user-space"),
-        ("--disk declared", "fault 0 (power-cut) reorders writes, which needs --disk user-space"),
-    ],
-)
-def test_what_the_disks_cannot_do_is_refused(
-    capsys: pytest.CaptureFixture[str], words: str, sentence: str
-) -> None:
-    schedule = schedule_of("power-cut", reordered=True)
-    ran = run(capsys, "--system", TRIAL, "--schedule", schedule, *words.split())
-    assert ran.code == 64
-    assert sentence in ran.error
-
-
-@pytest.mark.parametrize(
-    ("system", "words", "sentence"),
-    [
-        ("NeedsBinary", "", "there is no no-such-logd beside"),
-        ("NeedsBinary", "", "or on PATH: pip install 'no-such[log]'"),
-        ("NeedsBinary", "--set server=no/such-logd", "no/such-logd: there is no such file"),
-        ("Trial", "--set server=no/such-logd", "has no setting 'server'"),
-        ("Trial", "--set colour=red", "has no setting 'colour' (it has: broken, speed)"),
-        ("Trial", "--set speed=high", "--set speed=high: speed can only be fast, slow"),
-        ("Trial", "--set speed", "--set is 'speed', but must be written name=value"),
-        ("Trial", "--batch 5", "takes one record a send: use --batch 1"),
-        ("Trial", "--flush async", "--flush is about our own brokers"),
-        ("Trial", "--links hub", "it can only be proxy, kernel, none"),
-        ("Trial", "--faults loss", "cannot take 'loss'"),
-        ("Trial", "--links none --faults cut", "the nodes are connected directly"),
-        ("Trial", f"--set broken=version {SHORT}", "version raised KeyError: 'version is broken'"),
-        ("OldTrial", SHORT, "trial 0.9 is too old: 1.0 or newer is needed"),
-        ("Missing", "", f"{trial_adapters.__name__} has no Missing"),
-    ],
-)
-def test_what_a_system_does_not_have_is_one_sentence(
-    capsys: pytest.CaptureFixture[str], system: str, words: str, sentence: str
-) -> None:
-    ran = run(capsys, "--system", TRIAL.replace("Trial", system), *words.split())
-    assert (ran.code, ran.error.count("\n")) == (64, 0), ran.error
-    assert sentence in ran.error
-    assert not ran.info
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("broken", "sentence"),
