@@ -1,5 +1,5 @@
-"""Runs all checks on one group, the facts about a partition or a whole run. If a check raises an
-error, only its own property becomes unknown.
+"""Judging of one group (the facts about a partition, or about a whole run) by all checks. If a
+check raises an error, only its own property becomes unknown.
 
 The same functions judge a group in this process and in a task of Spark; they import no Spark.
 """

@@ -167,7 +167,7 @@ class SessionInBackground:
 
 
 def error_summary(error: Exception) -> str:
-    """Format an error of Spark as one line; if the JVM died, and its text with it, as its type."""
+    """Format an error of Spark as one line; only its type if its text died with the JVM."""
     try:
         lines = str(error).strip().split("\n")
     except Exception:

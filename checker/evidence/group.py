@@ -76,7 +76,7 @@ class Group:
 
     @cached_property
     def dumped(self) -> tuple[str, ...]:
-        """The nodes of whose log of this partition there is a complete dump."""
+        """The nodes with a complete dump of their log of this partition."""
         heads = self.of(LogHeads)
         return tuple(sorted({heads.name(n) for n in heads.node[heads.complete]}))
 
@@ -87,7 +87,7 @@ class Group:
 
     @cached_property
     def logs_lacking(self) -> tuple[str, ...]:
-        """The replicas of whose log of this partition there is no complete dump."""
+        """The replicas without a complete dump of their log of this partition."""
         return tuple(node for node in self.replicas if node not in self.dumped)
 
     @cached_property

@@ -53,7 +53,7 @@ class Translator:
         self.words: set[str] = set()
 
     def take(self, form: Any) -> Op | None:
-        """Translate a form into our operation; None if no client's. Raises NotAnOperation."""
+        """Translate a form into our operation; None if not a client's. Raises NotAnOperation."""
         op = operation(form, self.named)
         if op is None:
             return None

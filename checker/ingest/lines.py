@@ -110,8 +110,8 @@ def read_lines(path: Path) -> Iterator[Line]:
 def readable_lines(
     path: Path, form: type[_Form], needles: tuple[bytes, ...] = (b"",)
 ) -> Iterator[_Form]:
-    """Yield the lines of a file that have one of `needles` in them, decoded as `form`. Lines that
-    cannot be read are left out, and so is a file: the readers that judge it report them."""
+    """Yield the lines of a file that have one of `needles` in them, decoded as `form`. A line or
+    file that cannot be read is left out: the readers that judge it report it."""
     decoder = JsonReader(form)
     try:
         for line in read_lines(path):

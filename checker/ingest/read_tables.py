@@ -1,7 +1,7 @@
 """Facts from the tables of a history, for runs whose history is kept as Parquet only.
 
-A table is read by column, some row groups at a time. These are a source of their own, so that no
-task holds more than that, whatever the size of the run.
+A table is read by column, some row groups at a time. Each such part is a source of its own, so that
+no task holds more than that, whatever the size of the run.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from checker.output.sentence import Judgement, sentence
 
 
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of judging one group. Problems make the verdict unknown, notes do not. `faults`:
-    how many faults of the schedule took effect, 0 but for the group of the whole run. `damaged`:
-    the evidence was changed after it was written."""
+    """The result of judging one group: a partition, or the run as a whole. Problems make the
+    verdict unknown, notes do not. `faults`: how many faults of the schedule took effect, 0 but for
+    the whole run. `damaged`: the evidence was changed after it was written."""
 
     partition: str
     findings: tuple[Finding, ...]
@@ -35,7 +35,7 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass
 class Collected:
-    """The results of all groups of one run, added up one by one."""
+    """The results of all groups of one run (its partitions and itself), added up one by one."""
 
     meta: RunMeta
     findings: list[tuple[str, Finding]] = field(default_factory=list)

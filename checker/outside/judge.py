@@ -1,12 +1,12 @@
 """The invariants of the KIP-966 model, checked over the trace of a run in one pass.
 
 The judge keeps the state of the model as far as the trace shows it: the controller's record of each
-partition, the fenced brokers, each replica's log, high watermark, role and ISR; and of the model's
-auxiliary variables the true high watermark and the acknowledged records. After every turn of a node
-it checks the invariants that the turn can have broken.
+partition, the fenced brokers, each replica's log, high watermark, role and ISR. Of the model's
+auxiliary variables it keeps the true high watermark and the acknowledged records. After every turn
+of a node it checks the invariants that the turn can have broken.
 
-docs/outside-judge.md lists what the model has and a trace does not. A process that died counts with
-what it had until the next process of its node starts: the trace does not show its end.
+docs/outside-judge.md lists what the model has and a trace does not. A trace does not show when a
+process dies: it counts with what it had until the next process of its node starts.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from checker.story.evidence import ActiveFault
 
 
 class ToldSteps(NamedTuple):
-    """All steps of a story by time, each with whether a shortened story leaves it out. `cause` and
-    `loss` are two of the steps: which one caused the failure, and which one lost the record."""
+    """All steps of a story by time, each with whether a shortened story leaves it out. `cause` is
+    the step that caused the failure, `loss` the one that lost the record; None if there is none."""
 
     steps: list[tuple[StoryStep, bool]]
     cause: StoryStep | None
@@ -51,7 +51,8 @@ def with_faults(
     faults: Iterable[tuple[ActiveFault, StoryStep]],
     last_us: int,
 ) -> list[tuple[StoryStep, bool]]:
-    """Return the steps together with those at which faults begin, and end by `last_us`; by time."""
+    """Return the steps, sorted by time, with those at which faults begin and, until `last_us`,
+    end."""
     made = list(steps)
     for fault, begins in faults:
         made.append((begins, False))
