@@ -50,7 +50,7 @@ from tests.support.paths import ROOT
 
 THIN = ("external_history", "read_downsampling")
 STORIES = {
-    "aborted": ("offsets",),
+    "aborted": ("offsets", "weakened"),
     "agreement": ("agreement", "evidence"),
     "contents": ("agreement", "lost", "offsets", "order", "reads", "contents", "retention", *THIN),
     "cycles": ("external_history", "transactions"),
@@ -59,7 +59,7 @@ STORIES = {
     "logs": ("logs", "retention"),
     "lost": ("lost", "vanished", "contents", "retention", "evidence", "weakened", *THIN),
     "phantom": ("offsets",),
-    "policy": ("verdict", "lost", "reads"),
+    "policy": ("verdict", "lost", "reads", "weakened"),
     "polls": ("order", "contents", "read_downsampling"),
     "reads": ("reads", "read_downsampling"),
     "sends": ("order", "contents"),
