@@ -149,7 +149,8 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _unknown_values(known: Evidence) -> tuple[I64, I64, I64, I64]:
-    """Distinct values that no send to this partition wrote: value, offset, from a log, row."""
+    """Return the distinct values that no send to this partition wrote: value, offset, from a log,
+    row."""
     parts = []
     for from_log, records in ((0, known.read_records), (1, known.log_records)):
         rows = np.flatnonzero((records.value >= 0) & (known.writer(records.value) < 0))

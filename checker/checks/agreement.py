@@ -37,7 +37,7 @@ from harness.formats.history import show_value
 
 
 class _Conflicts(NamedTuple):
-    """Offsets that two sources disagree on; the first has a sentence and witnesses."""
+    """Offsets on which two sources disagree, with a sentence and witnesses for the first."""
 
     offsets: I64
     offset: int
@@ -47,7 +47,7 @@ class _Conflicts(NamedTuple):
 
 @dataclass(frozen=True)
 class _Prefixes:
-    """Prefix hashes that are known: the hash of everything below `end`, as `node` has it."""
+    """Known prefix hashes: each of everything below `end`, as the log of `node` has it."""
 
     end: I64
     hash: I64
@@ -161,8 +161,7 @@ def _hashes(group: Group, known: _Prefixes, what: str) -> _Conflicts | None:
 
 
 def _agreed_below(group: Group, sides: list[set[str]], end: int) -> int:
-    """Return the highest batch end below `end` at which both sides were ever seen with equal
-    hashes."""
+    """Return the highest batch end below `end` at which both sides ever had equal hashes."""
     events, appends, logs = group.of(HighWatermarks), group.of(Appends), group.of(Batches)
     known: tuple[tuple[HighWatermarks | Appends | Batches, I64], ...] = (
         (events, events.batch_end),
@@ -260,7 +259,7 @@ def _record(value: int, epoch: int) -> str:
 
 
 def _settled(group: Group) -> bool:
-    """Return whether all final logs are there, made when replicas had had the time to converge."""
+    """Return whether all final logs are there, and the replicas had had the time to converge."""
     phases = group.meta.phases
     due = phases.heal_us > 0 and phases.end_us >= group.meta.convergence_due_us
     return group.logs_complete and due

@@ -162,8 +162,8 @@ def _cycles(
     named: dict[int, list[frozenset[int]]],
 ) -> Iterator[_Edges]:
     """Yield one short cycle of each component that is not within one that has a name already, and
-    add it to `named`, by each of its operations. A larger component gets a name of its own: more
-    operations than those of the smaller one cannot be put in any order."""
+    enter the component in `named` under each of its operations. A larger component gets a name of
+    its own, because it shows more operations that cannot be put in any order."""
     edges = graph.edges.take(np.isin(graph.edges.kind, list(kinds)))
     component = strongly_connected_components(graph.nodes, edges.source, edges.target)
     # Nodes that are in no cycle (-1) come first, and are left out by the bounds.

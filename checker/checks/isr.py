@@ -39,8 +39,9 @@ def incomplete_isr(group: Group) -> Finding:
 
 
 def _log_ends(group: Group) -> dict[str, tuple[I64, I64, I64]]:
-    """Return for each broker, by time: when, in which leader epoch, and where its log ended. A log
-    with which an epoch begins ends where truncations cut it; one without a known end, nowhere."""
+    """Return for each broker, by time: when, in which leader epoch, and at which offset its log
+    ended. If truncations follow the start of an epoch, its log began the epoch with the end that
+    they left; an unknown end counts as beyond every offset."""
     roles, appends, cuts = group.of(RoleChanges), group.of(Appends), group.of(Truncations)
     found = {}
     for node in np.union1d(roles.node, appends.node).tolist():
@@ -58,8 +59,8 @@ def _log_ends(group: Group) -> dict[str, tuple[I64, I64, I64]]:
 
 
 def _reached(group: Group, node: str, epoch: int, t_us: I64) -> I64:
-    """Return the highest log end of a broker in an epoch by each time; if it had no part in that by
-    then, its last one before; 0 without any."""
+    """Return the highest log end of a broker in an epoch by each time; its last log end before, if
+    it had no part in the epoch by then; 0 without any."""
     nothing = np.zeros(0, np.int64)
     when, epochs, end = group.memo(_log_ends).get(node, (nothing, nothing, nothing))
     own = epochs == epoch

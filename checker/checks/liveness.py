@@ -33,8 +33,7 @@ def judge(group: Group) -> Finding:
 
 
 def _examined(group: Group) -> int:
-    """Count the sends after the heal, those that final reads are for, and the logs that must be
-    equal."""
+    """Count the sends after the heal, those due in final reads, and the logs to be equal."""
     sends, phases = group.of(Sends), group.meta.phases
     after = int((sends.invoke_us > phases.heal_us).sum()) if phases.heal_us > 0 else 0
     due = len(sends) if group.meta.final_reads_had_time else 0

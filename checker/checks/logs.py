@@ -148,8 +148,8 @@ def _of_replica(
 
 def _cut_below_high_watermark(group: Group, cuts: Truncations) -> Anomaly | None:
     """Find `hw-beyond-log`: the HW of a replica is above its log end, here after a truncation, if
-    only until the leader's next answer: a replica that leads or stops before that has committed
-    what it does not have."""
+    only until the leader's next answer. If the replica leads or stops before that, it holds for
+    committed what it does not have."""
     rows = np.flatnonzero((cuts.leo >= 0) & (cuts.hw > cuts.leo))
     if not len(rows):
         return None
@@ -174,10 +174,10 @@ def _report(group: Group, name: str, facts: LogHeads | Batches, rows: I64, messa
 
 
 def _cache_mismatch(log: Batches, cache: EpochEntries, log_start: int) -> str | None:
-    """Return the difference of the epoch cache from one recomputed from the batches, or None. A
-    leader enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of the
-    log need no batch. Of what was deleted the epoch of the last record may be kept, at its offset;
-    the first batch may be of the same epoch."""
+    """Return how the epoch cache differs from one recomputed from the batches, or None. A leader
+    enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of the log
+    need no batch. For a deleted head the cache may keep the epoch of its last record, at that
+    offset; the first batch may be of the same epoch."""
     stamped = log.take(log.epoch >= 0)
     if not len(stamped) or not len(cache):
         return None

@@ -161,7 +161,8 @@ def _highest_read(known: Evidence) -> int:
 
 
 class _Passed:
-    """The offsets that reads of a partition passed, and until when they asked for more."""
+    """The offsets that reads of a partition passed over, and the times until which they asked for
+    more."""
 
     def __init__(self, group: Group, known: Evidence) -> None:
         self.group, self.known = group, known
@@ -214,9 +215,9 @@ class _Passed:
         return stood_below & found
 
     def _found_nothing_more(self, offsets: I64, anywhere: Mask) -> I64:
-        """Return when a reader at or below each of these offsets last asked and was answered
-        that there is nothing more, or nothing; -1 if that never happened. Of a record that may be
-        `anywhere`, one that had read everything from 0 on."""
+        """Return, for each of these offsets, when a reader at or below it last asked and was
+        answered that there is nothing more, or got no records; -1 if that never happened. For a
+        record that may be `anywhere`, only a reader counts that had read everything from 0 on."""
         rows = self.rows
         # Any other poll without records may have waited in vain; so has one that reads contradict.
         reached = np.where(rows.low > 0, self.known.final_end, _highest_read(self.known) + 1)
@@ -384,7 +385,7 @@ def _triage(group: Group, known: Evidence, values: I64, first: int) -> str:
 
 @dataclass(frozen=True)
 class _Vanished(Columnar):
-    """Values that an ok read returned and that later were not there any more, by offset."""
+    """Values that an ok read returned and that later were not there any more, sorted by offset."""
 
     value: I64
     offset: I64

@@ -132,8 +132,8 @@ def duplicate(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _double_in_logs(known: Evidence) -> I64:
-    """Values that the committed part of one log has twice, or that those of all logs have elsewhere
-    than where they were acknowledged or read."""
+    """Return the values that the committed part of one log has twice, or that the committed logs
+    have only elsewhere than where they were acknowledged or read."""
     logged, placed = known.committed_log_records, known.placed
     if not len(logged):
         return logged.value

@@ -72,9 +72,9 @@ def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) 
 
 
 def _stood(known: Evidence, reads: Polls, before: I64, after: I64, last: I64) -> tuple[I64, I64]:
-    """Return where each run `after` had to begin, and the dense index of the record before that.
-    That is behind the run `before` it, whose `last` dense index is given; or where its own read was
-    asked to begin, if it states that. What retention deleted is not there to be read."""
+    """Return where each run `after` had to begin, and the dense index of the record before that:
+    after the run `before` it, whose `last` dense index is given, or where its own read was asked to
+    begin, if it states that. Records that retention deleted are not expected."""
     asked = (reads.idx[after] == 0) & (reads.start[after] >= 0)
     stands = np.where(asked, reads.start[after], reads.end[before])
     moved = stands < np.minimum(known.deleted_below, reads.offset[after])
@@ -84,8 +84,8 @@ def _stood(known: Evidence, reads: Polls, before: I64, after: I64, last: I64) ->
 
 
 def _over_weak(known: Evidence, reads: Polls, stands: I64, after: I64) -> Mask:
-    """Select the runs that passed over nothing but weak acknowledgements from their position on.
-    What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after."""
+    """Select the runs that passed over nothing but records known from acknowledgements with acks 0
+    or 1: such records may be lost, and leave a gap for ever."""
     sure = known.sure_offsets
     passed = np.searchsorted(sure, reads.offset[after]) - np.searchsorted(sure, stands)
     weak: Mask = passed <= 0
@@ -130,7 +130,7 @@ def _between(
 def _report(
     group: Group, reads: Polls, name: str, before: I64, after: I64, allowed: str
 ) -> Anomaly:
-    """Pairs of runs (`before`, `after`) that do not follow each other, as one anomaly."""
+    """Return pairs of runs (`before`, `after`) that do not follow each other as one anomaly."""
     order = np.lexsort((reads.op[after], reads.offset[after]))
     before, after = before[order], after[order]
     witnesses = []

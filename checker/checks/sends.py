@@ -83,7 +83,7 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
 def _report_inside(
     group: Group, sends: Sends, name: str, rows: I64, run: I64, value: I64, offset: I64
 ) -> Anomaly:
-    """Pairs of records (`rows` and the one after) of one operation, as one anomaly."""
+    """Return pairs of records of one operation (`rows` and the next) as one anomaly."""
     witnesses = []
     for i in rows[: WITNESS_CAP // 2]:
         witnesses += [
@@ -132,8 +132,8 @@ def realtime_order(group: Group, known: Evidence) -> list[Anomaly]:
 def _inversions(
     sends: Sends, base: I64, points: KnownPositions, later: Mask
 ) -> tuple[I64, KnownPositions]:
-    """Return the `later` sends that stand before a record known before they were invoked; for each
-    the record that stands farthest behind."""
+    """Return the `later` sends in front of a record that was known before they were invoked, and
+    for each of them the known record with the highest offset."""
     b = np.flatnonzero(later)
     farthest = np.maximum.accumulate(points.offset)
     before = np.searchsorted(points.t_us, sends.invoke_us[b], side="left")
@@ -172,7 +172,7 @@ def _report_realtime(
 def _report(
     group: Group, sends: Sends, base: I64, last: I64, before: I64, after: I64, allowed: str
 ) -> Anomaly:
-    """Pairs of sends of one process in the wrong order as one anomaly."""
+    """Return pairs of sends of one process in the wrong order as one anomaly."""
     order = np.lexsort((sends.op[after], base[after]))
     before, after = before[order], after[order]
     few, values = slice(WITNESS_CAP // 2), sends.value + sends.count - 1

@@ -48,8 +48,8 @@ def out_of_order_sequence(group: Group) -> Finding:
 
 
 def _out_of_order(logs: Batches, named: I64) -> tuple[I64, I64]:
-    """Return the batches that are out of order, by log and offset, and the one of the same producer
-    before each (-1: none). `named` are those of producers, by log and producer."""
+    """Return the batches out of order, by log and offset, and the previous batch of the same
+    producer for each (-1: none). `named` are those with a producer, by log and producer."""
     node, producer = logs.node[named], logs.producer[named]
     sequence, epoch = logs.sequence[named], logs.producer_epoch[named]
     follows = np.append(False, (node[1:] == node[:-1]) & (producer[1:] == producer[:-1]))

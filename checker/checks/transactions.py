@@ -37,8 +37,7 @@ def judge(group: Group) -> Finding:
 
 
 def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
-    """Return each record of reads that was sent here: row of the read, value, offset, row of the
-    send."""
+    """Return each record of reads that was sent here: row of the read, value, offset, its send."""
     reads_run, place = expand(reads.count)
     value = np.where(reads.value[reads_run] >= 0, reads.value[reads_run] + place, -1)
     writer = known.writer(value)
@@ -124,7 +123,7 @@ def _graph(known: Evidence) -> Graph:
 
 
 def _write_write(known: Evidence) -> I64:
-    """Adjacent records of different operations: writer, next writer, offset of the next."""
+    """Return adjacent records of different operations: writer, next writer, offset of the next."""
     placed = known.placed.take(known.placed.value >= 0)
     placed = placed.take(first_of(placed.offset))
     writer = known.writer(placed.value)
@@ -135,7 +134,7 @@ def _write_write(known: Evidence) -> I64:
 
 
 def _write_read(known: Evidence, reads: Polls) -> I64:
-    """Writer, reader and offset of every record that an operation read of another."""
+    """Return writer, reader and offset of every record that an operation read of another."""
     run, value, offset, writer = _seen(known, reads)
     source, target = known.sends.op[writer], reads.op[run]
     other = (source != target) & ~known.is_shared(value)

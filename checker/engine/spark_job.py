@@ -108,6 +108,6 @@ class SparkExecutor(StagedExecutor):
 
 
 def _partitions(cores: int, size: int) -> int:
-    """Return into how many partitions to shuffle what was made of so many bytes: a task for each is
-    dear if there is little."""
+    """Return the number of partitions to shuffle facts of `size` bytes of sources into: a task for
+    each is expensive if there is little."""
     return min(max(cores, size // _SHUFFLED_BYTES), _MOST_PARTITIONS)

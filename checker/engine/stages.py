@@ -162,8 +162,8 @@ class StagedExecutor:
         ]
 
     def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
-        """Return the judged groups of these sources; None for each that must be judged by all of
-        its reads, as those of `only` are."""
+        """Return the judged groups of these sources; None for each that must be judged again by all
+        of its reads, as the groups in `only` are."""
         read = ReadSources(tuple(run.written for run in self._runs), self._shared, only)
         found: dict[Key, list[PackedBlob]] = defaultdict(list)
         for blobs in self._workers.map(read, bins(work, self._workers.number)):

@@ -65,9 +65,8 @@ def arrow_blobs(facts: Iterable[Rows]) -> Iterator[ArrowBlob]:
 
 
 def _by_partition(part: Rows) -> tuple[Sequence[str], list[int], I64 | None]:
-    """Return the partitions of some facts, where the rows of each end once they are in the order
-    given, and that order; None for the order they are in. Polls are put in the order of process as
-    well."""
+    """Return the partitions of some facts, where the rows of each end in the order returned, and
+    that order; None for the order they are in. Polls are also ordered by process."""
     codes, names = part.words("partition")
     ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
     keys = [codes]

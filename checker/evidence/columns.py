@@ -312,8 +312,8 @@ def _ranked(own: Words, rank: Mapping[str, int]) -> I64:
 
 
 def _joined_by_process(parts: Sequence[Rows]) -> Sequence[Rows]:
-    """Cut facts where the process changes and bring the pieces of one process together: if each
-    part is in that order, all are then. They stay as they are if the pieces get too small."""
+    """Cut facts where the process changes and bring the pieces of each process together, so that
+    all are sorted if each part was. Return them unchanged if the pieces would get too small."""
     cut: list[tuple[int, int, Rows]] = []
     for number, part in enumerate(parts):
         process = part.numbers(_BY)

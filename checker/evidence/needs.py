@@ -145,8 +145,7 @@ def _replicas(group: Group) -> str:
 
 
 def _records(group: Group) -> str:
-    """Find batches that list fewer records than they have, or none at offsets where other evidence
-    knows a record."""
+    """Find batches that list too few records, or none at offsets where a record is known."""
     return _unlisted(group, group.of(Batches))
 
 
@@ -195,8 +194,9 @@ def _batch(group: Group, logs: Batches, row: int) -> str:
 
 
 def _damaged(logs: Batches) -> Mask:
-    """Select the batches that the dump found damaged: a hash is kept and none could be
-    recomputed, and no record could be read. Nothing of them was withheld: it is gone."""
+    """Select the batches that the dump found damaged: a hash is stored but none could be
+    recomputed, and no record could be read. Nothing of them was left out of the dump: it is
+    gone."""
     found: Mask = (logs.hash == 0) & (logs.stored_hash != 0) & (logs.listed == 0)
     return found
 

@@ -70,8 +70,8 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
         return self.phases.end_us > self.phases.final_us > 0
 
     def is_undeclared(self, capability: str) -> bool:
-        """Return whether files of this kind are no evidence, because run.json does not declare the
-        capability. If run.json cannot be read, all files are examined."""
+        """Return whether files of the kind `capability` are no evidence, because run.json does not
+        declare it. If run.json cannot be read, all files are examined."""
         return self.declared and capability not in self.capabilities
 
     def nodes(self) -> tuple[str, ...]:

@@ -75,8 +75,7 @@ def downsample_operations(
 
 
 def _of_stretches(phases: Phases, invoke_us: I64) -> I64:
-    """Return the first and the last operation invoked in each stretch of the storm, before and
-    after."""
+    """Return the first and last operation invoked in each period of the storm, before and after."""
     begin, end = phases.storm_us, max(phases.heal_us, phases.storm_us)
     order = np.argsort(invoke_us, kind="stable")
     sorted_us = invoke_us[order]

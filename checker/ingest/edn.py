@@ -69,7 +69,7 @@ class Unfinished(EdnError):
 
 @dataclass
 class _Open:
-    """A collection whose end has not come; `skip` and `tags` wait for the next item in it."""
+    """A collection whose end has not come; `skip` is how many of its next items to drop."""
 
     opening: str
     items: list[Any] = field(default_factory=list)
@@ -160,8 +160,8 @@ def _quoted(keyword: re.Match[str]) -> str:
 
 
 def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:
-    """Return an object of the JSON of a plain line as the map it stands for, with the maps in the
-    vectors in it; how many maps these are. None for what the other reader must look at."""
+    """Return the map that an object of the JSON of a plain line stands for, with the maps in its
+    vectors; and how many maps these are. None if the line must be read form by form."""
     items = found.get(_MAP)
     if items is None or len(items) % 2:
         return None, 0
@@ -194,8 +194,7 @@ def read_line(line: bytes) -> list[Any]:
 
 
 def _without_opening(text: str) -> str:
-    """Return a line without the opening or closing bracket of the whole file, which is no part of
-    an operation."""
+    """Return a line without the bracket that opens the whole file."""
     return text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
 
 

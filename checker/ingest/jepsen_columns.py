@@ -202,8 +202,8 @@ class _Block(HistoryBlock):
         return found
 
     def follow(self) -> None:
-        """Take what follows from the lines before, of which the translator knows: which reads are
-        final and where they were asked to begin. The translator has then taken these lines too."""
+        """Add what depends on earlier lines: which reads are final, and where they were asked to
+        begin. Afterwards the translator has taken these lines too."""
         self.final = self._finals()
         known = self.translator
         known.words, known.numbers = self.keys
@@ -241,7 +241,7 @@ class _Block(HistoryBlock):
         return any(places.get(names[code]) == 0 for code in codes[begin : begin + count])
 
     def _read_on(self, row: int) -> None:
-        """Remember how far a final read has come, in which every read has records."""
+        """Remember how far a final read has come; each of its reads returned records."""
         places = self.translator.from_start[int(self.number["process"][row])]
         codes, names = self.read_of
         begin = self.reads.at[row]
@@ -284,7 +284,7 @@ class _Block(HistoryBlock):
 
 
 def _as_runs(read: Read) -> Read:
-    """Return a read with its records, which may be one each, as runs as long as they get."""
+    """Return a read with its records, which may be one each, joined into the longest runs."""
     pairs = [
         [run.offset + nth, run.value + nth if run.value >= 0 else None]
         for run in read.records

@@ -45,7 +45,7 @@ Words = tuple[I64, list[str]]
 
 
 class _Fields:
-    """The same things of all templates (all operations, all sends), one after another."""
+    """The columns of one kind of things (operations, sends) in all templates."""
 
     def __init__(self, numbers: Sequence[str] = (), words: Sequence[str] = ()) -> None:
         self.of: list[int] = []
@@ -54,7 +54,8 @@ class _Fields:
 
 
 class _Templates:
-    """The operations of templates as tables of places: a place that is negative is a constant."""
+    """The operations of templates as tables of places of numbers; a negative place is a
+    constant."""
 
     def __init__(self, templates: Sequence[LineTemplate[Op]]) -> None:
         self.constants: dict[int, int] = {}
@@ -147,7 +148,7 @@ class OpColumns:
     def _columns(
         self, rows: Nested, made: _Fields, bounds: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, I64], dict[str, Words]]:
-        """Return the numbers and the words of these rows. Raises NotPlain if a number is out of
+        """Return the numbers and words of these rows. Raises NotPlain for a number out of
         bounds."""
         numbers = {}
         for name, (low, high) in bounds.items():
@@ -158,8 +159,7 @@ class OpColumns:
         return numbers, {name: self._words(rows, words) for name, words in made.words.items()}
 
     def _where(self, rows: Nested, places: I64) -> I64:
-        """Return the positions of the numbers that have these places in each template; constants
-        come last."""
+        """Return the positions of the numbers with these places; those of constants come last."""
         constants = len(self._lines.number)
         if (places < 0).all():
             found: I64 = (constants - 1 - places)[rows.template]

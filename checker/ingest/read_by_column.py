@@ -110,7 +110,7 @@ def _flush(held: dict[str, list[pa.Table]], part: int, write: Write) -> None:
 
 
 class _ByColumn:
-    """Follows the blocks of a history. `reader` has the operations that are not read by column."""
+    """A reader of a history by column; `reader` has the operations that are not read so."""
 
     def __init__(self, source: Source, known: RunMeta) -> None:
         self._known, self._form = known, source.form
@@ -164,8 +164,9 @@ class _ByColumn:
         self._invoked.append(_ranges(found.invoked))
 
     def others(self, reads: Sequence[pa.Table] | None) -> dict[str, pa.Table]:
-        """Return the tables of all operations that were not read by column; `reads` are those that
-        were, None if they are not at hand. Raises NotPlain if something is wrong with them."""
+        """Return the tables of the operations that were not read by column. `reads` are the tables
+        of the others, None if they are written already. Raises NotPlain if anything must be
+        reported."""
         reader = self.reader
         numbers = np.concatenate([np.zeros((0, 2), np.int64), *self._invoked])
         numbers = numbers[np.argsort(numbers[:, 0])]

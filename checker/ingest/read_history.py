@@ -320,7 +320,7 @@ def rows_of(
 
 
 def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Rows]:
-    """Yield the same rows as facts."""
+    """Yield the facts of a history."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     # Also a partition that was only ever assigned has a history.
     seen = seen.union(*(kept for _, _, _, kept in reader.moves))
@@ -355,8 +355,8 @@ def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Row
 
 
 def _turns(reader: Reader) -> dict[int, int]:
-    """Return the place of each operation in order of time, and of line; nothing where the numbers
-    of the operations of each process rise in that order."""
+    """Return the place of each operation by time and line; nothing if the numbers of each process's
+    operations rise in that order."""
     if reader.in_turn:
         return {}
     in_order = sorted(reader.invoked, key=itemgetter(0))

@@ -31,7 +31,7 @@ _NOBODY = (-1, -1, -1)
 
 
 class _LogReader(FileReader[LogRun]):
-    """Reads one node's dump."""
+    """A reader of the dump of one node's logs."""
 
     form = JsonReader(LogRun)
 

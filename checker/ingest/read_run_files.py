@@ -112,7 +112,7 @@ def _of_another_run(known: dict[str, Any], folder: Path, files: Files | None) ->
 def _of_the_run(
     name: str, lines: Iterable[tuple[int, Any]], into: Ingested
 ) -> list[tuple[int, Any]]:
-    """Return the lines about times at which the run went on; report a file that has others."""
+    """Return the lines from the time of the run; report a file that has others."""
     phases, every = into.meta.phases, list(lines)
     if not phases.start_us or not phases.end_us or into.meta.source:
         return every

@@ -50,7 +50,7 @@ def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
 
 
 def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
-    """Row groups from .. to, about `ROWS_PER_SOURCE` rows together."""
+    """Yield ranges of row groups, from .. to, of about `ROWS_PER_SOURCE` rows each."""
     try:
         about = pq.read_metadata(path)
     except DAMAGED:

@@ -28,7 +28,7 @@ from node.formats.trace import TraceEvent
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that checks and the table use; others are only looked at by people."""
+    """An event with the fields that checks and the table use; others are only for people."""
 
     t_us: Time
     event: str
@@ -66,7 +66,7 @@ _IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
 
 
 class _Reader(FileReader[_Event]):
-    """Reads one node's trace."""
+    """A reader of one node's trace."""
 
     form = _decoder
 
@@ -84,8 +84,8 @@ class _Reader(FileReader[_Event]):
     def take_all(
         self, entries: Sequence[_Event] | Sequence[TraceEvent], first: int = 1, text: bytes = b""
     ) -> None:
-        """Take events and, if they are to be kept, the lines they were on. Most of those that were
-        never lines are of a few names, and are taken as they are."""
+        """Take events with the lines that they were on, if these are to be kept. Events in memory
+        were never lines; most of them are of a few kinds, and are taken without being converted."""
         if not text:
             self._take_objects(entries)  # type: ignore[arg-type]
             return
@@ -137,7 +137,8 @@ class _Reader(FileReader[_Event]):
             self.rows.append((number, self._with_fenced(event), text.decode(errors="replace")))
 
     def _count(self, number: int, event: _Event) -> None:
-        """Each process numbers its events; a later one follows in the same file."""
+        """Compare the number of an event with the one before; each process of the node counts from
+        0."""
         if event.incarnation < self.incarnation and event.seq >= 0:
             self.damage(f"line {number}: it is of an earlier process than the line before it.")
         if event.incarnation != self.incarnation:
@@ -146,8 +147,8 @@ class _Reader(FileReader[_Event]):
             self.damage(f"line {number}: {gap}.")
 
     def _with_fenced(self, event: _Event) -> _Event:
-        """Return a committed change of a partition, with the brokers that were fenced then. Only as
-        far as this controller has reported: what another one did in between is missing."""
+        """Return a committed change of a partition with the brokers that were fenced then, as far
+        as this controller has reported it: what another controller did in between is not known."""
         if event.event in (trace.CONTROLLER, trace.STARTED):
             self.fenced.clear()
         elif event.event == trace.BROKER and event.state == "fenced":

@@ -196,7 +196,7 @@ class LineNumbers:
     """The numbers that a writer gives its lines, 0, 1, 2 and so on, or none at all."""
 
     def __init__(self, first: int | None = 0) -> None:
-        """`first` is the number of the first line; None takes any."""
+        """Expect `first` as the number of the first line; None takes any."""
         self.first = first
         self.next = first
 

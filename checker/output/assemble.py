@@ -117,7 +117,7 @@ def _across(check: Check, known: Findings) -> Finding:
 
 
 def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:
-    """Return the classes Jepsen's own checker would name, and those of them that count."""
+    """Return the classes that Jepsen's checker would name, and those of them that count."""
     seen = {a.jepsen for a in anomalies if a.jepsen}
     bad = {a.jepsen for a in anomalies if a.jepsen and a.verdict is Verdict.INVALID}
     return {"error-types": sorted(seen), "bad-error-types": sorted(bad)}

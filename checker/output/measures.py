@@ -116,8 +116,8 @@ def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault]
 def _grouped(
     table: pa.Table, keys: Sequence[str], of: Sequence[tuple[str, str]]
 ) -> tuple[list[tuple[Any, ...]], I64, list[pa.Array]]:
-    """Aggregate columns by `keys`: each combination of keys, and the aggregates. Lists come one
-    after another, with the length of each."""
+    """Return each combination of `keys`, the length of its lists, and the aggregates. Lists come
+    one after another."""
     found = table.group_by(list(keys), use_threads=False).aggregate(list(of))
     names = list(zip(*(found[key].to_pylist() for key in keys), strict=True))
     columns = [found["_".join(each)].combine_chunks() for each in of]
@@ -170,8 +170,7 @@ def _quantiles(of: I64, us: I64, times: I64) -> dict[int, tuple[float, ...]]:
 
 
 def _gap(first_us: I64, last_us: I64) -> Gap:
-    """Return the longest time between two stretches that have acknowledgements; the earliest of
-    equals."""
+    """Return the longest time between periods with acknowledgements; the earliest of equals."""
     begin_us, end_us = _quiet(first_us, last_us)
     gaps = np.append(end_us - begin_us, 0)
     at = int(np.argmax(gaps))
@@ -244,13 +243,13 @@ def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
 
 
 def _writing_us(meta: RunMeta, whole: Gap) -> int:
-    """Return how long was written: from the storm's begin to the last acknowledgement."""
+    """Return how long clients wrote: from the begin of the storm to the last acknowledgement."""
     begin = meta.phases.storm_us or whole.first_us
     return max(meta.phases.stop_writing_us, whole.last_us) - begin
 
 
 def _longest_gap(meta: RunMeta, whole: Gap) -> tuple[int, int]:
-    """Return the longest time without an acknowledgement while it was written, and its begin."""
+    """Return the longest time without an acknowledgement while clients wrote, and its begin."""
     begin, end = meta.phases.storm_us, meta.phases.stop_writing_us
     gaps = [(whole.gap_us, -whole.from_us)]
     if whole.first_us < 0:

@@ -52,7 +52,7 @@ def why_not_judged(protocol: str, promise: Mapping[str, Any]) -> str:
 
 
 class _Damaged(Exception):
-    """A line of a trace cannot be read; the message says which."""
+    """An error: a line of a trace cannot be read; the message says which."""
 
 
 def _lines(file: Path) -> Iterator[Event]:

@@ -281,8 +281,8 @@ def spans_of_clients(
 
 
 def _which_lost(active: list[ActiveFault], led_by: list[Span], seen_us: int) -> int:
-    """Return which fault lost a record last seen at `seen_us`: the first that took what a disk had
-    not synced; else the last on a leader before the next one led; else the last of all."""
+    """Return which fault lost a record last seen at `seen_us`: the first that lost unsynced writes
+    of a disk; else the last one on a leader before the next node led; else the last of all."""
     disks = [i for i, f in enumerate(active) if f.loses]
     since = [i for i, f in enumerate(active) if f.until_us >= seen_us] or range(len(active))
     next_us = min((s.from_us for s in led_by if s.from_us > seen_us), default=EVERYTHING)

@@ -76,7 +76,8 @@ class ReplicaLogs:
     """By end and hash: the batch as it was first appended, and the hash of all before it."""
 
     def append(self, e: Event) -> bool:
-        """Take an append; return whether a leader made it, or its batches are known from others."""
+        """Take an append; return whether it is a leader's, or copies batches that other logs
+        have."""
         log = self.logs[e.node]
         if e.base_offset < log.leo:
             log.cut(e.base_offset)

@@ -82,8 +82,9 @@ class RuleReader:
         yield from self._diverged(self.followed)
 
     def _kept_other(self, broken: BrokenRule, known: list[Event]) -> BrokenRule | None:
-        """Return the step before a commit at which a replica began to follow with records that its
-        leader does not have, if it never removes them: then its log was not compared."""
+        """Return the event, before a commit, with which a replica began to follow although it has
+        records that its leader does not have, if it never removes them: its log was not
+        compared."""
         if broken.rule != "commit-without-replica":
             return None
         at = broken.event
@@ -362,7 +363,7 @@ class RuleReader:
             yield BrokenRule(e, "clean-election", why)
 
     def _deposed(self, before: Event, e: Event) -> Iterator[BrokenRule]:
-        """Yield the rule that reports break which depose a leader of another epoch than theirs."""
+        """Yield the rule that is broken if reports about another epoch depose the leader."""
         if e.leader == before.leader or e.leader_epoch <= before.leader_epoch:
             return
         counted = self.witnessed
@@ -375,7 +376,7 @@ class RuleReader:
             yield BrokenRule(e, "deposed-while-alive", why)
 
     def _proposal(self, before: Event, e: Event) -> Iterator[BrokenRule]:
-        """Yield the rule that a changed ISR breaks if its leader proposed it for an older state."""
+        """Yield the rule that is broken if the leader proposed a changed ISR for an older state."""
         if (
             e.leader != before.leader
             or e.leader_epoch != before.leader_epoch
