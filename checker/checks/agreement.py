@@ -74,7 +74,7 @@ def judge(group: Group) -> Finding:
         anomalies.append(_anomaly(group, "divergence", conflicts))
     elif tails:
         anomalies.append(_anomaly(group, "divergent-tail", tails))
-    # Whole logs that are the same have the same prefixes.
+    # If whole logs are equal, so are their prefixes.
     if tails and (differing := replicas_differ(group)):
         anomalies.append(_anomaly(group, "replicas-differ", differing))
     anomalies += committed_truncated(group)

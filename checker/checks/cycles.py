@@ -71,7 +71,7 @@ class DependencyGraph:
                 ]
                 parts.append(np.array(rows, np.int64).reshape(-1, 5))
         self.nodes = len(self.about)
-        # Not what rests on clocks that go back, or on processes that do two things at a time.
+        # Clocks that go back and processes that do two things at a time give no order.
         if all(graph.in_order for _, graph in graphs):
             parts.append(self._process())
         if all(graph.timed for _, graph in graphs):
@@ -113,8 +113,8 @@ def _plain(kind: int, source: I64, target: I64) -> I64:
     return np.stack((np.full(len(source), kind), source, target, unknown, unknown), axis=1)
 
 
-# What a cycle may be made of, what it must have, its name, and why it is allowed. In this order:
-# what counts against the system first, and of those the weakest order that makes it a cycle.
+# The kinds of edges that a cycle may have and must have, its name, and why it is allowed. First
+# come those that count against the system, among them first those that need the weakest order.
 CYCLE_CLASSES: Final = (
     ({_WR}, (_WR,), "g1c", ""),
     ({_WR, _PROCESS}, (_WR, _PROCESS), "g1c-process", ""),

@@ -99,7 +99,7 @@ def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
     first = f"fault {index} ({scheduled[index]}) {why}"
     name = "few-faults" if group.meta.drawn else "fault-missed"
     acted = {int(number) for number in effective_faults(lines)}
-    # Those that took effect are not called without effect, even where they prove nothing.
+    # Faults that took effect are not called without effect, even if they prove nothing.
     where = " between acknowledged sends" if any(index in acted for index, _ in missed) else ""
     message = (
         f"Only {effective} of {len(scheduled)} drawn faults took effect{where}; {first}."

@@ -159,7 +159,7 @@ def _elections(group: Group, changes: list[CommittedChange]) -> Iterator[Anomaly
         if now.replicas and (outsiders := sorted(set(now.isr) - set(now.replicas))):
             words = f"{listing(outsiders)} {in_isr} not among its replicas."
             found.setdefault("isr-outside-replicas", []).append((words, witness))
-        # The last member may stay where there is no ELR: it alone can lead again.
+        # Without an ELR the last member may stay: it alone can lead again.
         if len(now.isr) > 1 and (silent := [m for m in now.isr if m in now.fenced]):
             words = f"{listing(silent)} {in_isr} fenced."
             found.setdefault("fenced-in-isr", []).append((words, witness))

@@ -47,7 +47,7 @@ def no_progress(group: Group) -> tuple[list[Anomaly], str]:
     sends, phases = group.of(Sends), group.meta.phases
     heal_us, limit_us = phases.heal_us, group.meta.recovery_limit_ms * 1000
     if heal_us <= 0 or group.meta.promise.acks == 0:
-        return [], ""  # nothing acknowledges a send with acks=0: whether it got on is not known
+        return [], ""  # with acks=0 no send is acknowledged, so progress is not known
     after = np.flatnonzero(sends.invoke_us > heal_us)
     acknowledged = sends.complete_us[(sends.outcome == Outcome.OK) & (sends.complete_us > heal_us)]
     first = int(acknowledged.min()) if len(acknowledged) else NEVER

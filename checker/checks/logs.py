@@ -32,7 +32,7 @@ def judge(group: Group) -> Finding:
     heads, logs, cache = group.of(LogHeads), group.of(Batches), group.of(EpochEntries)
     found: dict[str, list[Anomaly]] = {}
     for row in range(len(heads)):
-        # What a broken dump lacks must not look like a hole in the log.
+        # A record missing from a broken dump must not look like a hole in the log.
         if not heads.complete[row]:
             continue
         node = heads.node[row]

@@ -199,7 +199,7 @@ class _Passed:
         if log_start_open(group) or not group.clocks_sound:
             return found
         committed_us = self.known.committed_us[required.send]
-        # One whose offset is not known may be anywhere: only a read from 0 would return it.
+        # A record with an unknown offset may be anywhere: only a read from 0 must return it.
         offsets = np.maximum(required.last, 0)
         if group.meta.source:
             anywhere = required.last < 0
@@ -430,7 +430,7 @@ def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
     np.minimum.at(read_us, at, read.t_us[rows])
     finals = positions(known)
     finals = finals.take(finals.final)
-    # A final reader begins at 0, also where it does not say so.
+    # A final reader begins at 0, even if it does not say so.
     low = np.maximum(finals.low, 0)
     low = np.minimum(finals.begin if log_start_open(group) else low, finals.begin)
     passed = latest_over(first, low, np.where(finals.empty, low, finals.end), finals.t0) >= read_us

@@ -109,7 +109,7 @@ def duplicate(group: Group, known: Evidence) -> list[Anomaly]:
     double = np.union1d(values.value[values.first != values.last], _double_in_logs(known))
     if not len(double):
         return []
-    # Where two sends wrote one value the history is at fault, not the system.
+    # If two sends wrote one value, the history is at fault, not the system.
     double = double[~np.isin(double, known.shared_values)]
     if not len(double):
         return []
@@ -141,7 +141,7 @@ def _double_in_logs(known: Evidence) -> I64:
     for node in np.unique(logged.node).tolist():
         own = logged.take((logged.node == node) & (logged.value >= 0))
         as_placed = _is_among(own, placed)
-        # Each of the others is nowhere else, or it is told of.
+        # If all are where they were placed, there is no double.
         if as_placed.all():
             continue
         rest, same = own.value[~as_placed], own.value[as_placed]

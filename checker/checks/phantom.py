@@ -93,7 +93,7 @@ def _of_partition(
             f"{origin.partition} by operation {origin.op} of {origin.client}."
         )
         made.append(_anomaly(place, "misrouted", message, elsewhere, known, len(elsewhere)))
-    # Of very many only a part was handed over; the others count as phantoms.
+    # If there are very many, only some were handed over; the others count as phantoms.
     count = found.unknown_value_count - len(elsewhere)
     if never_sent:
         first = never_sent[0]

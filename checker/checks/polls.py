@@ -40,7 +40,7 @@ def judge(group: Group) -> Finding:
     if not len(reads):
         return Finding(property=OFFSETS)
     first = known.dense(reads.offset)
-    # Every offset of a run has evidence, the run itself: dense indices rise by one inside it.
+    # The run itself is evidence for all its offsets, so dense indices rise by one inside it.
     last = first + reads.count - 1
     found = [
         *_inside(group, known, reads, first, last),
@@ -105,7 +105,7 @@ def _between(
     resets, subscribed = resets_before(group.of(Resets), process, polls.order)
     latest_ok = np.maximum.accumulate(np.where(ok, np.arange(len(polls)), -1))
     baseline = np.append(-1, latest_ok[:-1])
-    # Where polls in order before it were left out, it followed the last of them in order.
+    # If polls before it were left out, it continued the last of them.
     usable = (baseline >= 0) & ~follows[starts]
     usable &= (process[baseline] == process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable)

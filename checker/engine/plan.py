@@ -62,7 +62,7 @@ def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
     runs. Raises OSError if tables cannot be written."""
     for run in runs:
         if run.written is not None:
-            # The parts of an earlier check may have been others.
+            # An earlier check may have made other parts.
             tables.clear(run.written, ("tallies", "acks"))
     executor = make(runs)
     collected = [Collected(run.meta) for run in runs]

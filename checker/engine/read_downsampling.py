@@ -25,7 +25,7 @@ from checker.evidence.group import Group
 from checker.evidence.sorting import I64, is_sorted, order_of
 
 LEAST_ROWS: Final = 4096
-"""Fewer rows of a source are not worth the work."""
+"""Sources with fewer rows are not downsampled."""
 _MOST_PLACES: Final = 4
 _NOT_OK: Final = 1 << 61
 _NEVER: Final = np.iinfo(np.int64).max
@@ -122,7 +122,7 @@ class _Reads:
         np.minimum.at(earliest, place, late)
         first = np.flatnonzero(late == earliest[place])[::-1]
         row_at = np.full(width, -1, np.int64)
-        row_at[place[first]] = rows[first]  # of several the first, which is written last
+        row_at[place[first]] = rows[first]  # the first of several, written last
         same = row_at[place]
         unlike = self.value[rows] != self.value[same]
         unlike |= self.count[rows] != self.count[same]
@@ -229,7 +229,7 @@ class _PollRows:
         same = np.zeros(len(unit), bool)
         same[1:] = part[unit][1:] == part[unit][:-1]
         same[1:] &= process[unit][1:] == process[unit][:-1]
-        # What an operation got of a partition in two places is judged row by row.
+        # If an operation read a partition in two places, its rows are kept.
         op = reads.op[starts][unit]
         again = np.flatnonzero(same[1:] & (op[1:] == op[:-1]))
         whole = whole[unit]

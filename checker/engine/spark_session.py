@@ -56,13 +56,13 @@ _SETTINGS: Final = {
     "spark.shuffle.compress": "false",
     **_SQL_SETTINGS,
 }
-"""Answers depend on none of these."""
+"""No result depends on these."""
 # One client compiler and one collector thread: half the start-up time for small work.
 _SMALL_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LARGE_OPTIONS: Final = ("-XX:+UseParallelGC",)
 _ON_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Without these Spark listens on the machine's outward address."""
-# In what a JVM says that does not start.
+"""Without these settings Spark listens on the machine's outward address."""
+# Lines of output that do not explain why a JVM did not start.
 _SAYS_NOTHING: Final = re.compile(
     r"\s*(Picked up|WARNING|Using |Error: (Could not create|A fatal exception)|#\s*$)"
 )
@@ -145,7 +145,7 @@ class SessionInBackground:
                 session = start_session(app_name, **settings)
                 warm_up(session)
                 self._session = session
-            except Exception as error:  # It is raised again where the session is asked for.
+            except Exception as error:  # `get` raises it again.
                 self._error = error
 
         self._thread = threading.Thread(target=start, name="spark-start", daemon=True)
@@ -172,7 +172,7 @@ def error_summary(error: Exception) -> str:
         lines = str(error).strip().split("\n")
     except Exception:
         lines = []
-    # Py4J says first where it was called, and then what it was.
+    # The first line of Py4J says what was called, the second what went wrong.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines = [lines[1].lstrip(": ")]
     return (lines[0].rstrip(".") if lines else "") or type(error).__name__

@@ -47,7 +47,7 @@ from checker.output.measures import Measured, measure
 from node.formats.host_errors import refused
 
 SMALL_BYTES: Final = 16 << 20
-"""A run of so much evidence is judged whole by one worker."""
+"""The most bytes of evidence of a run that one worker judges alone."""
 LARGE_HISTORY_BYTES: Final = 64 << 20
 TASK_BYTES: Final = 64 << 20
 TASKS_PER_WORKER: Final = 2
@@ -169,7 +169,7 @@ class StagedExecutor:
         for blobs in self._workers.map(read, bins(work, self._workers.number)):
             for blob in blobs:
                 found[blob.run, blob.partition].append(blob)
-        # The largest first; in an order that does not depend on which worker was first.
+        # The largest first, in an order that does not depend on which worker is fastest.
         groups = [sorted(blobs, key=lambda blob: blob.order) for blobs in found.values()]
         groups.sort(key=lambda g: (-sum(blob.rows for blob in g), g[0].run, g[0].partition))
         judged = self._workers.map(judge_blobs, groups)

@@ -36,7 +36,7 @@ SCHEMA: Final = pa.schema(
 _COMPRESS_FROM_ROWS: Final = 4096
 _FILED_FROM_ROWS: Final = 4096
 _ALIGNMENT: Final = 64
-# What begins the bytes of a blob that is in a file; Arrow's own begin otherwise.
+# The first bytes of a blob that is in a file; the bytes of Arrow begin otherwise.
 _ELSEWHERE: Final = b"in file "
 
 

@@ -437,7 +437,7 @@ class Evidence:
         timed = (sends.outcome == Outcome.OK) & (sends.complete_us >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(timed & (sends.count > 0))
         writer = self.writer_of_read
-        # What was read before it was sent does not show when it was appended.
+        # A record that was read before it was sent does not show when it was appended.
         late = writer < 0
         late[~late] = sends.invoke_us[writer[~late]] <= read.t_us[~late]
         read = read.take(late)

@@ -19,7 +19,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64
 from node.formats.json_input import decode
 
-# By kind: columns, and which of their rows (None: all) are of the group.
+# By kind: columns, and the rows of them (None: all) that are about the group.
 Parts = Mapping[type[Facts], tuple[Columns, I64 | None]]
 _Kind = TypeVar("_Kind", bound=Facts)
 _Made = TypeVar("_Made")

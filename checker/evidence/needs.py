@@ -49,7 +49,7 @@ class Need(Enum):
     CONTENTS = "contents"
     """A prefix hash of every batch of those logs, or its records."""
     PRODUCERS = "producers"
-    """The producer of every batch of those logs, where the promise is that all are idempotent."""
+    """The producer of every batch of those logs, if all producers are idempotent."""
     TRACES = "traces"
     """The whole trace of every replica and every voter."""
     WATERMARKS = "watermarks"
@@ -57,8 +57,8 @@ class Need(Enum):
     EXITS = "exits"
     """An end of every process that a trace, or the end of the run, shows to have ended."""
     DELETIONS = "deletions"
-    """The same, where the promise says how many records a deletion keeps: without them it is not
-    known what was committed."""
+    """The same, if the promise says how many committed records a deletion keeps: HW events show
+    what was committed."""
 
 
 def missing(group: Group, needs: tuple[Need, ...]) -> str:
@@ -174,7 +174,7 @@ def _producers(group: Group) -> str:
 
 def _unlisted(group: Group, logs: Batches) -> str:
     """Return the first of these batches that does not list all of its records; "" if all do."""
-    # One that lists nothing may be a leader's own, also where the dump does not say so.
+    # A batch without records may be a leader's own, even if the dump does not say so.
     listed = (logs.listed == logs.count) | logs.control | _damaged(logs)
     wrong = ~listed & (logs.listed != 0)
     empty = np.flatnonzero(~listed & (logs.listed == 0))
@@ -214,7 +214,7 @@ def _traces(group: Group) -> str:
     if "trace" not in group.meta.capabilities:
         return ""
     if group.partition and group.partition not in group.meta.partitions:
-        return ""  # which traces it should have is not known
+        return ""  # its replicas are not known
     due = (*group.replicas, *group.meta.voters) if group.partition else group.meta.nodes()
     for node in due:
         if node not in group.traced:
@@ -275,7 +275,7 @@ def _deletions(group: Group) -> str:
 
 
 _BY_OTHER_EVIDENCE: Final = ("lost", "vanished", "unseen")
-"""What logs and values can show as well: their check asks for each clause by itself."""
+"""Anomalies that logs can show as well: their check looks after each clause itself."""
 _LACKS: Final[dict[Need, Callable[[Group], str]]] = {
     Need.HISTORY: _history,
     Need.LOGS: _logs,

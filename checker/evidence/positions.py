@@ -66,7 +66,7 @@ def positions(known: Evidence) -> Positions:
     ok = known.polls.outcome == Outcome.OK
     reads = known.polls.take(ok)
     some, stated = reads.count > 0, (reads.idx == 0) & (reads.start >= 0)
-    # The end of what a process got before; a read without records says where it stood.
+    # Where a process stands after each read; a read without records stays at its start.
     reached = np.where(some, reads.end, np.where(stated, reads.start, UNKNOWN_POSITION))
     went_on = _went_on(known, reads, known.follows[ok], reached)
     low = np.where(stated, reads.start, went_on)
@@ -87,7 +87,7 @@ def _went_on(known: Evidence, reads: Polls, follows: Mask, reached: I64) -> I64:
     before = np.append(-1, last[:-1])
     same = (before >= 0) & (reads.process[before] == reads.process)
     same &= (resets[before] == resets) & ~reads.rebalanced
-    # If polls in order before it were left out, it begins where the last of them ended.
+    # If polls before it were left out, it begins where the last of them ended.
     found: I64 = np.where(follows, reads.offset, np.where(same, reached[before], UNKNOWN_POSITION))
     return found
 

@@ -21,7 +21,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     goes_on: bool = False
     world: str = ""
     seal: str = ""
-    # What the system declared that it leaves behind; `declared`: whether run.json says so at all.
+    # The files that the system says it leaves; `declared`: whether run.json lists them at all.
     capabilities: tuple[str, ...] = ()
     declared: bool = False
     promise: Promise = Promise()
@@ -35,14 +35,14 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[Problem] = []
     # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
     source: str = ""
-    # Clients read until they had everything or gave up: what is unread at the end counts as unseen.
+    # Clients read until they had everything or gave up: records not read by then are unseen.
     complete_reads: bool = False
     history_whole: bool = True
     drawn: bool = False
     faults: tuple[str, ...] = ()
     scripted: bool = False
     operations: tuple[tuple[str, str], ...] = ()
-    """What each of the schedule's own operations is, and how it must end ("ok" or "any")."""
+    """The operations that the schedule itself names, and how each must end ("ok" or "any")."""
 
     @property
     def is_jepsen(self) -> bool:

@@ -46,11 +46,11 @@ class Knows(Enum):
     PROCESSES = "processes"
     """Every process does one operation after another."""
     POSITIONS = "positions"
-    """Where a read stood: it states its start, or goes on from the read before it."""
+    """Where a read began: it states its start, or continues the read before it."""
     LOG_START = "log start"
     """Where the log began, if the promise lets records be deleted."""
     END = "end"
-    """That there was no more to read: a HW, `at_end`, or final reads that had their time."""
+    """That there was no more to read: by a HW, `at_end`, or final reads that had enough time."""
     VALUES = "values"
     """Which operation sent a value: no two sends have the same one."""
 

@@ -93,7 +93,7 @@ def _rows(table: Table, records: I64, **more: I64) -> pa.Table:
     for name in (name for name in texts if name in table.rows.schema.names):
         codes, words = table.words(name)
         made[texts[name]] = pa.DictionaryArray.from_arrays(codes.astype(np.int32), words)
-    # An ok operation of which both times are not known has no latency, and counts as info.
+    # An ok operation without both times has no latency, and counts as info.
     ok = pc.equal(made["outcome"], "ok").to_numpy(zero_copy_only=False)
     ok &= (complete_us >= 0) & (invoke_us >= 0)
     us = np.where(ok, coarse(complete_us - invoke_us), -1)

@@ -49,7 +49,7 @@ def downsample_operations(
     wanted = (_of_stretches(meta.phases, invoke_us), _ends(complete_us, acked))
     kept = np.unique(np.concatenate((*wanted, np.flatnonzero(steps >= 0))))
     count = np.ones(len(kept), np.int64)
-    # Those not kept are counted with one that is like them in all that checks ask for.
+    # The others are counted with a kept one that is like them in all that checks use.
     for like in (True, False):
         same = np.flatnonzero(acked[kept] == like)
         total = int((acked == like).sum())

@@ -39,7 +39,7 @@ _LONG: Final = 1024
 # A new operation begins a line with one of these; so a form that never ends costs only itself.
 _BEGINS: Final = ("{", "#")
 
-# Of a plain line: what stands in it, and not next to what it may not.
+# A plain line: only these tokens, each followed by what may follow it.
 _PLAIN: Final = re.compile(
     r"""\{(?: [ ,]*+
     (?: :[a-zA-Z][\w?!-]*+(?=[ ,\]}])
@@ -225,7 +225,7 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
         try:
             found: list[Any] = parse("\n".join(held))
         except Unfinished:
-            # A long form is looked at less and less often: its lines cost no more than it does.
+            # A long form is parsed again only when it has doubled, so the cost stays linear.
             wait = 2 * size if size > _LONG else 0
             continue
         except EdnError:

@@ -30,7 +30,7 @@ SUFFIX: Final = ".floodmark"
 _jepsen: Final = JsonReader(Any)
 _PROBED_LINES: Final = 20
 _ALL: Final = 1 << 30
-# Nothing is known of the system but what its clients say: markers of transactions may leave gaps.
+# The system may put markers of transactions into its log, so offsets may have gaps.
 _PROMISE: Final = {"contiguous_offsets": False}
 
 

@@ -102,7 +102,7 @@ class HistoryBlock(OpColumns):
                 raise NotPlain
         without = np.ones(len(begun), bool)
         without[at[there]] = False
-        # In the order in which they ended, as they are read one by one.
+        # In the order of their ends, as in reading one by one.
         order = order_of((done,)) if len(done) else done
         asked, done = asked[order], done[order]
         plain = self._plain(asked, done)

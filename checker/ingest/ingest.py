@@ -28,7 +28,7 @@ from node.formats.host_errors import reason
 from node.formats.trace import METADATA_PARTITION
 
 IN_MEMORY: Final = "in-memory"
-"""The name of a run that is not in a folder, unless its run.json gives another."""
+"""The name of a run in memory, unless its run.json gives another."""
 _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
     "head": read_run_files,
     "history": read_history,
@@ -71,7 +71,7 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
     is the content of run.json, read if None. Never raises for what a run folder contains, or if
     tables cannot be written: such problems are in the result."""
     problems = Problems()
-    # Only the head reports what is wrong with run.json; all sources need what is in it.
+    # All sources need the content of run.json; only the head reports its problems.
     if known is None or source.kind == "head":
         known = read_meta(source.folder, problems, source.files)
     in_memory = source.files is not None

@@ -40,15 +40,15 @@ class Translator:
 
     def __init__(self) -> None:
         self.ops = 0
-        # Then the other half of an operation may be missing, which is no further mistake.
+        # If lines are lost, half an operation may be missing, which is no further mistake.
         self.lines_lost = False
         self.open: dict[int, tuple[int, OpKind]] = {}
-        # Processes that began again at the start of every partition: what they read is final. For
-        # each the offset that comes next in the partitions it was assigned.
+        # Processes that began again at the start of every partition: their reads are final. For
+        # each, the next offset in each partition that it was assigned.
         self.from_start: dict[int, dict[str, int]] = {}
         # Numbers of the processes that have names.
         self.named: dict[str, int] = {}
-        # Keys that are numbers, and words that look like one, where JSON tells these apart.
+        # Keys that are numbers, and words that look like numbers: JSON tells them apart.
         self.numbers: set[str] = set()
         self.words: set[str] = set()
 
@@ -81,7 +81,7 @@ class Translator:
         self.ops += 1
         self.open[op.process] = op.op, op.f
         if overlaps:
-            # How the last one ended stays unknown: what follows is not its completion.
+            # The outcome of the last one stays unknown: the next completion is not its own.
             sentence = f"process {op.process} invokes before its last operation has ended"
             wrong = NotAnOperation(sentence)
             wrong.op = op
@@ -228,7 +228,7 @@ def runs_of(pairs: list[Any]) -> Iterator[RecordRun]:
         at, what = pair
         if type(at) is not int or type(what) is not int or not 0 <= at <= _LIMIT >= what >= 0:
             at = _number(at, "an offset")
-            # A message without a value cannot be understood; we know such by a negative one.
+            # A message without a value counts as unreadable, which a negative value stands for.
             what = -1 if what is None else _number(what, "a value")
         if count and value >= 0 and (at, what) == (offset + count, value + count):
             count += 1

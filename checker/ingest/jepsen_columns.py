@@ -37,10 +37,10 @@ _MOVES: Final = [KINDS.index(name) for name in ("assign", "subscribe")]
 _READERS: Final = [KINDS.index(name) for name in ("poll", "txn")]
 _MOST_DIGITS: Final = 19
 _LEAST_DIGITS: Final = 4
-"""Of a number in an exemplar (`checker.ingest.line_shapes`)."""
+"""The most digits of a number in a line, and the least in an exemplar of `line_shapes`."""
 
 Forms = Callable[[bytes], Sequence[Any]]
-"""Makes data of the text of a line. Raises Unreadable."""
+"""A function that decodes the text of a line into forms. Raises Unreadable."""
 
 
 class _Said(NamedTuple):

@@ -21,13 +21,13 @@ from checker.evidence.sorting import I64
 from node.formats.json_input import Unreadable
 
 NOT_A_NUMBER: Final = -(2**63)
-"""Stands for digits that are no number: 007, -0. In a word they are digits like others."""
+"""The number of digits that are none, as 007 or -0; in a word they are digits like others."""
 _ZERO, _MINUS, _NEWLINE = b"0-\n"
 _ANY_DIGIT: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _NO_DIGITS: Final = bytes(set(range(256)) - set(b"0123456789"))
 _FIRST: Final = 1_000
 _MOST_PLACES: Final = 100_000
-"""So that each number of an exemplar is one that may stand wherever a line has a number."""
+"""The most numbers in a shape, so that each number of its exemplar is within all bounds."""
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 Value = TypeVar("Value")
@@ -113,7 +113,7 @@ class Places:
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
-        # Those in words, where any digits may stand, and how many keys of maps have such places.
+        # Places in words, where any digits may be; and the number of keys of maps with places.
         self.in_words: set[int] = set()
         self.keys = 0
 

@@ -37,11 +37,11 @@ _READ_NUMBERS: Final = {"start": _OFFSET, "hw": _OFFSET}
 _RUN_NUMBERS: Final = {"offset": _OFFSET, "value": _VALUE, "count": _COUNT, "epoch": _NUMBER}
 TYPES: Final[tuple[str, ...]] = get_args(OpType)
 KINDS: Final[tuple[str, ...]] = get_args(OpKind)
-# A word is coded by a pattern, and by the digits in it and how many they are.
+# The code of a word is made of its pattern, the digits in it and their number.
 _DIGITS_BITS, _LENGTH_BITS = 25, 5
 
 Words = tuple[I64, list[str]]
-"""A column of words as codes and words."""
+"""A column of words: a code for each row, and the words that codes stand for."""
 
 
 class _Fields:

@@ -39,7 +39,7 @@ LEAST_BYTES: Final = 1 << 20
 BLOCK_BYTES: Final = 4 << 20
 ROWS_A_PART: Final = 1_000_000
 Write = Callable[[str, int, pa.Table], None]
-"""Keeps a part of a table: its name, the number of the part, and its rows."""
+"""A function that keeps a part of a table: name, number of the part, rows."""
 
 
 def read_history(source: Source, into: Ingested) -> None:

@@ -48,7 +48,7 @@ class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 strict = JsonReader(_StrictOp)
-"""Reads a line in which nothing is unknown."""
+"""The decoder of lines without unknown fields."""
 _lenient = JsonReader(Op)
 _NO_TIME: Final = -1
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
@@ -61,7 +61,7 @@ class Reader(FileReader[Op]):
 
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
-        # Then the other half of an operation may be missing, which is no further mistake.
+        # If lines are lost, half an operation may be missing, which is no further mistake.
         self.lines_lost = False
         self.numbers = LineNumbers()
         self.open: dict[int, Op] = {}
@@ -73,7 +73,7 @@ class Reader(FileReader[Op]):
         self.used: dict[int, set[str]] = {}
         # operations of unknown outcome that sent to several partitions
         self.unknown: dict[int, list[Send]] = {}
-        # what the history is: flags of `HistoryParts`
+        # what shows in the history: names of flags of `HistoryParts`
         self.marks: set[str] = set()
         # the time and number of every invocation, in order of line; by process the first and the
         # last operation; whether their numbers rise in that order
@@ -177,7 +177,7 @@ class Reader(FileReader[Op]):
         number; `numbered`: the operations have all numbers from 0 on. Not for histories of other
         tools."""
         phases = self.into.meta.phases
-        # The clients ended before the cluster did, also where the harness was killed after that.
+        # The clients ended before the cluster, even if the harness was killed later.
         whole = self.into.meta.state == "finished" or phases.end_us > 0
         if self.into.meta.source or not whole or self.lines_lost:
             return
@@ -191,7 +191,7 @@ class Reader(FileReader[Op]):
         if not self.last_us:
             return  # That it is empty has a sentence of its own.
         last_us = max(self.last_us.values())
-        # Where the end is not known either, nothing says that the reads had no time.
+        # If the end is not known either, the final reads may have been made.
         if last_us < phases.final_us and (not phases.end_us or phases.final_us < phases.end_us):
             self.problem(
                 "cut",

@@ -19,7 +19,7 @@ FORMS: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
     "edn": read_line,
     "jepsen": lambda line: [_json.decode(line)],
 }
-"""What makes data of a line, by the form of a history."""
+"""The decoder of a line, by the form of the history."""
 
 
 class JepsenReader(Reader):

@@ -33,7 +33,7 @@ _Form = TypeVar("_Form", bound=msgspec.Struct)
 
 
 _AFTERWARDS_US: Final = 60_000_000
-"""How long after the end of a run its last processes may still end."""
+"""The time after the end of a run in which its last processes may still end."""
 _TIMED: Final = (("faults", FaultLine), ("exits", Exit), ("messages", MessageLine))
 ACTIONS: Final = {
     "inject": FaultAction.INJECT,

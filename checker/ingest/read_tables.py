@@ -26,7 +26,7 @@ from node.formats.trace import METADATA_PARTITION
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
 ROWS_PER_SOURCE: Final = 1_000_000
 
-# Tables of an earlier version lack these, which say nothing there.
+# Tables of an earlier version lack these columns; all values are then the default.
 _MAY_LACK: Final = ("step", "proved_us", "uncommitted", "at_end", "invoke_line", "complete_line")
 _NOT_WANTED: Final = ("run", "error", "invoke_line", "complete_line")
 _NOT_WANTED_OF_OPS: Final = ("op", "process")
@@ -136,7 +136,7 @@ def sends_in(source: Source) -> Iterator[Rows]:
 
 
 _Made = tuple[list[Rows], set[str]]
-"""Facts, and what they show the history to be: flags of `HistoryParts`."""
+"""Facts, and what they show of the history: names of flags of `HistoryParts`."""
 
 
 def _ops(run: int, table: Table, into: Ingested) -> _Made:

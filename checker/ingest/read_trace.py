@@ -273,7 +273,7 @@ _MADE: Final[dict[str, tuple[str, Callable[[Any], Any] | None]]] = {
     "leads": ("role", lambda role: role == "leader"),
     "active": ("state", lambda state: state == "active"),
 }
-"""Columns that are not the field of the same name: their field, and what is made of it."""
+"""Columns made of a field with another name or type: the field, and the conversion."""
 _EVENTS: Final[dict[str, type[facts.Events]]] = {
     trace.HW: facts.HighWatermarks,
     trace.APPEND: facts.Appends,

@@ -131,7 +131,7 @@ class FileReader(Generic[_Form]):
     line. A line that cannot be read is a problem of the run."""
 
     form: ClassVar[JsonReader[Any]]
-    """Reads a line in which nothing is wrong."""
+    """The decoder of a correct line."""
 
     def __init__(self, source: Source, into: Ingested) -> None:
         self.source = source

@@ -45,7 +45,7 @@ class Collected:
     damaged: bool = False
     curves: dict[str, Curves] = field(default_factory=dict)
     losses: dict[str, LossCount] = field(default_factory=dict)
-    """By partition that has records which must stay, what is lost of it."""
+    """The losses of each partition that has records which must be kept."""
 
     def add(self, judged: Judged) -> None:
         """Add the result of one more group."""

@@ -154,7 +154,7 @@ def _changes(
     """Return the steps in which a follower's lag was another than before them."""
     starts = first_of(step)
     ends = np.append(starts[1:], len(step)) - 1
-    # What held when a step began held in it too.
+    # A value at the begin of a step also held in the step.
     carried = np.append(0, lag[ends[:-1]])
     highest = np.maximum(np.maximum.reduceat(lag, starts), carried)
     last = lag[ends]

@@ -14,7 +14,7 @@ from checker.formats.verdict import Anomaly, PropertyResult, Verdict
 
 _LOSSES: Final = ("lost", "vanished", "tail-lost")
 _NO_MENTION: Final = ("hw-regression", *_LOSSES, "unseen")
-"""Allowed anomalies that need no name at the end of the sentence: it counts the records itself."""
+"""Allowed anomalies that the end of the sentence does not name: it counts their records."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _why_allowed(judged: Judgement) -> str:
 
 def _held(judged: Judgement) -> str:
     """Say which properties held, by which evidence, and what the promise excused."""
-    # Records of unknown outcome that were read are required too: they count where acks=0.
+    # Records of unknown outcome that were read are required too: with acks=0 they count.
     required = next((p.examined for p in judged.properties if p.property == LOST_WRITES), 0)
     acknowledged = int(judged.measures.get("acked_records", required))
     seen = judged.meta.promise.acks == 0 and not acknowledged

@@ -35,7 +35,7 @@ INVARIANTS: Final = (
     "ConsistentRead",
     "MinIsrRecoveryQuorum",
 )
-"""The safety properties of the model, by its names, less those of its types and fetchers."""
+"""The safety properties of the model, by its names, without those of types and fetchers."""
 
 
 class BrokenInvariant(NamedTuple):
@@ -77,7 +77,7 @@ class _ModelPartition:
     replicas: dict[str, _ModelReplica] = field(default_factory=dict)
     true_hw: Prefix = EMPTY
     acked: list[Prefix] = field(default_factory=list)
-    # Batch end -> hash there -> how many replicas are committed up to it, as they believe.
+    # Batch end -> hash there -> how many replicas have their high watermark at or above it.
     believed: dict[int, dict[str, int]] = field(default_factory=dict)
 
 

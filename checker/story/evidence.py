@@ -30,7 +30,7 @@ DAMAGES: Final = frozenset(
     {"bit-flip", "torn-write", "old-copy", "disk-emptied", "lying-fsync", "read-error"}
 )
 MOST_HISTORY_BYTES: Final = 1 << 30
-"""Of a longer history no operations are read: the traces tell enough."""
+"""The longest history of which a story reads operations; traces say enough without."""
 
 
 @dataclass(frozen=True)

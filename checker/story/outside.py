@@ -21,11 +21,11 @@ from node.formats import trace
 from node.formats.event_text import EXIT, Event, action
 
 MOST_READ: Final = 300_000
-"""Records of reads that are compared one by one."""
+"""The most records of reads that are compared one by one."""
 READ: Final = "read"
 _SAID: Final = (trace.ROLE, trace.PARTITION, trace.TRUNCATED, trace.APPEND, trace.HW, trace.ISR)
 _CLOSE_US: Final = 5_000
-"""Client and broker look at one clock at slightly different moments."""
+"""The most by which times of a client and a broker may differ for one event."""
 
 
 def broken_by_clients(known: PartitionEvidence) -> list[BrokenRule]:
@@ -235,7 +235,7 @@ def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordS
     last_us = last_us or max(finding.t_us, known.heal_us)
     earlier = active_faults(known.faults, 0, last_us)
     pairs = [(f, s) for f, s in earlier if f.until_us >= first_us or f.loses] or earlier
-    # Of what was before the record, only leaders are of interest, and only since these faults.
+    # Before the record only leaders matter, and only from these faults on.
     since_us = min([first_us, *(f.from_us for f, _ in pairs)])
     steps = [s for s in steps if s.t_us >= (since_us if s.kind == trace.ROLE else first_us)]
     kept = [s.t_us for s in steps if s.t_us < last_us and s.kind == READ and not s.breaks]

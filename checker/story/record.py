@@ -13,7 +13,7 @@ from node.formats import trace
 from node.formats.event_text import Event
 
 CAME_BACK_WITHOUT: Final = "came-back-without"
-"""A leader lost a record that was not on disk, and leads on in its epoch."""
+"""A leader restarted without a record that was not on its disk, and leads on in its epoch."""
 
 
 class RecordMoment(NamedTuple):

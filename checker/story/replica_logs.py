@@ -73,7 +73,7 @@ class ReplicaLogs:
 
     logs: dict[str, ReplicaLog] = field(default_factory=lambda: defaultdict(ReplicaLog))
     _made: dict[tuple[int, str], tuple[LogBatch, str]] = field(default_factory=dict)
-    """By end and hash: the batch as it was first appended, and the hash of all before it."""
+    """By end and hash: the batch as first appended, and the prefix hash where it begins."""
 
     def append(self, e: Event) -> bool:
         """Take an append; return whether it is a leader's, or copies batches that other logs

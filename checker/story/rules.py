@@ -40,7 +40,7 @@ class RuleReader:
 
     promise: Promise
     damaged: Mapping[str, int] = field(default_factory=dict)
-    """Since when a fault has damaged the disk of a node: what it lost, it did not forget."""
+    """When a fault first damaged the disk of each node; it did not forget what that took."""
     voted: bool = False
     protocol: str = ""
     replicas: ReplicaLogs = field(default_factory=ReplicaLogs)
@@ -65,9 +65,9 @@ class RuleReader:
     """When each replica last began to follow, or truncated its log."""
     lacking: list[str] = field(default_factory=list)
     moved: set[str] = field(default_factory=set)
-    """Nodes that the partition has left: they drop their logs."""
+    """Nodes that are replicas no more: they delete their logs."""
     harmed: bool = False
-    """Records are gone that the run's promise lets go: nothing is concluded from contents."""
+    """Whether records were lost that the promise allows to lose: then logs prove nothing."""
 
     def read(self, events: Iterable[Event]) -> Iterator[BrokenRule]:
         """Yield the events that break a rule, in order of time."""

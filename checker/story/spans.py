@@ -51,7 +51,7 @@ def _faults(known: PartitionEvidence) -> Iterator[Span]:
 def led(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
     """Yield a span for each time in which a node believed it led; `last_us` ends the last."""
     open_: dict[str, tuple[int, int]] = {}
-    # A process ends after everything that it said at that moment.
+    # A process ends after all its events of the same moment.
     moments = [(x.t_us, 1, x.node, -1, False) for x in known.exits]
     moments += [
         (e.t_us, 0, e.node, e.leader_epoch, e.role == "leader")

@@ -28,7 +28,7 @@ from node.formats.event_text import Event, action
 
 MOST_STEPS: Final = 26
 AFTERWARDS: Final = 3
-"""Steps kept after the last one that broke something."""
+"""The number of steps kept after the last one that broke something."""
 LOSING: Final = ("elected-without", "came-back-without", "overwritten")
 
 
@@ -128,7 +128,7 @@ RULES_OF: Final = {
     "read-below-hw": ("read-above-hw",),
     "process-lives": ("process-lives",),
 }
-"""The rules that a finding names by itself: where one of them is broken, it is the cause."""
+"""The rules that an anomaly is about: a step that breaks one of them is the cause."""
 
 
 def _told(
