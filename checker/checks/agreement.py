@@ -271,7 +271,7 @@ def replicas_differ(group: Group) -> list[_Conflicts]:
     logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
     below = np.flatnonzero((logs.end <= by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(HighWatermarks), nothing, logs, below)
-    what = "prefix that the replicas hold in the end"
+    what = "final committed prefix"
     ends = _boundaries(group, known.end, heads, heads.hw, "committed")
     contents = _log_contents(group, evidence(group).committed_log_records)
     return [c for c in (contents, _hashes(group, known, what), ends) if c]

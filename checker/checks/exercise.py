@@ -166,6 +166,6 @@ def _why_not_injected(lines: FaultLines) -> str:
     skipped = np.flatnonzero(np.isin(lines.action, (FaultAction.SKIPPED, FaultAction.MISSED)))
     if not len(skipped):
         return "was never reached"
-    what = "found no target" if lines.action[skipped[0]] == FaultAction.SKIPPED else "missed"
+    what = "found no target" if lines.action[skipped[0]] == FaultAction.SKIPPED else "was missed"
     detail = str(lines.text[skipped[0]]).partition(" ")[2]
     return f"{what} ({detail})" if detail else what

@@ -78,7 +78,7 @@ def two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator[
             yield anomaly(
                 group,
                 "two-leaders",
-                f"{nodes} all {did} of {group.partition} in the one epoch {epoch}, first "
+                f"{nodes} {did} of {group.partition} in the same epoch {epoch}, first "
                 f"{group.seconds(min(w.t_us for w in witnesses[: len(rows)]))} into the storm.",
                 witnesses,
                 count=len(double),
@@ -99,7 +99,7 @@ def two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
         anomaly(
             group,
             "two-controllers",
-            f"{listing(w.node for w in witnesses[: len(rows)])} were controller in the one term "
+            f"{listing(w.node for w in witnesses[: len(rows)])} were controller in the same term "
             f"{term}.",
             witnesses,
             count=len(double),
