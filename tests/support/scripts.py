@@ -31,6 +31,7 @@ STAGES: Final = {
     "client": "tests.support.stage_client:ClientStage",
     "cluster": "tests.support.stage_cluster:ClusterStage",
     "controller": "tests.support.stage_controller:ControllerStage",
+    "folder": "tests.support.stage_folder:FolderStage",
     "events": "tests.support.stage_events:EventStage",
     "histories": "tests.support.stage_histories:Histories",
     "hub": "tests.support.stage_hub:HubStage",
