@@ -35,6 +35,7 @@ STAGES: Final = {
     "events": "tests.support.stage_events:EventStage",
     "histories": "tests.support.stage_histories:Histories",
     "hub": "tests.support.stage_hub:HubStage",
+    "links": "tests.support.stage_links:LinksStage",
     "loop": "tests.support.stage_loop:LoopStage",
     "nemesis": "tests.support.stage_nemesis:NemesisStage",
     "nightly": "tests.support.stage_nightly:NightlyStage",
