@@ -99,46 +99,6 @@ def broken(
     return harness.returncode, info, json.loads((here / "results.json").read_text())
 
 
-def kill(name: str, number: int = signal.SIGKILL) -> Callable[[subprocess.Popen[str]], None]:
-    def breakage(harness: subprocess.Popen[str]) -> None:
-        os.kill(part(harness.pid, name), number)
-
-    return breakage
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("name", "kind", "words"),
-    [
-        ("hub", "hub-ended", "the link hub ended during the run "),
-        ("clients", "clients-ended", "the process of the clients"),
-    ],
-)
-def test_a_part_of_the_harness_that_is_killed_makes_a_run_unknown(
-    tmp_path: Path, name: str, kind: str, words: str
-) -> None:
-    code, info, result = broken(tmp_path, ONE, kill(name))
-    assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
-    assert info["problems"][0]["kind"] == kind
-    assert result["sentence"].startswith(f"unknown: The harness had trouble: {words}")
-    assert "SIGKILL" in result["sentence"]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("name", "who"),
-    [("hub", "The link hub"), ("clients", "The process of the clients"), ("n1", "n1")],
-)
-def test_a_process_that_somebody_suspends_makes_a_run_unknown_and_goes_on(
-    tmp_path: Path, name: str, who: str
-) -> None:
-    code, info, result = broken(tmp_path, ONE, kill(name, signal.SIGSTOP))
-    assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
-    assert problems(info) == ["suspended"], info["problems"]
-    assert result["sentence"].startswith(f"unknown: {who} was suspended from outside (SIGSTOP)")
-    assert all(info["phases"].values()), "it went through all that follows the storm"
-
-
 @pytest.mark.integration
 def test_rejected_senders_stand_in_run_json_and_changes_no_verdict(tmp_path: Path) -> None:
     def breakage(harness: subprocess.Popen[str]) -> None:
@@ -188,16 +148,3 @@ def test_processes_killed_from_outside_are_nobodys_fault(tmp_path: Path) -> None
     assert first, result["sentence"]
     exits = [json.loads(line) for line in (run_folder(tmp_path) / "exits.jsonl").open()]
     assert {each["node"] for each in exits if each["by"] == "outside"} == {"n1", "v1"}
-
-
-@pytest.mark.integration
-def test_a_sigterm_in_a_storm_never_ends_well(tmp_path: Path) -> None:
-    """A CI whose time is up: the run collects what there is, and is not green."""
-
-    def breakage(harness: subprocess.Popen[str]) -> None:
-        harness.send_signal(signal.SIGTERM)
-
-    code, info, result = broken(tmp_path, ONE, breakage)
-    assert (code, result["verdict"]) == (2, "unknown")
-    assert info["state"] == "interrupted"
-    assert result["sentence"] == "unknown: The run was ended by SIGTERM before it was over."

@@ -1,7 +1,7 @@
 """Every process of a run is killed and stopped, its store fails, and each kind of fault is alone.
 
-The laboratory kills thousands of times (`tests/lab/kill_campaign.py`).
-Of the integration tests each case takes some 8 s of processor time, and there are at most nine.
+The laboratory kills thousands of times (`tests/lab/kill_campaign.py`). A case of the integration
+tests takes some 8 s of processor time.
 """
 
 from __future__ import annotations
@@ -32,11 +32,20 @@ def alone(kind: str, protocol: str, world: str = "real") -> tuple[str, str]:
 
 
 @pytest.mark.integration
-@pytest.mark.needs("fuse")
-@pytest.mark.parametrize("number", [KILL, STOP], ids=str)
-def test_the_process_of_a_disk_is_named(number: signal.Signals) -> None:
-    case = Case("disk", "storm", 0.2, "good", number, role="disk-n1")
-    assert run_case(case)[1] == NAMED
+@pytest.mark.parametrize(
+    ("number", "form", "role"),
+    [
+        *((number, "plain", role) for number in (KILL, STOP) for role in ("hub", "clients")),
+        (STOP, "plain", "n1"),
+        pytest.param(KILL, "disk", "disk-n1", marks=pytest.mark.needs("fuse")),
+        pytest.param(STOP, "disk", "disk-n1", marks=pytest.mark.needs("fuse")),
+    ],
+    ids=str,
+)
+def test_a_process_that_somebody_ends_or_suspends_is_named(
+    number: signal.Signals, form: str, role: str
+) -> None:
+    assert run_case(Case(form, "storm", 0.2, "good", number, role=role))[1] == NAMED
 
 
 @pytest.mark.integration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.systems.external import guardian
-from nemesis.formats.schedule import Cluster, Schedule, Workload
-from tests.support.running_harness import (
-    acknowledged,
-    descendants,
-    lines,
-    lives,
-    problems,
-    ran,
-    start,
-    wait_until,
-)
-from tests.support.waiting import until
+from tests.support.running_harness import lines, problems, ran
 
 pytestmark = pytest.mark.integration
 
@@ -101,32 +88,3 @@ def test_what_is_acknowledged_outlives_cuts_of_the_kernel(
     faults = lines(folder / "faults.jsonl")
     cuts = [line for line in faults if line["what"] == "cut" and line["action"] == "inject"]
     assert any(cut["links"] for cut in cuts), faults
-
-
-def servers(pid: int) -> dict[int, bool]:
-    """Return the Redis processes below `pid`, and whether the environment of each says whose it
-    is."""
-    found = {}
-    for child in descendants(pid):
-        with contextlib.suppress(OSError):
-            if "redis" in Path(f"/proc/{child}/comm").read_text():
-                environment = Path(f"/proc/{child}/environ").read_bytes()
-                found[child] = guardian.MARK.encode() in environment
-    return found
-
-
-@pytest.mark.needs("redis")
-def test_servers_that_overwrite_their_environment_end_with_a_killed_harness(tmp_path: Path) -> None:
-    """Redis writes its title over its environment, as Sentinel, the child of the node, does too."""
-    schedule = Schedule(
-        cluster=Cluster(partitions=1, min_isr=1),
-        workload=Workload(seed=1, clients=1, consumers=1, rate=20, batch=1, duration_ms=60_000),
-    )
-    harness = start(tmp_path, schedule, "--system", "redis", "--no-report", "--quiet")
-    wait_until(lambda: acknowledged(tmp_path) > 0, harness)
-    found = servers(harness.pid)
-    assert len(found) == 6
-    assert not all(found.values()), "no title was written over an environment"
-    harness.kill()
-    harness.communicate()
-    until(lambda: not any(map(lives, found)))
