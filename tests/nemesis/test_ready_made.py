@@ -41,6 +41,8 @@ SCENARIOS = [
     ("stale-high-watermark", "quorum-naive", LOSS),
     ("stale-high-watermark", "quorum", ""),
     ("rolling-upgrade", "kip-101", ""),
+    ("liftbridge-walk-through", "liftbridge", ""),
+    ("voters-in-turn", "kafka", ""),
 ]
 
 

@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from harness.sim.run import SimResult, simulate
+from nemesis import ready_made
 from nemesis.formats import schedule as schedules
-from nemesis.formats.schedule import Send, Workload
+from nemesis.formats.schedule import Schedule, Send, Workload
 from tests.support.sim_schedules import plan
 
 LEADER: Final = {"partition": "log-0", "role": "leader"}
@@ -50,6 +51,13 @@ class StormStage:
         self.result: SimResult
 
     # -- commands
+
+    def ready_made(self, name: str, **cluster: Any) -> None:
+        """Take a ready-made schedule, with these changes of its cluster."""
+        found = ready_made.load(name)
+        cluster = msgspec.to_builtins(found.cluster) | cluster
+        self.schedule = msgspec.convert(msgspec.to_builtins(found) | {"cluster": cluster}, Schedule)
+        self._faults = msgspec.to_builtins(found)["faults"]
 
     def fault(self, what: str, **fields: Any) -> None:
         """Add a fault; `after` is the event that it waits for."""
@@ -104,6 +112,30 @@ class StormStage:
             + f" min_isr {e['min_isr']}" * (e["min_isr"] != 2)
             for e in self._events("partition")
         )
+
+    def decisions(self) -> list[str]:
+        """Return who controlled the cluster, who asked for what, and what was decided of the
+        partition, from the first moment on."""
+        found = []
+        for e in self.result.trace:
+            match e["event"]:
+                case "controller" if e["state"] == "active":
+                    found.append(f"{e['node']} controls, term {e['term']}")
+                case "partition":
+                    isr = f"ISR {' '.join(sorted(e['isr'])) or 'empty'}"
+                    leader = f"{e['leader'] or 'nobody'} leads {e['partition']}"
+                    found.append(f"{leader}, epoch {e['leader_epoch']}, {isr}")
+                case "proposed":
+                    found.append(f"{e['node']} asks for {' '.join(sorted(e['isr']))}")
+                case "reported":
+                    found.append(f"{e['node']} reports {e['leader']}")
+                case "witnessed":
+                    found.append(f"  {len(e['witnesses'])} against {e['leader']}")
+                case "started" if e["incarnation"] > 1:
+                    found.append(f"{e['node']} starts again")
+                case "truncated":
+                    found.append(f"{e['node']} cuts to {e['leo']}: {e['reason']}")
+        return unique(found)
 
     def brokers(self) -> list[str]:
         """Return the brokers that were fenced and unfenced, with times in tenths of a second."""
