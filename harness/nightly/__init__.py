@@ -1,1 +1,2 @@
-"""Nightly runs: hours of search, known bugs, storms and replays, kept as a journal and one page."""
+"""Nightly runs: hours of search, searches for known bugs, storms and replays, recorded in a journal
+and shown on one page."""

@@ -1,7 +1,7 @@
-"""The corpus: all saved schedules, each with its expectation.
+"""The corpus: all saved schedules, each with the verdict that it expects.
 
-They are the ready-made schedules and those of findings in simulated worlds, also of known bugs. A
-file that cannot be read is left out here; `floodmark replay` says why.
+It has the ready-made schedules, and those of findings in simulated worlds (of known bugs too). A
+file that cannot be read is left out; `floodmark replay` reports why.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ UNNAMED: Final = "?"
 
 
 class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule of the corpus; `file` is what `floodmark replay` takes."""
+    """One schedule of the corpus. `file` is the argument for `floodmark replay`: a file, or the
+    folder of a finding."""
 
     file: str
     schedule: Schedule
 
 
 def simulated(store: Path) -> list[SavedSchedule]:
-    """Return the schedules to replay in the simulated world. Findings come first: a nightly run too
-    short for all must know at least whether these still fail."""
+    """Return the schedules to replay in the simulated world, those of findings first: even a short
+    nightly run must know whether they still fail."""
     files = [*_findings(store), *(Path(name) for name in ready_made.names())]
     return list(_loaded(files, ""))
 
 
 def real(store: Path) -> list[SavedSchedule]:
-    """Return the schedules that real processes can carry out."""
+    """Return the schedules that real processes can carry out: the ready-made ones, and those of
+    findings with a schedule for real processes."""
     files = [Path(name) for name in ready_made.names()]
     found = [folder for folder in _findings(store) if (folder / REAL).is_file()]
     return [*_loaded(files, ""), *_loaded(found, REAL)]
@@ -56,7 +58,8 @@ def _findings(store: Path) -> list[Path]:
 
 
 def bucket_of(finding: Finding, folder: str, page: str, store: Path) -> Bucket:
-    """Return the bucket of a finding in a folder of the store, not counted yet."""
+    """Return the bucket (class of failure) of a finding, with count 0. `folder` and `page` are
+    relative to the store."""
     return nightly_run.bucket_of(
         finding.smallest.cluster.protocol,
         SIMULATED,
@@ -70,8 +73,8 @@ def bucket_of(finding: Finding, folder: str, page: str, store: Path) -> Bucket:
 
 
 def named(file: Path, schedule: Schedule) -> str:
-    """Return the class of failure that a finding was saved for; "" for a file that is no
-    finding."""
+    """Return the bucket (class of failure) of the finding that a file belongs to; "" for a file
+    that is no finding."""
     if file.parent.name != STORE_FOLDER:
         return ""
     try:
@@ -81,7 +84,8 @@ def named(file: Path, schedule: Schedule) -> str:
 
 
 def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bucket:
-    """Return the bucket of a finding that no nightly run made, not counted yet."""
+    """Return the bucket of a finding that no nightly run made, with count 0. `name` is the class of
+    failure, `faults` the number of faults."""
     folder = f"{STORE_FOLDER}/{Path(file).name}"
     return nightly_run.bucket_of(
         protocol,

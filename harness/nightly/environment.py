@@ -1,6 +1,6 @@
-"""The environment of a nightly run: a clock, a pool of jobs, tools, disk space.
+"""The environment of a nightly run: the clock, the pool of jobs, tools of the host, disk space.
 
-The session asks only here; its tests replace the whole class.
+A session reaches the host only through it; tests replace the whole class.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from node.formats.errors import FloodmarkError
 
 
 class NightlyEnvironment:
-    """Use inside `Interrupts`, in the main thread."""
+    """The real environment of a nightly run. Use it inside `Interrupts`, in the main thread."""
 
     def __init__(
         self, store: Path, output: Path, jobs: int, interrupts: Interrupts, progress: Progress
     ) -> None:
-        """`output` gets what the processes of the jobs print."""
+        """`output` is the file for what the processes of jobs print."""
         self._store = store
         self._interrupts = interrupts
         self._progress = progress
@@ -34,15 +34,16 @@ class NightlyEnvironment:
         self.pool: Pool = JobProcesses(jobs, output)
 
     def now_s(self) -> float:
-        """Return the host's monotonic clock."""
+        """Return the host's monotonic clock in seconds."""
         return time.monotonic()
 
     def free_bytes(self) -> int:
-        """Return the free space of the store, as the file system says it."""
+        """Return the free space of the store's file system in bytes."""
         return shutil.disk_usage(self._store).free
 
     def missing_tools(self) -> dict[str, str]:
-        """Return why a tool that some faults or Spark need is not usable here, by its name."""
+        """Return the tools that some faults or Spark need and that this host cannot use, each with
+        the reason."""
         found = {"FUSE": why} if (why := control.why_impossible()) else {}
         tools: dict[str, Callable[[], object]] = {
             "libfaketime": wall_clocks.library,
@@ -58,13 +59,13 @@ class NightlyEnvironment:
         return found
 
     def stopping(self) -> bool:
-        """Return whether there was a Ctrl-C or SIGTERM."""
+        """Return whether Ctrl-C or SIGTERM asked the nightly run to stop."""
         return self._interrupts.asked
 
     def tell(self, sentence: str) -> None:
-        """Print a line above the line that shows progress."""
+        """Print a sentence above the line that shows progress."""
         self._progress.note(sentence)
 
     def status(self, words: str) -> None:
-        """Show words on the line of progress."""
+        """Show a text on the line of progress."""
         self._progress.tell(words)

@@ -1,4 +1,5 @@
-"""The jobs that only a nightly run has: determinism, replays, and runs of real processes."""
+"""The jobs that only a nightly run has: checks of determinism, replays, and runs of real
+processes."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ _KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
-    """The digests of one of the two processes of a `DeterminismJob`, one a schedule."""
+    """The schedules that one of the two processes of a `DeterminismJob` drew, and the digest of
+    each run."""
 
     key: str
     schedules: tuple[Schedule, ...]
@@ -47,7 +49,8 @@ class Digests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeterminismJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Draw so many schedules and run each. Two processes do the same job."""
+    """A job that draws `runs` schedules and runs each in the simulated world. Two processes do it,
+    and their digests must be equal."""
 
     key: str
     protocol: str
@@ -55,7 +58,7 @@ class DeterminismJob(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
 
     def do(self) -> Digests:
-        """Run the schedules to their end."""
+        """Run the schedules; return their digests."""
         subject = SimulatedSubject(protocol=self.protocol)
         schedules = [subject.draw(self.seed, number) for number in range(self.runs)]
         digests = []
@@ -69,7 +72,7 @@ class DeterminismJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compared(job: DeterminismJob, first: Digests, second: Digests) -> DeterminismChecked:
-    """Return the row of a determinism check, from the results of its two processes."""
+    """Return the journal row of a check of determinism, from the results of its two processes."""
     pairs = zip(first.schedules, first.digests, second.digests, strict=True)
     return DeterminismChecked(
         key=job.key,
@@ -81,7 +84,7 @@ def compared(job: DeterminismJob, first: Digests, second: Digests) -> Determinis
 
 
 class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Replay a saved schedule in the simulated world."""
+    """A job that replays a saved schedule in the simulated world."""
 
     key: str
     file: str
@@ -105,8 +108,9 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RealJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Make one run of real processes, and judge it. `keeps_expected`: the folder of a failure that
-    was expected stays. `subject` is the third-party system, None for our brokers."""
+    """A job that makes one run of real processes and judges it. `why` and `kinds` are as in `Ran`.
+    `subject` is the third-party system, None for our brokers. `keeps_expected`: whether the run
+    folder is kept after a failure that was expected."""
 
     key: str
     why: str
@@ -119,7 +123,8 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
     keeps_expected: bool = True
 
     def do(self) -> Ran:
-        """Run, judge, build the page of a failure, and remove the folder of another run."""
+        """Make the run and judge it. After a failure, build the page and keep the folder; else
+        remove the folder."""
         row = self.row()
         system = registry.find(registry.DEFAULT) if self.subject is None else self.subject.find()
         settings = RunSettings(
@@ -139,7 +144,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
         return self.judged(row, folder, result)
 
     def judged(self, row: Ran, folder: Path, result: RunResult) -> Ran:
-        """Add the verdict to a row; keep the folder or remove it."""
+        """Add the verdict to the row of a run; keep the run folder or remove it."""
         faults = _lines(folder / "faults.jsonl", FaultLine)
         row.verdict, row.sentence = result.verdict.value, result.sentence
         row.broken = broken_classes(result)
@@ -156,7 +161,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
         return row
 
     def row(self) -> Ran:
-        """Return the row of the run without its verdict."""
+        """Return the journal row of the run, still without a verdict."""
         row = Ran(
             key=self.key,
             why=self.why,
@@ -176,8 +181,8 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskedSystem(NamedTuple):
-    """The system of a run, and whether it should lose nothing: a system that declares a safe
-    configuration should only in that. See `Ran`."""
+    """The system of a run, as its journal row (`Ran`) describes it. `holds`: whether it should lose
+    no data; a system that declares a safe configuration should do so only in that one."""
 
     name: str
     version: str
@@ -187,13 +192,15 @@ class AskedSystem(NamedTuple):
 
 
 def given_of(subject: StormSubject) -> str:
-    """Return the settings that a system was given, without its server."""
+    """Return the settings that a system was given, as "name=value name=value", without the path of
+    its server."""
     settings = subject.settings.items()
     return " ".join(f"{name}={value}" for name, value in settings if name != SERVER.name)
 
 
 def tested(subject: StormSubject) -> AskedSystem:
-    """Ask a system for its version. Raises FloodmarkError if it does not answer."""
+    """Return a description of the third-party system, with its version. Raises FloodmarkError if
+    the system does not tell its version."""
     system = subject.find()
     safe = system.safe_settings
     return AskedSystem(

@@ -1,7 +1,7 @@
-"""Selection of the folders of real runs that stay over all nightly runs.
+"""The choice of the run folders that are kept over all nightly runs.
 
-The journal keeps the row of every run. A folder, which has tens of megabytes, is kept only if the
-run failed, and of each class of failure only a few.
+The journal has the row of every run. A folder (tens of megabytes) is kept only if the run failed,
+and only a few for each class of failure.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _Kept(NamedTuple):
 
 
 def prune(store: Path, most: int) -> list[str]:
-    """Remove the folders of real runs of nightly runs beyond `most` of each class: the smallest and
-    the newest stay. Returns what was removed. Of a nightly run whose journal cannot be read nothing
-    is."""
+    """Remove folders of real runs of all nightly runs until at most `most` of each class of failure
+    are left: the one with the fewest faults, and the newest. Return the removed folders. Folders of
+    a nightly run whose journal cannot be read are kept."""
     removed = []
     for kept in _by_class(store).values():
         if len(kept) <= most:

@@ -27,11 +27,9 @@ MakeEnvironment = Callable[[NightlyRequest, Interrupts, Progress], NightlyEnviro
 
 
 def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | None = None) -> int:
-    """Carry out a nightly run, or the rest of one, and report it; return the exit code.
-
-    `make_environment` replaces the real environment in tests. Raises FloodmarkError before the
-    first line, also while another process has the journal.
-    """
+    """Start a nightly run, or continue an unfinished one, and report it; return the exit code.
+    `make_environment` replaces the real environment in tests. Raises FloodmarkError if the nightly
+    run cannot begin, for instance while another process has its journal open."""
     systems = plan.systems_of(settings.systems)
     settings, journal = open_journal(settings)
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]

@@ -1,7 +1,9 @@
-"""The plan of a nightly run: its shares of time, its seeds, and which job comes next. Pure.
+"""The plan of a nightly run: the shares of time of each kind of work, the seeds, and the next job.
+Pure.
 
-The share with the least time so far, relative to its size, comes next. So a nightly run that is
-stopped at any moment has done some of everything, and one that continues needs only its journal.
+The next job is of the share that has used the least time relative to its size. So a nightly run
+that is stopped at any moment has done some of everything, and one that continues needs only its
+journal.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from node.formats.errors import UsageError
 SHARES: Final = {"search": 50, "known-bug": 15, "storm": 22, "replay": 8, "determinism": 5}
 """Percent of the budget. The time of a share with nothing left to do goes to the others."""
 SYSTEM: Final = "system"
-"""The share of other people's systems, where some are asked for."""
+"""The share of third-party systems, if some are requested."""
 SEEDS_PER_RUN: Final = 1_000_000
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
@@ -39,12 +41,13 @@ FAULT_SETS: Final = (
     "power-cut",
     "stall",
 )
-"""What the storms of a nightly run are drawn from; with power cuts, brokers flush now and then
-only, so protocols whose word is about flush=sync are spared them."""
+"""The sets of fault kinds of a nightly run's storms. In storms with power cuts brokers run with
+flush=async, so protocols that promise durability only with flush=sync get no such storms."""
 
 
 class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
-    """One real storm to be drawn: a cell of the matrix, and a seed."""
+    """A storm of real processes that is to be drawn from `seed`, in one cell of the matrix of
+    protocols and sets of fault kinds."""
 
     protocol: str
     kinds: str
@@ -52,23 +55,23 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Names the job in the journal."""
+        """The key of the job in the journal."""
         return f"{self.cell}/{self.seed}"
 
     @property
     def cell(self) -> str:
-        """The part of the key that names the cell of the matrix."""
+        """The first part of the key, which names protocol and fault kinds."""
         return f"storm/{self.protocol}/{self.kinds}"
 
     @property
     def name(self) -> str:
-        """The name of the run in the store."""
+        """The name of the run folder in the store."""
         return f"nightly-{self.protocol}-{self.kinds.replace(',', '-')}"
 
 
 def fitted(request: NightlyRequest) -> NightlyRequest:
-    """Return a request with jobs short enough for all shares to have a turn in a short nightly
-    run."""
+    """Return a request whose jobs are short enough that even in a short nightly run every share
+    gets a job."""
     part_s = request.budget_s / 100
     return msgspec.structs.replace(
         request,
@@ -78,12 +81,14 @@ def fitted(request: NightlyRequest) -> NightlyRequest:
 
 
 def seed_of(number: int) -> int:
-    """Return the first seed of a nightly run; the next `SEEDS_PER_RUN` belong to it too."""
+    """Return the first seed of the nightly run with this number; it uses `SEEDS_PER_RUN` seeds from
+    there on."""
     return number * SEEDS_PER_RUN
 
 
 def shares(systems_share: int) -> dict[str, float]:
-    """Return the percentage of the budget of each share, given that of third-party systems."""
+    """Return the percentage of the budget for each kind of work, if third-party systems get
+    `systems_share` percent."""
     if not systems_share:
         return dict(SHARES)
     left = (100 - systems_share) / 100
@@ -93,14 +98,16 @@ def shares(systems_share: int) -> dict[str, float]:
 def next_share(
     spent: Mapping[str, float], idle: Iterable[str], percent: Mapping[str, float] = SHARES
 ) -> str | None:
-    """Return the share that has had least so far for its size; None if all are `idle`."""
+    """Return the kind of work that has used the least time relative to its percentage; None if all
+    are `idle` (have no job left)."""
     left = [name for name in percent if name not in set(idle)]
     return min(left, key=lambda name: spent.get(name, 0.0) / percent[name], default=None)
 
 
 def systems_of(text: str | None) -> tuple[StormSubject, ...]:
-    """`nats,nats+server=DIR/nats-server,redis+wait=2`: systems, each with its settings. Raises
-    UsageError for one that is not there, or has no such setting."""
+    """Return the third-party systems that `--systems` names, each with its settings:
+    `nats,nats+server=DIR/nats-server,redis+wait=2`. Raises UsageError for an unknown system or
+    setting."""
     found: list[StormSubject] = []
     if text is None:
         return ()
@@ -109,16 +116,21 @@ def systems_of(text: str | None) -> tuple[StormSubject, ...]:
         settings = settings_of(given)
         system = registry.find(name, settings)
         if system.simulated:
-            raise UsageError(f"--systems: '{name}' is searched and stormed anyway")
+            raise UsageError(
+                f"--systems names '{name}', but a nightly run tests it anyway; leave it out"
+            )
         system.version()
         found.append(StormSubject(system=name, settings=settings))
     if not found:
-        raise UsageError("--systems names no system")
+        raise UsageError(
+            "--systems is empty; name at least one system, such as nats, or leave the option out"
+        )
     return tuple(found)
 
 
 def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
-    """Return the next `wanted` numbers of jobs that are not done, the smallest first."""
+    """Return the `wanted` smallest numbers for which the job "prefix/number" is not among the keys
+    `done`."""
     found: list[int] = []
     number = 0
     while len(found) < wanted:
@@ -134,11 +146,9 @@ def least_hit(
     seed: int,
     unable: Collection[tuple[str, str]] = (),
 ) -> PlannedStorm | None:
-    """Return the next storm: of the cell of the matrix with the fewest runs in all nightly runs.
-
-    Among equals the protocols that are expected to hold come first, then the order of the registry.
-    Cells in `unable` are left out; None if no other cell is left.
-    """
+    """Return the next storm, in the cell (protocol and fault kinds) with the fewest runs in all
+    nightly runs. Among equals, protocols that are expected to hold come first, then the order of
+    the registry. Cells in `unable` are left out; None if no cell is left."""
     counts = dict(this_run)
     for nightly in past:
         for cell in nightly.storms:
@@ -161,32 +171,30 @@ def least_hit(
 
 
 def expected() -> dict[str, dict[str, str]]:
-    """Return the expected state of each property, by protocol."""
+    """Return what is known of each property ("holds", "violable"), by protocol."""
     return {p.name: dict(p.expected) for p in protocols.REGISTRY.values()}
 
 
 def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = ()) -> bool:
-    """Return whether a failure is expected: a bug is on, or the protocol is known to break all of
-    these.
-
-    Liveness and safety count apart, so that a protocol that may lose data must still end well.
-    """
+    """Return whether a failure is expected: a bug is on, or the protocol is known to break all the
+    given properties. A protocol that may lose data is still expected to recover, because safety and
+    liveness are properties of their own."""
     known = expected().get(protocol, {})
     broken = list(properties)
     return bool(bugs) or (bool(broken) and all(known.get(p) == "violable" for p in broken))
 
 
 def is_expected_of(run: Ran, properties: Iterable[str]) -> bool:
-    """Return whether a failure of a real run is expected: of another system unless its
-    configuration is safe."""
+    """Return whether a failure of these properties is expected of a real run. A third-party system
+    is expected to fail unless its configuration is safe."""
     if run.system:
         return not run.holds
     return is_expected(run.protocol, properties, run.bugs)
 
 
 def canary() -> Schedule:
-    """Return a storm that must fail: leaders that acknowledge too soon are isolated one after
-    another."""
+    """Return a storm that must fail: with a bug, leaders acknowledge too soon, and are then
+    isolated."""
     faults = tuple(
         Isolate(on=f"leader:log-{number}", at_ms=1500 + 3500 * number, for_ms=2500)
         for number in range(2)
@@ -200,7 +208,8 @@ def canary() -> Schedule:
 
 
 def known_bug_order(past: Sequence[NightlyRun], this_run: Iterable[str]) -> list[str]:
-    """Return the codes of the known bugs, those with the fewest searches first."""
+    """Return the codes of the known bugs, those with the fewest searches in all nightly
+    runs first."""
     counts: dict[str, int] = {}
     for code in [*(search.code for nightly in past for search in nightly.known_bugs), *this_run]:
         counts[code] = counts.get(code, 0) + 1

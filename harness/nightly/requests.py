@@ -12,10 +12,11 @@ from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, St
 
 
 class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a nightly run, and of its output. `job_schedules` ends a stretch of search by
-    count (0: by time alone). `pages` is the most findings that get a page. `storm_s` is the length
-    of a storm, without its start and end. `kept_per_class` is how many real runs of one class stay
-    as folders, over all nightly runs."""
+    """The request of a nightly run. `job_s` is the longest time of one search job, `job_schedules`
+    its largest number of schedules (0: no such limit). `pages` is the largest number of findings
+    that get a page. `storm_s` is the length of a storm, without start and recovery.
+    `kept_per_class` is how many folders of real runs are kept for each class of failure, over all
+    nightly runs."""
 
     budget_s: Annotated[Budget, Meta(gt=0)] = 1200.0
     store: Annotated[Store, Meta(description="The store to continue.")] = Path("store")
@@ -60,5 +61,5 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cores(self) -> int:
-        """The number of jobs that are done side by side."""
+        """The number of jobs that run at the same time."""
         return worker_count(self.jobs)

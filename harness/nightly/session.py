@@ -1,9 +1,9 @@
-"""The policy of a nightly run: the share with the least time so far is next, until no budget is
-left.
+"""The policy of a nightly run: which job is next, until the budget is used up.
 
-Each finished job becomes a row of the journal at once, and nothing else is remembered. So a
-nightly run can end at any moment, by itself, a signal, a full disk or SIGKILL, and go on later.
-Jobs of simulated worlds are done side by side; a run of real processes has the machine for itself.
+The next job is of the kind of work that has used the least of its share of time. Each finished job
+becomes a row of the journal at once, and the session keeps no other state. So a nightly run can end
+at any moment (by itself, a signal, a full disk, SIGKILL) and continue later. Jobs of simulated
+worlds run at the same time; a run of real processes has the machine for itself.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MOST_LOSSES_OF_A_CELL: Final = 2
 
 
 class NightlySession:
-    """One session of a nightly run."""
+    """One session of a nightly run: from the start of the command to its end."""
 
     def __init__(
         self,
@@ -98,7 +98,8 @@ class NightlySession:
         self.sentence = ""
 
     def work(self) -> str:
-        """Work until the budget is used up. Returns how the session ended, and records it."""
+        """Work until the budget is used up. Record how the session ended, and return that:
+        finished, stopped, disk-full or failed."""
         try:
             self._add_first()
             self._remove_cut_off()
@@ -147,7 +148,7 @@ class NightlySession:
         return self._left_s() + LATE_S
 
     def take(self, ended: EndedJob) -> None:
-        """See `Policy`: record a job that is done, or lost."""
+        """Record a job that is done, or lost (see `Policy`)."""
         seconds = ended.seconds / self._together
         row = ended.row
         if row is None:
@@ -511,8 +512,9 @@ def _parts(sentence: str) -> tuple[str, str]:
 
 
 def open_journal(settings: NightlyRequest) -> tuple[NightlyRequest, JobJournal[AnyRow]]:
-    """Open the journal of the nightly run that is meant: `settings.number`, or the one that was
-    left unfinished, or (`fresh`, or when there is none) the next. Raises FloodmarkError."""
+    """Open the journal of a nightly run, and return it with the request that has its number. The
+    nightly run is the one that `settings.number` names; else the last one if it is unfinished (and
+    not `fresh`); else a new one. Raises FloodmarkError."""
     store, number = settings.store, settings.number
     known = nightly_journal.numbers(store)
     if not number:

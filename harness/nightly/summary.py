@@ -1,4 +1,4 @@
-"""Sums the rows of a journal up as a `NightlyRun` (`harness.formats.nightly_run`). Pure."""
+"""The summary of a nightly run (`harness.formats.nightly_run`), computed from its journal. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CANARY: Final = "canary"
 
 
 def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
-    """Return wall-clock seconds by share."""
+    """Return the wall-clock seconds that each kind of work took."""
     found: dict[str, float] = {}
     for row in lines:
         if share := row.key.partition("/")[0]:
@@ -54,8 +54,8 @@ def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
 
 
 def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) -> NightlyRun:
-    """Return the result of a nightly run. `past` are the nightly runs of the store before it. There
-    must be a first line."""
+    """Return the summary of a nightly run from the rows of its journal, which must have a first
+    row. `past` are the earlier nightly runs of the store."""
     first = next(row for row in lines if isinstance(row, Began))
     last = [row for row in lines if isinstance(row, Began)][-1]
     nightly = NightlyRun(
@@ -86,7 +86,8 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) 
 
 
 def red(nightly: NightlyRun) -> list[str]:
-    """Return why a nightly run is not green, one sentence each."""
+    """Return the reasons why a nightly run is red, one sentence each; an empty list if it
+    is not."""
     found = [
         f"{b.protocol} broke {b.property}, which it is expected to hold: {b.name} "
         f"({wording.count(b.count, 'time')}, {b.world})"
@@ -105,8 +106,8 @@ def red(nightly: NightlyRun) -> list[str]:
 
 
 def uncovered(nightly: NightlyRun, systems: Sequence[str]) -> list[str]:
-    """Return which parts of the plan of a nightly run have no result, one sentence each. `systems`
-    are the third-party systems without a storm that has one."""
+    """Return the parts of the plan of a nightly run that have no result, one sentence each.
+    `systems` are the third-party systems of which no storm has a verdict."""
     totals = nightly.totals
     parts = {
         "no schedule was searched": totals.schedules,
@@ -348,7 +349,7 @@ class _Adding:
 
 
 class RealClass(NamedTuple):
-    """The class of a failing real run; `news` says that it was not expected."""
+    """The class of failure of a real run. `news`: it was not expected."""
 
     protocol: str
     property: str
@@ -357,7 +358,8 @@ class RealClass(NamedTuple):
 
 
 def real_class(run: Ran) -> RealClass:
-    """Return the class of a real run that failed."""
+    """Return the class of failure of a real run that failed. An unexpected broken property comes
+    before one that is expected to break."""
     # One that breaks something it may break, and something else, is of the something else.
     news = [p for p in run.broken if not plan.is_expected_of(run, [p])]
     about = next(iter([*news, *run.broken]), "?")

@@ -21,9 +21,9 @@ _MOST_PAIRS: Final = 6
 
 
 def exit_code(nightly: NightlyRun) -> int:
-    """Return 1 if something is red, else 70 if disk or harness ended the nightly run, 2 if it was
-    stopped, a part of its plan has no result, or a bucket of earlier nightly runs is still open;
-    0 if all is well."""
+    """Return the exit code: 1 if a result is red, else 70 if the disk or the harness ended the
+    nightly run, 2 if it was stopped, a part of the plan has no result, or a bucket of earlier
+    nightly runs is open, 0 otherwise."""
     if nightly.red:
         return EXIT_RED
     if nightly.state in ("disk-full", "failed"):
@@ -33,7 +33,7 @@ def exit_code(nightly: NightlyRun) -> int:
 
 
 def summary(nightly_runs: Sequence[NightlyRun]) -> str:
-    """Return the last of `nightly_runs` on one screen."""
+    """Return the summary of the last of `nightly_runs` as a screen of text."""
     nightly, totals = nightly_runs[-1], nightly_runs[-1].totals
     new = index_model.new_buckets(nightly_runs)
     never = not_tried.never_met(nightly.coverage, nightly.kinds)
@@ -84,8 +84,8 @@ def _skipped(nightly: NightlyRun) -> list[str]:
 
 
 def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
-    """Return the last of `nightly_runs` as JUnit XML: a case for each protocol and kind of work,
-    and for each bucket on a protocol that is expected to hold."""
+    """Return the last of `nightly_runs` as JUnit XML. It has a case for each protocol and kind of
+    work, and one for each class of failure of a protocol that is expected to hold."""
     nightly = nightly_runs[-1]
     new = index_model.new_buckets(nightly_runs)
     suite = ElementTree.Element("testsuite", name=f"floodmark nightly run {nightly.number}")

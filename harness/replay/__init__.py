@@ -1,1 +1,1 @@
-"""A saved schedule once more: replays, baseline runs, and the pages that need them."""
+"""Further runs of a saved schedule: replays, baseline runs, and the pages that need them."""

@@ -1,9 +1,10 @@
-"""The baseline of a failing run: the same schedule once more where it should hold.
+"""The baseline run of a failure: the same schedule on a configuration that should hold.
 
-Two simulated runs of the schedule: as it is, and as the system says that it should hold (our own
-brokers: under the nearest protocol that is expected to keep every promise, without bugs). Where the
-first does not fail, the failure depends on the timing of real processes, and the pair proves
-nothing. Of a run that was simulated itself the first one is compared byte for byte.
+Two simulated runs are made: of the schedule as it is, and under the configuration that the system
+names (for our own brokers: the nearest protocol that is expected to keep every promise, without
+bugs). If the first run does not fail, the failure depends on the timing of real processes, and the
+pair proves nothing. If the failing run was itself simulated, the first run must reproduce it byte
+for byte.
 """
 
 from __future__ import annotations
@@ -26,11 +27,9 @@ from node.formats.json_input import Unreadable, read_file
 
 
 def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
-    """Run the schedule and its baseline, and write `baseline.json` into the run folder; None if the
-    system has no baseline.
-
-    Raises FloodmarkError if the schedule cannot be read or the file cannot be written.
-    """
+    """Run the schedule of a run folder and its baseline, and write `baseline.json` there. Return
+    None if the system has no baseline. `tell` gets a sentence on the progress. Raises
+    FloodmarkError if the schedule cannot be read or the file cannot be written."""
     schedule = load_schedule(folder / "schedule.json")
     try:
         about = read_file(folder / "run.json", RunInfo)

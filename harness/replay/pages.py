@@ -1,6 +1,6 @@
-"""The pages of runs and findings, and the baseline run of a failure, which is made before.
+"""The pages of runs and findings, and the baseline run of a failure, which is made before its page.
 
-Nothing here may change a verdict: what cannot be made is left out, and a sentence says so.
+No verdict depends on them: a part that cannot be made is left out, and a sentence says so.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ BASELINE_LIMIT_S: Final = 15.0
 
 
 def page_of(run: Path, tell: Tell) -> Path:
-    """Build the page of a run folder, with still plots and, of a failure, its baseline run.
-
-    Raises ReportError when there is no page to be had.
-    """
+    """Build the page of a run folder, with plots as pictures, after the baseline run if the run
+    failed. Return its path. `tell` gets sentences on parts that are left out. Raises ReportError if
+    the page cannot be built."""
     if is_invalid(run):
         _baseline(run, tell)
     return build(run, plots=True, program=program())
 
 
 def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | None:
-    """Build the page of a run just judged: of a failure as `page_of` makes it, if its baseline
-    run takes at most `BASELINE_LIMIT_S`; of others without still plots. Nothing is raised, and
-    Ctrl-C only leaves the baseline run out: the verdict has been printed. Main thread only."""
+    """Build the page of a run just after its verdict. Return its path, None if it cannot be built.
+    For a failed run it has plots as pictures, and a baseline run if that takes at most
+    `BASELINE_LIMIT_S`. No error is raised, and Ctrl-C only skips the baseline run, because the
+    verdict is printed already. Call it in the main thread."""
     failed = is_invalid(run)
     if failed and baseline_too:
         try:
@@ -69,7 +69,8 @@ def _baseline(run: Path, tell: Tell) -> None:
 
 
 class TooLong(BaseException):
-    """Time is up. No error that anything in between may catch."""
+    """The time limit of a baseline run is over. It is a BaseException, so that no handler of errors
+    catches it on the way."""
 
 
 @contextlib.contextmanager
@@ -89,10 +90,9 @@ def _at_most(limit_s: float) -> Iterator[None]:
 
 
 def page_of_finding(finding: Path, tell: Tell) -> Path:
-    """Run a finding in the simulated world, leave that run in its folder, build the run's page.
-
-    Raises FloodmarkError when the run or the page cannot be had.
-    """
+    """Run the schedule of a finding in the simulated world, keep that run in the finding's folder,
+    and build its page. Return the page's path. Raises FloodmarkError if the run or the page cannot
+    be made."""
     run = finding / SIMULATED
     schedule = load_schedule(finding / SCHEDULE)
     shutil.rmtree(run, ignore_errors=True)
@@ -103,7 +103,8 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
 
 
 def is_invalid(run: Path) -> bool:
-    """Return whether a run was judged invalid."""
+    """Return whether the run in a folder was judged invalid. A folder without a readable verdict
+    was not."""
     if foreign_entry(run):
         return False
     try:

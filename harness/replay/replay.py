@@ -1,4 +1,5 @@
-"""A schedule file once more, in simulated worlds or in real processes, against what it expects."""
+"""Replays: a schedule file is run again, simulated or in real processes, and compared with what it
+expects."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Print = Callable[[str], None]
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the replays: whether it failed, and how; `folder` is where a kept run is."""
+    """The result of one replay. `failed`: whether it failed in the property that the schedule is
+    about. `folder` is its run folder, "" if that was not kept."""
 
     seed: int
     verdict: str
@@ -39,8 +41,8 @@ class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterator[ReplayOutcome]:
-    """Make the runs one after the other. `output` takes traces and summaries, if `trace` asks for
-    them. Raises UsageError."""
+    """Run the schedule `request.times` times, with rising seeds, and yield each result. `output` is
+    called with the trace or summary that `request.trace` asks for. Raises UsageError."""
     if request.times < 1:
         raise UsageError(f"--times is {request.times}, but must be at least 1")
     schedule = requested_schedule(request)
@@ -51,8 +53,8 @@ def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterato
 
 
 def world_of(request: ReplayRequest) -> str:
-    """Return the world of the replay, "simulated" or "real". Raises UsageError for one that is
-    none, and for a simulated world that the system of the run has not."""
+    """Return the world of a replay, "simulated" or "real". Raises UsageError for another word, and
+    if the system of the schedule has no simulated world."""
     if request.world not in ("", "simulated", "real"):
         raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
     system = system_of(request.file)
@@ -64,8 +66,8 @@ def world_of(request: ReplayRequest) -> str:
 
 
 def requested_schedule(request: ReplayRequest) -> Schedule:
-    """Return the schedule of the file. Under another protocol than the file's its expectation is
-    dropped: it says nothing about that one. Raises UsageError."""
+    """Return the schedule of the requested file. If the request names another protocol than the
+    file, its expectation is dropped, because it is about the file's protocol. Raises UsageError."""
     # The folder of a finding has one file for each world.
     real, system = request.file / REAL, system_of(request.file)
     is_real = world_of(request) == "real" and real.is_file()
@@ -156,12 +158,13 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
 
 
 def broken_properties(result: RunResult) -> tuple[str, ...]:
-    """Return the properties that a run broke."""
+    """Return the names of the properties that a run broke."""
     return tuple(p.property for p in result.properties if p.verdict is Verdict.INVALID)
 
 
 def broken_classes(result: RunResult) -> dict[str, str]:
-    """Return the class of the first anomaly of each property that a run broke."""
+    """Return the properties that a run broke, each with the class of its first anomaly ("?" if
+    unknown)."""
     found = dict.fromkeys(broken_properties(result), "?")
     for anomaly in reversed(result.anomalies):
         if anomaly.verdict is Verdict.INVALID:
@@ -170,16 +173,16 @@ def broken_classes(result: RunResult) -> dict[str, str]:
 
 
 def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:
-    """Return whether a run fails: it is invalid, and in the property the schedule is about, if it
-    is."""
+    """Return whether a run failed: it is invalid, and the property that the schedule expects to
+    break (if it names one) is broken."""
     if verdict is not Verdict.INVALID:
         return False
     return expected.property is None or expected.property in broken
 
 
 def is_met(expected: Expectation, outcomes: Sequence[ReplayOutcome]) -> bool:
-    """Return whether runs meet the expectation of a schedule: at least one fails as expected; if
-    "valid" is expected, all are valid."""
+    """Return whether replays meet the expectation of a schedule: if "invalid" is expected, at least
+    one failed in that way; if "valid", all are valid."""
     match expected.verdict:
         case "invalid":
             return any(outcome.failed for outcome in outcomes)

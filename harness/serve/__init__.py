@@ -1,1 +1,1 @@
-"""A store in a browser."""
+"""The web server that shows the runs of a store in a browser."""

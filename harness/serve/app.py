@@ -1,6 +1,7 @@
-"""The pages of a store as a web application: lists runs, opens their files, packs a run.
+"""The pages of a store as a web application: it lists runs, shows their files, and packs a run
+folder for download.
 
-Reads and never writes. Only files inside the store are given out, whatever a request says.
+It only reads, and answers only with files inside the store, whatever a request says.
 """
 
 from __future__ import annotations
@@ -49,12 +50,10 @@ register_url_convertor("any", _AnyName())
 
 
 def content_policy() -> str:
-    """Return what a page of a store may do: show itself and run the script of our run page, by its
-    hash.
-
-    It loads nothing but pictures of the store, and sends no request elsewhere. A page with another
-    script, as a foreign run folder may have, is shown without it.
-    """
+    """Return the Content-Security-Policy for pages of a store: a page may show itself and run the
+    script of our run page, which is allowed by its hash. It may load only pictures of the store,
+    and send no request elsewhere. A page with another script, as a third-party run folder may have,
+    is shown without the script."""
     return (
         f"default-src 'none'; script-src '{theme.script_hash('run_page/page.js')}'; "
         "style-src 'unsafe-inline'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
@@ -63,11 +62,9 @@ def content_policy() -> str:
 
 
 def store_app(store: Path, hosts: Iterable[str]) -> Starlette:
-    """Return the application that shows `store`, to requests that name one of `hosts` as theirs.
-
-    A web site elsewhere may have its own name lead to this machine; then a browser names that
-    site, and the request is refused.
-    """
+    """Return the application that shows `store`. It answers only requests whose Host header is one
+    of `hosts`. A foreign web site could point its own name to this machine; the browser then sends
+    that name as Host, and the request is refused."""
     pages = _Pages(store)
     return Starlette(
         routes=[

@@ -1,4 +1,4 @@
-"""A run folder as an archive that is packed while it is sent."""
+"""A run folder as an archive (.zip or .tar.gz) that is packed while it is sent."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def file_name(inside: Path, suffix: str) -> str:
-    """Return the name under which a browser saves the archive of the folder `inside` a store.
-
-    Letters, digits, `.`, `_` and `-` only: it stands in a header of the answer.
-    """
+    """Return the file name under which a browser saves the archive of the folder `inside` a store.
+    It has letters, digits, `.`, `_` and `-` only, because it stands in a header of the answer."""
     return _NOT_IN_A_NAME.sub("_", "-".join(inside.parts)) + suffix
 
 
 def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
-    """Write a folder as an archive whose files are under `name`. Links are left out: what they
-    point to may be elsewhere. Raises OSError when a file cannot be read to its end."""
+    """Write a folder into the open file `into` as an archive, with its files under `name`. Symbolic
+    links are left out, because they may point outside. Raises OSError when a file cannot be read to
+    its end."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
     if suffix == ".zip":
         with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -47,11 +46,9 @@ def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
 
 
 async def packed(folder: Path, name: str, suffix: str) -> AsyncIterator[bytes]:
-    """Yield the same in blocks, made by a thread that waits for its reader.
-
-    Raises OSError if the archive cannot be finished, so that a reader does not take it for
-    complete. When the reader goes away the thread ends at its next block.
-    """
+    """Yield the archive of a folder in blocks, made by a thread that waits for its reader. Raises
+    OSError if the archive cannot be finished, so that the client sees that it is incomplete. When
+    the client disconnects, the thread ends at its next block."""
     outlet, inlet = os.pipe()
     failed: list[Exception] = []
 

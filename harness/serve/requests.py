@@ -12,7 +12,7 @@ from harness.formats.options import EXISTING_FOLDER
 
 
 class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `serve`: a store, and the address where it is served."""
+    """The request of the web server: the store, and the address at which it is served."""
 
     store: Annotated[
         Path, Meta(description="Folder of the runs to browse.", extra=EXISTING_FOLDER)

@@ -1,4 +1,4 @@
-"""A store over HTTP, with a bound on connections and on how long one may be idle."""
+"""The web server of a store, with limits on the number of connections and on their idle time."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ _ALWAYS: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class StoreServer:
-    """A server of one store."""
+    """The web server of one store."""
 
     def __init__(self, host: str, port: int, store: Path, *, idle_s: float = IDLE_S) -> None:
-        """Begin to listen. Raises UsageError when that cannot be done there.
-
-        A connection on which nothing has moved for `idle_s` to 2 `idle_s` seconds is closed.
-        """
+        """Open the listening socket. Raises UsageError if the address cannot be used. A connection
+        without traffic is closed after `idle_s` to 2 `idle_s` seconds."""
         self._socket = _listen(host, port)
 
         class Connection(_Connection):
@@ -60,21 +58,22 @@ class StoreServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the server listens."""
         return int(self._socket.getsockname()[1])
 
     @property
     def address(self) -> str:
-        """The address at which a browser finds it."""
+        """The URL of the server for a browser."""
         host = str(self._socket.getsockname()[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     def run(self) -> None:
-        """Serve until `stop`, SIGINT or SIGTERM; answers that have begun get STOP_S seconds."""
+        """Serve until `stop`, SIGINT or SIGTERM; then requests under way get STOP_S seconds to
+        finish."""
         self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        """Ask it to end. Any thread."""
+        """Ask the server to end. Any thread may call it."""
         self._server.should_exit = True
 
     def __enter__(self) -> Self:

@@ -1,1 +1,2 @@
-"""The simulated world: the same brokers, clients and faults under virtual time."""
+"""The simulated world: the brokers, clients and faults of a real run, under virtual time in one
+process."""

@@ -1,4 +1,5 @@
-"""All clients of a simulated run under virtual time, and the client that sends admin commands."""
+"""All clients of a simulated run under virtual time, and the client that sends the commands of an
+operator."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _POLL_US: Final = 1_000
 
 
 class SimClients(RunClients):
-    """A `ClientGroup` in virtual time. `ops` is the history; `seen` is called with each line."""
+    """A `ClientGroup` under virtual time. `ops` is the history so far; `seen` is called with each
+    line of it."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class SimClients(RunClients):
         self._begin(self._group.begin_workload())
 
     def operate(self, operation: int) -> None:
-        """Begin the operation of the workload with that number."""
+        """Begin the operation of the schedule's workload with this number."""
         self._changed = True
         client = self._group.operate(operation)
         if client is not None:
@@ -68,7 +70,7 @@ class SimClients(RunClients):
             self._arm(client, self._queue.now_us)
 
     def healed(self, t_us: int) -> None:
-        """Count acknowledgements as recovery from this time on."""
+        """Note when the last fault was healed: acknowledgements after `t_us` count as recovery."""
         self._group.statistics.healed(t_us)
 
     def stop_writing(self) -> None:
@@ -125,7 +127,7 @@ class SimClients(RunClients):
 
 
 class SimAdmin(Admin):
-    """Commands through the simulated network, in virtual time."""
+    """The commands of an operator, sent through the simulated network."""
 
     def __init__(self, queue: EventQueue, network: Network, voters: Sequence[str]) -> None:
         super().__init__(voters)

@@ -1,5 +1,5 @@
-"""Our brokers in the simulator: the harness's `ClusterUnderTest` and the nemesis's `World`, under
-virtual time."""
+"""Our brokers in the simulator, under virtual time: the `ClusterUnderTest` of the harness and the
+`World` that faults act on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ POLL_US: Final = 20_000
 
 
 class SimWorld(World):
-    """Faults on simulated nodes, links and clocks."""
+    """The simulated nodes, links, disks and clocks, as faults act on them."""
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class SimWorld(World):
         self._nodes[node].kill()
 
     def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
-        """SIGKILL, then the journal of unsynced writes is cut to its first `keep`."""
+        """Kill the node, and keep only the first `keep` (0 to 1) of its journal of unsynced writes.
+        Return the journal's length in bytes before and after."""
         refuse_shuffle(shuffle)
         self._nodes[node].kill()
         return self._nodes[node].disk.power_cut(keep)
@@ -75,11 +76,12 @@ class SimWorld(World):
         self._nodes[node].start()
 
     def stop(self, node: str) -> None:
-        """SIGTERM; virtual time passes until the process has ended."""
+        """Send SIGTERM, and let virtual time pass until the process has ended."""
         self.stop_all([node])
 
     def stop_all(self, nodes: Sequence[str]) -> None:
-        """SIGTERM to all of them at once; virtual time passes until they have ended."""
+        """Send SIGTERM to all these nodes at once, and let virtual time pass until they
+        have ended."""
         for node in nodes:
             self._nodes[node].ask_to_stop()
         limit_us = self._queue.now_us + HAND_OVER_US
@@ -115,7 +117,7 @@ class SimWorld(World):
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
         if fault.what == "unreadable":
-            raise FloodmarkError("the simulated disk can always be read")
+            raise FloodmarkError("a simulated disk cannot be made unreadable; use --world real")
         number = self._next_number()
         self._nodes[node].disk.add_fault(number, fault)
         return number
@@ -125,7 +127,7 @@ class SimWorld(World):
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
         if damage.files:
-            raise FloodmarkError("the simulated disk has no files")
+            raise FloodmarkError("a simulated disk has no files to damage; use --world real")
         return self._nodes[node].disk.damage(damage)
 
     def copy_disk(self, node: str) -> int:
@@ -157,11 +159,10 @@ class SimWorld(World):
 
 
 class SimCluster(ClusterUnderTest):
-    """All nodes of one run. `trace` has every event so far; `exits` and `output` every process end.
-
-    `on_trace` is called with each turn's trace events before the turn's messages leave,
-    `on_history` with each history line. Also the run's `Pace`: `wait` lets virtual time pass.
-    """
+    """The cluster of one simulated run. `trace` has every event so far; `exits` and `output` have
+    every end of a process. `on_trace` is called with each turn's trace events before the turn's
+    messages leave, `on_history` with each line of the history. It is also the `Pace` of the run:
+    `wait` lets virtual time pass."""
 
     def __init__(
         self,
@@ -243,8 +244,8 @@ class SimCluster(ClusterUnderTest):
         return self.queue.now_us
 
     def wait(self, until_us: int) -> None:
-        """Let virtual time pass until the next look, or until an event that a fault waits for: not
-        at all, if that happened while a command was carried out."""
+        """Let virtual time pass until `until_us`, until the harness polls next, or until an event
+        that a fault waits for. Return at once if such an event has happened since the last poll."""
         if self._awaits_look:
             return
         notice_us = self._notice_rng.randint(*self._notice_us) if self._looks_late else POLL_US
@@ -253,7 +254,8 @@ class SimCluster(ClusterUnderTest):
     # -- life
 
     def start(self) -> None:
-        """Start all nodes; returns when every partition has a leader. Raises FloodmarkError."""
+        """Start all nodes and create the topic; return when every partition has a leader. Raises
+        FloodmarkError if that takes too long, or a node ends."""
         startup = StartupMonitor()
         for node in self.nodes.values():
             node.start()
@@ -266,13 +268,17 @@ class SimCluster(ClusterUnderTest):
                 return False
             answer = self.admin.step()
             if answer is not None and answer.error:
-                raise FloodmarkError(f"the topic could not be made: {answer.detail}")
+                raise FloodmarkError(
+                    f"the simulated controller refused to create the topic: {answer.detail}"
+                )
             return all(self.view.leader(partition) for partition in wanted)
 
         limit_us = self.queue.now_us + READY_LIMIT_US
         while not ready():
             if self.queue.now_us >= limit_us:
-                raise FloodmarkError("the simulated cluster did not become ready in 30 s")
+                raise FloodmarkError(
+                    "not every partition of the simulated cluster had a leader after 30 s"
+                )
             self.wait(limit_us)
             events = self.poll()
             startup.feed(events)
@@ -280,7 +286,9 @@ class SimCluster(ClusterUnderTest):
                 self.view.observe(event)
             for end in self.exits:
                 if not end.expected:
-                    raise FloodmarkError(f"{end.node} ended with code {end.code} at its start")
+                    raise FloodmarkError(
+                        f"simulated node {end.node} ended with code {end.code} at its start"
+                    )
         self._started = True
 
     def clients(self) -> SimClients:
@@ -298,7 +306,7 @@ class SimCluster(ClusterUnderTest):
             self._world.stop_all(group)
 
     def logs(self) -> dict[str, list[LogRun]]:
-        """Return the lines of each broker's `logs/<node>.jsonl`, from its disk."""
+        """Return the lines of `logs/<node>.jsonl` for each broker, read from its disk."""
         unread: list[str] = []
         found = {
             name: list(log_lines(name, self.nodes[name].disk.dump(), self.partitions, unread))
@@ -334,8 +342,8 @@ def _awaited(schedule: Schedule) -> set[str]:
 
 
 def stall_report(cluster: SimCluster) -> tuple[str, ...]:
-    """Return a sentence for each partition and replica: its role, its log, and what it waits
-    for."""
+    """Return sentences that show why a cluster makes no progress: nodes that are down, then the
+    state of each partition, then of each replica."""
     found = [f"{name} is down" for name, node in cluster.nodes.items() if not node.up]
     controllers = [
         name

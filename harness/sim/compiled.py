@@ -1,15 +1,14 @@
-"""Compiled modules in place of their sources: `make fast` makes them, `harness` uses them.
+"""Modules compiled by mypyc, which are imported in place of their sources.
 
-The simulated world runs about twice as fast when mypyc has compiled its hot modules; nodes and
-clients of a run use them too (`harness.systems.floodmark.processes`). An extension
-built in place or on PYTHONPATH would also run after its source was changed. So the compiled code is
-kept outside the packages, in `build/compiled/<key>/`, and the key is a hash of all sources and the
-interpreter: code that was compiled from other sources is never found, and the sources run. Both
-give the same runs (tests/harness/sim/test_compiled.py). `FLOODMARK_PURE=1` ignores compiled code;
-`make pure` deletes it.
+The simulated world runs about twice as fast with them; nodes and clients of real runs use them too
+(`harness.systems.floodmark.processes`). `make fast` compiles, `make pure` deletes the result,
+`FLOODMARK_PURE=1` ignores it. Both forms give the same runs (tests/harness/sim/test_compiled.py).
 
-Every import of the package comes here first, also where nothing is compiled, so what only a use
-needs is imported there.
+Compiled code is in `build/compiled/<key>/`, where the key is a hash of all sources and the
+interpreter. So code that was compiled from other sources is never used: the sources run instead.
+
+Every import of the package runs this module first. So it imports at its top only what all of them
+need.
 """
 
 from __future__ import annotations
@@ -77,12 +76,12 @@ derived from built-in types other than exceptions."""
 
 
 def home(root: Path = ROOT) -> Path:
-    """Return the folder of compiled code, with one folder per key."""
+    """Return the folder of compiled code, which has a subfolder for each key."""
     return root / "build" / "compiled"
 
 
 def key(root: Path = ROOT) -> str:
-    """Return a hash of the present sources and the interpreter."""
+    """Return a hash of the current sources and the interpreter."""
     import hashlib
 
     digest = hashlib.blake2b(SUFFIX.encode(), digest_size=10)
@@ -95,19 +94,20 @@ def key(root: Path = ROOT) -> str:
 
 
 class Finder:
-    """A finder of the compiled modules; the import system finds all others."""
+    """A finder for `sys.meta_path` that finds the compiled modules, and leaves all others to the
+    import system."""
 
     def __init__(self, modules: Mapping[str, Path]) -> None:
         self._modules = modules
 
     def running(self) -> list[str]:
-        """Return which of the modules have been imported."""
+        """Return the names of the compiled modules that have been imported."""
         return sorted(sys.modules.keys() & self._modules.keys())
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the compiled module of that name, None if there is none."""
+        """Return the import spec of a compiled module, None for any other module."""
         file = self._modules.get(fullname)
         if file is None:
             return None
@@ -119,7 +119,7 @@ class Finder:
 
 
 def modules_in(folder: Path) -> dict[str, Path]:
-    """Return the compiled modules of a folder, by their names."""
+    """Return the files of the compiled modules in a folder, by the names of the modules."""
     return {
         ".".join(file.relative_to(folder).parts).removesuffix(SUFFIX): file
         for file in sorted(folder.rglob(f"*{SUFFIX}"))
@@ -127,11 +127,9 @@ def modules_in(folder: Path) -> dict[str, Path]:
 
 
 def use() -> None:
-    """Import the modules that were compiled from the present sources, if any, from now on.
-
-    Compiled and uncompiled modules do not mix: if one of them was imported from its source
-    already, none is used.
-    """
+    """Import compiled modules from here on, if they were compiled from the current sources.
+    Compiled modules and sources do not mix: if the source of one was imported already, no compiled
+    module is used."""
     if os.environ.get(PURE) or in_use() or not home().is_dir():
         return
     found = modules_in(home() / key())
@@ -140,31 +138,32 @@ def use() -> None:
 
 
 def leave() -> None:
-    """Import the sources from now on, for code that makes objects without calling their class,
-    which compiled classes refuse. Raises RuntimeError if a compiled module is imported already."""
+    """Import the sources from here on. Code that creates objects without calling their class needs
+    that, because compiled classes refuse it. Raises RuntimeError if a compiled module was imported
+    already."""
     for finder in [each for each in sys.meta_path if isinstance(each, Finder)]:
         if running := finder.running():
-            raise RuntimeError(f"compiled modules run already: {', '.join(running)}")
+            raise RuntimeError(
+                f"compiled modules are imported already: {', '.join(running)}; set {PURE}=1"
+            )
         sys.meta_path.remove(finder)
 
 
 def in_use() -> bool:
-    """Return whether compiled modules run in this process."""
+    """Return whether this process imports compiled modules."""
     return any(isinstance(finder, Finder) for finder in sys.meta_path)
 
 
 def hot_files(root: Path = ROOT) -> list[str]:
-    """Return the files to compile, as paths below the root."""
+    """Return the source files to compile, relative to the root."""
     found = {str(file.relative_to(root)) for pattern in HOT for file in sorted(root.glob(pattern))}
     return sorted(found - set(COLD))
 
 
 def compile_all(root: Path = ROOT) -> Path:
-    """Compile the present sources, unless that was done; returns the folder with the result.
-
-    Removes what was compiled from older sources. Takes minutes; needs mypy, setuptools and a C
-    compiler. Raises SystemExit when mypyc or the compiler fails.
-    """
+    """Compile the current sources, unless that was done before. Return the folder of the result. It
+    deletes code compiled from older sources, takes minutes, and needs mypy, setuptools and a C
+    compiler. Raises SystemExit when compiling fails."""
     import shutil
     import tempfile
 
@@ -185,7 +184,9 @@ def compile_all(root: Path = ROOT) -> Path:
                 hot_files(root), opt_level="2", debug_level="0", target_dir=f"{folder}/c"
             )
             if key(root) != sources:
-                raise SystemExit("the sources were changed while they were compiled")
+                raise SystemExit(
+                    "sources were changed while they were compiled; run make fast again"
+                )
             build = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
             build.build_lib, build.build_temp = f"{folder}/lib", f"{folder}/temp"
             build.ensure_finalized()

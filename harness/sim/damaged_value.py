@@ -1,5 +1,6 @@
-"""A damaged value of a simulated disk, apart from it: mypyc compiles no subclass of bytes."""
+"""A damaged value of a simulated disk, in a module of its own because mypyc compiles no subclass of
+bytes."""
 
 
 class DamagedValue(bytes):
-    """A value of which a bit was flipped: the real store has a checksum for it."""
+    """A stored value with one flipped bit. A real store notices that by its checksum."""

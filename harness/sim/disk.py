@@ -1,8 +1,10 @@
-"""A node's disk in the simulator: synced writes, journalled writes, and pending ones.
+"""The disk of a simulated node: synced writes, writes in the journal, and writes of the current
+turn.
 
-It behaves as `node.runtime.store` does: durable writes of a turn are synced when `commit` returns,
-deferred ones are in the journal (they survive a kill), and `flush` syncs everything. A power cut
-keeps what is synced and a prefix of the journal, measured in the bytes of the real one.
+It behaves as `node.runtime.store` does: a turn's durable writes are synced when `commit` returns;
+its deferred writes are in the journal, which survives a kill; `flush` syncs everything. A power cut
+keeps the synced writes and the first part of the journal, measured in the bytes that the real
+journal would have.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ class _Journal:
 
 
 class DiskState(NamedTuple):
-    """Everything on a disk between two turns, as a value."""
+    """All contents of a disk between two turns, as a value that can be compared and hashed."""
 
     clean: bool
     dirty: bool
@@ -123,7 +125,7 @@ class DiskState(NamedTuple):
 
 @dataclass(slots=True)
 class DiskCopy:
-    """The contents of a disk at some moment."""
+    """A copy of the contents of a disk, to be restored later."""
 
     synced: _Image
     journal: _Journal
@@ -131,13 +133,11 @@ class DiskCopy:
 
 
 class SimDisk:
-    """One node's disk: implements `node.core.storage.Storage`, and adds power cuts and errors.
-
-    While `failing` has a sentence, each sync raises StorageError with it. `faults` are what is
-    wrong with the disk, by number, and `writes` how many writes each of them affected. `blamed`
-    says that what was written is not what is there. With `retries` (the bug retry-fsync) a sync
-    that failed counts as one that succeeded.
-    """
+    """The disk of one simulated node. It implements `node.core.storage.Storage`, and adds power
+    cuts and disk faults. While `failing` is not empty, each sync raises StorageError with that
+    sentence. `faults` are the disk faults in force, by number, and `writes` counts the writes that
+    each affected. `blamed`: a fault changed or removed data that was written. With `retries` (the
+    bug retry-fsync) a failed sync counts as successful."""
 
     clean: bool
 
@@ -157,7 +157,7 @@ class SimDisk:
     # -- for the world
 
     def open(self) -> None:
-        """Open the disk for a new process: it finds the synced state and the journal."""
+        """Open the disk for a new process, which finds the synced writes and the journal."""
         journal = self._journal
         self.clean = journal.whole or not self._dirty
         self._unsettled = not journal.whole
@@ -173,28 +173,29 @@ class SimDisk:
         self._must_flush = False
 
     def power_cut(self, keep: float) -> tuple[int, int]:
-        """Keep the first `keep` (0 to 1) of the journal; returns its bytes before and after. What
-        was written since a disk lies is gone before."""
+        """Keep the first `keep` (0 to 1) of the journal; return its length in bytes before and
+        after. First undo all writes since a fault "lying" (false syncs) began."""
         for number, fault in self.faults.items():
             if fault.what == "lying":
                 self.writes[number] += self.restore(number)
         return self._journal.cut(keep)
 
     def add_fault(self, number: int, fault: DiskFails) -> None:
-        """Add a disk fault. If it is false syncs, copy the disk, to restore at a power cut."""
+        """Add a disk fault. For false syncs ("lying") the disk is copied, and a power cut restores
+        the copy."""
         self.faults[number] = fault
         self.writes[number] = 0
         if fault.what == "lying":
             self.copy(number)
 
     def remove_fault(self, number: int) -> int:
-        """End a fault; returns how many writes it affected."""
+        """Remove a disk fault; return how many writes it affected."""
         del self.faults[number]
         self._copies.pop(number, None)
         return self.writes.pop(number)
 
     def state(self) -> DiskState:
-        """Return what is on a disk without faults, between two turns."""
+        """Return the contents of a disk without faults, between two turns."""
         assert not self.faults
         assert not self._durable_ops
         assert not self._deferred_ops
@@ -214,7 +215,7 @@ class SimDisk:
 
     @classmethod
     def of(cls, state: DiskState) -> SimDisk:
-        """Return a disk with that on it."""
+        """Return a disk with these contents."""
         disk = cls()
         disk._synced = _Image({name: dict(log) for name, log in state.logs}, dict(state.values))
         turns = [list(turn) for turn in state.turns]
@@ -226,8 +227,8 @@ class SimDisk:
         return disk
 
     def contents(self) -> tuple[object, ...]:
-        """Return what a process finds on the disk, and what it would find after a power cut that
-        leaves nothing unsynced; sorted, as a value."""
+        """Return a sorted value of what a process can read from the disk, and of what it could read
+        after a power cut that loses all unsynced writes."""
         after, now = self._synced, self._now
         return (
             (self.clean, self._dirty, self._unsettled, self._journal.whole, self._journal.header),
@@ -243,22 +244,22 @@ class SimDisk:
 
     @property
     def is_broken(self) -> bool:
-        """Return whether a process may have to end because of what was done to the disk."""
+        """Return whether disk faults may make a process end by itself."""
         return self.blamed or any(fault.what in _DEADLY for fault in self.faults.values())
 
     def took_us(self) -> int:
-        """Return the delay of the last commit beyond its usual time."""
+        """Return by how many microseconds faults delayed the last commit."""
         took_us, self._took_ms = self._took_ms * 1000, 0
         return took_us
 
     def copy(self, number: int) -> None:
-        """Keep a copy of the committed contents."""
+        """Copy the committed contents, to be restored under this number."""
         journal = self._journal
         kept = _Journal(journal.header, journal.same_boot, journal.torn, list(journal.turns))
         self._copies[number] = DiskCopy(self._synced.copy(), kept, self._dirty)
 
     def restore(self, number: int) -> int:
-        """Restore a copy of the disk; return how many batches are gone."""
+        """Restore the copy with this number; return how many batches that removes."""
         before = self._stored()
         copied = self._copies[number]
         self._synced, self._dirty = copied.synced.copy(), copied.dirty
@@ -268,8 +269,8 @@ class SimDisk:
         return len(before - self._stored())
 
     def damage(self, damage: DiskDamage) -> str:
-        """Damage synced data as `node.runtime.disk_damage` does; return a description of the
-        damage. Raises FloodmarkError if there is nothing to damage."""
+        """Damage synced data as `node.runtime.disk_damage` does. Return a description of the
+        damage. Raises FloodmarkError if the data that should be damaged does not exist."""
         self.blamed = True
         if damage.what == "empty":
             lost = len(self._stored())
@@ -281,7 +282,7 @@ class SimDisk:
         tears = damage.what == "tear"
         found = (pick_last if tears else pick)(stored, damage.which)
         if found is None:
-            raise FloodmarkError("there is no batch on the disk yet")
+            raise FloodmarkError("the disk cannot be damaged: no batch is synced to it yet")
         name, base = found
         log = self._synced.logs[name]
         chain, data = log[base]
@@ -296,7 +297,7 @@ class SimDisk:
     def _flip_value(self, damage: DiskDamage) -> str:
         keys = [key for key in sorted(self._synced.values) if damage.key in ("", key)]
         if not keys:
-            raise FloodmarkError(f"there is no value '{damage.key}' on the disk")
+            raise FloodmarkError(f"the disk cannot be damaged: it has no value '{damage.key}'")
         key = keys[min(len(keys) - 1, int(damage.which * len(keys)))]
         self._synced.values[key] = DamagedValue(self._synced.values[key])
         return f"a bit of the value '{key}' is flipped"
@@ -314,7 +315,8 @@ class SimDisk:
         }
 
     def commit(self) -> None:
-        """End the turn. Raises StorageError when the disk fails."""
+        """End the turn: sync its durable writes, and put its deferred ones into the journal. Raises
+        StorageError when the disk fails."""
         if self._must_flush:
             self.flush()
             return
@@ -339,7 +341,7 @@ class SimDisk:
             self._deferred_ops = []
 
     def flush(self) -> None:
-        """End the turn with everything synced. Raises StorageError when the disk fails."""
+        """End the turn, and sync everything. Raises StorageError when the disk fails."""
         if not self._dirty and not self._deferred and not self._must_flush:
             self.commit()
             return
@@ -353,8 +355,8 @@ class SimDisk:
         self._turn.clear()
 
     def dump(self) -> Iterator[LogDump]:
-        """Yield all logs of the stopped node, as `node.runtime.read_logs` reads them from a real
-        disk."""
+        """Yield all logs of a stopped node, in the form in which `node.runtime.read_logs` reads
+        them from a real disk."""
         image = self._synced.copy()
         for turn in self._journal.turns:
             for op in turn:
@@ -410,7 +412,7 @@ class SimDisk:
         return sorted(self._now.logs)
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Return the headers of a log in offset order."""
+        """Return the headers of a partition's batches in the order of their offsets."""
         for base, (chain, data) in sorted(self._now.logs.get(partition, {}).items()):
             epoch, count, produced = -1, 0, None
             if len(data) >= HEADER.size:
@@ -421,36 +423,36 @@ class SimDisk:
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
     ) -> None:
-        """Keep one batch and its chained prefix hash."""
+        """Write one batch, with the hash of the log up to its end."""
         self._write(("log", partition), Append(partition, base_offset, chain, data), durable)
 
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
-        """Forget all batches that start at or above `from_offset`."""
+        """Delete all batches that start at or above `from_offset`."""
         self._write(("log", partition), Truncate(partition, from_offset), durable)
 
     def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
-        """Forget all batches that start below `below`."""
+        """Delete all batches that start below `below`."""
         self._write(("log", partition), DeleteHead(partition, below), durable)
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """Return the bytes of the batch that starts exactly there. Raises StorageError if none
-        does."""
+        """Return the bytes of the batch that starts at `base_offset`. Raises StorageError if there
+        is none."""
         found = self._now.logs.get(partition, {}).get(base_offset)
         if found is None:
             raise StorageError(f"{partition}: no batch starts at {base_offset}")
         return found[1]
 
     def delete(self, partition: str, *, durable: bool) -> None:
-        """Forget a log altogether."""
+        """Delete the log of a partition."""
         self._write(("log", partition), Delete(partition), durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        """Keep a small value."""
+        """Write a small value under a key."""
         self._write(("key", key), Put(key, value), durable)
 
     def get(self, key: str) -> bytes | None:
-        """Return a small value, None if never put. Raises DamagedStore if it is not what was
-        put."""
+        """Return the value of a key, None if it was never written. Raises DamagedStore if it was
+        damaged."""
         return _sound(self._now.values, key)
 
     def _write(self, place: tuple[str, str], op: Op, durable: bool) -> None:

@@ -13,11 +13,9 @@ Action = Callable[[Any], None]
 
 
 class EventQueue:
-    """Events in the order of their time; events of equal time in the order they were added.
-
-    `now_us` is virtual time in microseconds. `stopping` ends `run_until_stopped` after the current
-    event.
-    """
+    """The events of a simulated run in the order of their time; events of the same time in the
+    order in which they were added. `now_us` is the virtual time in microseconds. Setting `stopping`
+    makes `run_until_stopped` return after the current event."""
 
     __slots__ = ("_heap", "_number", "now_us", "stopping")
 
@@ -29,28 +27,29 @@ class EventQueue:
 
     @property
     def events(self) -> int:
-        """The number of events so far: all that were added and do not wait any more."""
+        """The number of events that were carried out so far."""
         return self._number - len(self._heap)
 
     def at(self, time_us: int, action: Action, what: Any = None) -> None:
-        """Call `action(what)` at `time_us`, which is not in the past."""
+        """Add an event: `action(what)` is called at `time_us`, which must not be in the past."""
         self._number += 1
         heappush(self._heap, (time_us, self._number, action, what))
 
     def has_more_now(self, action: Action) -> bool:
-        """Return whether `take_all_now` would return anything. It seldom would."""
+        """Return whether the next event is due now and calls `action`. It seldom is."""
         heap = self._heap
         return bool(heap) and heap[0][0] == self.now_us and heap[0][2] is action
 
     def take_all_now(self, action: Action) -> list[Any]:
-        """Remove the next events that are due now and call `action`; returns their arguments."""
+        """Remove the next events, as long as they are due now and call `action`; return their
+        arguments."""
         heap, now_us, found = self._heap, self.now_us, []
         while heap and heap[0][0] == now_us and heap[0][2] is action:
             found.append(heappop(heap)[3])
         return found
 
     def run(self, until_us: int) -> None:
-        """Carry out all events until `until_us`."""
+        """Carry out all events up to the time `until_us`."""
         heap = self._heap
         while heap and heap[0][0] <= until_us:
             self.now_us, _, action, what = heappop(heap)
@@ -58,7 +57,7 @@ class EventQueue:
         self.now_us = max(self.now_us, until_us)
 
     def run_until_stopped(self, until_us: int) -> None:
-        """Carry out all events until `until_us`, or until one of them sets `stopping`."""
+        """Carry out all events up to the time `until_us`, or until one of them sets `stopping`."""
         heap, self.stopping = self._heap, False
         while heap and heap[0][0] <= until_us:
             self.now_us, _, action, what = heappop(heap)

@@ -1,4 +1,4 @@
-"""The files of a simulated run, and the verdict of the same checker that judges real runs."""
+"""The files of a simulated run, and its verdict by the checker that judges real runs too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run. `output` has what each node printed when it ended."""
+    """The contents of the files of a run. `output` has what each node printed when it ended."""
 
     info: RunInfo
     schedule: Schedule
@@ -43,7 +43,8 @@ class RunFiles:
 
 
 def check(run: RunFiles, keep: Path | None) -> RunResult:
-    """Judge a run. With `keep` its files are written to that folder, else they stay in memory."""
+    """Judge a run. If `keep` is a folder, the run folder is written there; if it is None, the files
+    stay in memory."""
     if keep is None:
         return check_files(lines_of(run))
     write(run, keep)
@@ -51,8 +52,8 @@ def check(run: RunFiles, keep: Path | None) -> RunResult:
 
 
 def files(run: RunFiles) -> dict[str, bytes]:
-    """Return the files of the run folder that are judged, by name (docs/file-formats.md); their
-    lines have no numbers, because none can get lost."""
+    """Return the files that the checker reads, by name (docs/file-formats.md). Lines are not
+    numbered, because none can get lost in memory."""
     lines = _encoder.encode_lines
     return {
         name: found if isinstance(found, bytes) else lines(found)
@@ -61,8 +62,8 @@ def files(run: RunFiles) -> dict[str, bytes]:
 
 
 def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
-    """Return the same as decoded lines, because writing and reading them takes longer than most
-    checks."""
+    """Return the files that the checker reads as decoded lines, by name: to encode and decode them
+    takes longer than most checks."""
     by_node: dict[str, list[TraceEvent]] = {
         node: [] for node in (*run.info.brokers, *run.info.voters)
     }
@@ -89,7 +90,7 @@ def _numbered(events: Iterable[TraceEvent]) -> Iterator[TraceEvent]:
 
 
 def write(run: RunFiles, path: Path) -> None:
-    """Write a sealed run folder. Raises StorageError when that fails."""
+    """Write a run folder with its seal. Raises StorageError when that fails."""
     into = RunDir(path)
     made = files(run)
     made["history.jsonl"] = encode_numbered(run.ops, 0)

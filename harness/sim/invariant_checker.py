@@ -2,10 +2,10 @@
 
 They are the invariants of KIP-966's specification that need more than one replica (log matching,
 leader and candidate completeness, quorum superset, consistent read), one leader per epoch, one vote
-per term, and that no acknowledged record is lost. Checking is incremental: a turn's trace events
-tell what may have changed, and only that is checked. Invariants that the run's promise does not
-include are off: where committed records may be lost, or acknowledgements promise nothing. Where
-disks lose more of what they had synced than the protocol survives, none is checked.
+per term, and that no acknowledged record is lost. Checking is incremental: only what a turn's trace
+events may have changed is checked. Invariants that the run's promise does not include are off:
+those on committed records if these may be lost, those on acknowledgements if these promise nothing.
+If disks lose more synced data than the protocol survives, all are off.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ INTERNAL_INVARIANTS: Final = frozenset(
 
 
 class Violation(NamedTuple):
-    """One invariant that did not hold. `step` counts the run's events; `t_us` is virtual time."""
+    """A violation of an invariant. `step` is the number of the event of the run, `t_us` the virtual
+    time."""
 
     invariant: str
     step: int
@@ -74,12 +75,13 @@ class Violation(NamedTuple):
 
     @property
     def visible(self) -> bool:
-        """Return whether clients, traces or logs show it: the offline checker must find it too."""
+        """Return whether clients, traces or logs show the violation. The offline checker must find
+        such a one too."""
         return self.invariant not in INTERNAL_INVARIANTS
 
     @property
     def property(self) -> str:
-        """The property that is broken, as the checker names it."""
+        """The broken property, under the name that the checker uses."""
         return PROPERTY_OF[self.invariant]
 
 
@@ -117,10 +119,9 @@ _TIMELESS: Final = ("t_us", "incarnation")
 
 
 class InvariantChecker:
-    """A check of the events of each turn and of each line of the history as they come.
-
-    `broker(name)` returns a node's running core, `now` the step and the virtual time. `violations`
-    has the first violation of each invariant, in order; `found` is called with each.
+    """A checker of the trace events of each turn and of each line of the history, as they come.
+    `broker(name)` returns the running core of a node, `now` returns step and virtual time.
+    `violations` has the first violation of each invariant, in order; `found` is called with each.
     """
 
     def __init__(
@@ -157,8 +158,8 @@ class InvariantChecker:
         }
 
     def state(self) -> Hashable:
-        """Return all that is remembered, violations apart, as a value without moments: checkers
-        with equal values answer alike."""
+        """Return all that the checker remembers except violations, as a value without times.
+        Checkers with equal values find the same from then on."""
         partitions = tuple(
             (name, *(_frozen(getattr(p, each)) for each in _FIELDS))
             for name, p in sorted(self._partitions.items())
@@ -166,7 +167,8 @@ class InvariantChecker:
         return partitions, _frozen(self._registered), _frozen(self._votes)
 
     def restore(self, state: Any = ((), (), ())) -> None:
-        """Remember what `state` returned, and nothing else: no violations either."""
+        """Set all that the checker remembers to a value that `state` returned; forget all
+        violations."""
         self.violations.clear()
         partitions, registered, votes = state
         self._partitions.clear()
@@ -178,7 +180,7 @@ class InvariantChecker:
         self._votes = dict(votes and votes.pairs)
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
-        """Check what the events of a node's turn may have broken."""
+        """Check the invariants that the trace events of a node's turn may have broken."""
         if not self.disks_kept:
             return
         for event in events:
@@ -189,7 +191,7 @@ class InvariantChecker:
                 self._registered[event["broker"]] = event["broker_epoch"]
 
     def on_history(self, op: Op) -> None:
-        """Check a line of the history."""
+        """Check a line of the history: an acknowledgement or a read."""
         if op.type != "ok" or not self.disks_kept:
             return
         if op.f == "poll":
@@ -201,7 +203,7 @@ class InvariantChecker:
                 self._on_acknowledged(op, send.partition, send.offset + send.count)
 
     def ended(self, node: str, code: int, output: str) -> None:
-        """Record that a process ended by itself."""
+        """Record as a violation that a process ended by itself, with its exit code and output."""
         last = output.strip().splitlines()[-1] if output.strip() else "it said nothing"
         self.violated(
             "process-lives",
@@ -211,8 +213,8 @@ class InvariantChecker:
         )
 
     def committed(self, partition: str) -> tuple[int, str]:
-        """Return the highest high watermark that any leader set, and the prefix hash there; 0 and
-        "" where committed records may be lost."""
+        """Return the highest high watermark that any leader of a partition set, and the hash of the
+        log up to there; 0 and "" if there is none, or if committed records may be lost."""
         p = self._of(partition)
         return (p.hw, p.prefix[p.hw]) if p.hw else (0, "")
 
@@ -582,7 +584,7 @@ class InvariantChecker:
     def violated(
         self, invariant: str, partition: str, sentence: str, witnesses: list[Witness]
     ) -> None:
-        """Record a violation, unless its invariant was violated before."""
+        """Record a violation, unless the same invariant was violated before."""
         if any(violation.invariant == invariant for violation in self.violations):
             return
         step, t_us = self._now()
@@ -599,7 +601,7 @@ class InvariantChecker:
 
 
 class SortedPairs(NamedTuple):
-    """A dict, as sorted pairs."""
+    """The items of a dict, sorted, as a value that can be hashed."""
 
     pairs: tuple[Any, ...]
 

@@ -1,8 +1,8 @@
 """The latencies of processes and of the harness in a simulated world.
 
-A search runs under `IDEAL`: a process listens soon after its start, and a fault follows its
-trigger at once. Real processes are slower and less regular. A schedule for real processes is first
-tried under the other profiles.
+A search uses `IDEAL`: a process listens soon after its start, and a fault follows its trigger at
+once. Real processes are slower and less regular, so a schedule for them is first tried under the
+other profiles.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from typing import Final, NamedTuple
 
 
 class LatencyProfile(NamedTuple):
-    """Ranges in microseconds, from which the seed of the run draws uniformly (turns excepted).
-
-    `boot_us`: from the start of a process until it listens; earlier messages are lost.
-    `notice_us`: until the harness notices an event; (0, 0) is at once. `turn_us`: from a turn of a
-    node until its messages leave and the next turn may begin; most turns take little more than the
-    minimum.
-    """
+    """Ranges of latencies in microseconds. A run draws from them uniformly by its seed (`turn_us`
+    excepted). `boot_us`: from the start of a process until it listens; messages that arrive earlier
+    are lost. `notice_us`: from an event until the harness notices it; (0, 0) is at once. `turn_us`:
+    from the begin of a node's turn until its messages leave and the next turn may begin; most turns
+    take little more than the minimum."""
 
     boot_us: tuple[int, int]
     notice_us: tuple[int, int]

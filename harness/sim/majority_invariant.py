@@ -1,9 +1,10 @@
-"""Invariants of a partition that is led by votes, checked at every step: what is committed is on a
-majority of the voters, and a leader commits records of its own term first.
+"""Invariants of a partition whose leader is elected by votes, checked at every step: a majority of
+the voters has all committed records, and a leader commits a record of its own term first.
 
-No client sees a violation yet. A majority of voters that lack a committed record can elect a leader
-without it, and a record of an earlier term can be cut by a log of a term between (Raft, section
-5.4.2 and figure 8). The metadata partition is led by votes in every protocol.
+Clients do not see such a violation at once, but later: voters that lack a committed record can
+elect a leader without it, and a record of an earlier term can be truncated by a leader of a term
+between (Raft, section 5.4.2 and figure 8). In every protocol the metadata partition elects its
+leader by votes.
 """
 
 from __future__ import annotations
@@ -21,13 +22,10 @@ _MAY_LACK = frozenset({trace.APPEND, trace.TRUNCATED, trace.ROLE})
 
 
 class MajorityInvariant:
-    """A check of the events of each turn, after `checker` has seen them: it knows what is
-    committed.
-
-    `broker(name)` returns a node's running core. A voter counts as one that has everything while it
-    is down and had it when it was last heard of, and while it knows that it lost something: then it
-    does not vote.
-    """
+    """A check of the trace events of each turn. It runs after `checker` has seen them, and asks it
+    what is committed. `broker(name)` returns the running core of a node. A voter that is down
+    counts as having what it last had. A voter that knows that it lost data counts as having
+    everything, because it does not vote."""
 
     def __init__(self, broker: Callable[[str], Broker | None], checker: InvariantChecker) -> None:
         self._broker = broker
@@ -36,7 +34,7 @@ class MajorityInvariant:
         self._ends: dict[tuple[str, str], tuple[int, str]] = {}
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
-        """Check what the events of a node's turn may have broken."""
+        """Check the invariants that the trace events of a node's turn may have broken."""
         for event in events:
             kind = event["event"]
             if kind == trace.HW:

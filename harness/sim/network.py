@@ -1,4 +1,4 @@
-"""The network of the simulator: constant latency, in order, with the link rules of the hub.
+"""The network of the simulator: constant latency, messages in order, and the link rules of the hub.
 
 Messages are passed as objects and never encoded. While no rule is in force and no message is
 delayed, a message costs one entry in the event queue.
@@ -26,7 +26,8 @@ Envelope = tuple[str, str, AnyMessage, bytes | None]
 
 
 class AffectedMessage(NamedTuple):
-    """A message that a link rule is about to drop or hold, at virtual time `t_us`."""
+    """A message that a link rule is about to drop or hold, at virtual time `t_us`. `kind` is the
+    type of the message."""
 
     t_us: int
     sender: str
@@ -35,7 +36,7 @@ class AffectedMessage(NamedTuple):
 
 
 class Network:
-    """The carrier of envelopes between nodes that joined; those for another name are lost."""
+    """The network between nodes that have joined it. Messages to other names are lost."""
 
     def __init__(self, queue: EventQueue, rng: random.Random) -> None:
         self._queue = queue
@@ -46,7 +47,8 @@ class Network:
         self.messages = 0
 
     def join(self, name: str, arrive: Action) -> None:
-        """Call `arrive` with the envelopes for `name` from now on."""
+        """Connect a node: `arrive` is called with each message for `name` (receiver, sender,
+        message, body)."""
         self._arrive[name] = arrive
 
     def send(self, sender: str, receiver: str, message: AnyMessage, body: bytes | None) -> None:
@@ -59,7 +61,7 @@ class Network:
             queue.at(queue.now_us + LATENCY_US, arrive, (receiver, sender, message, body))
 
     def exempt(self, exempt: Callable[[AffectedMessage], bool]) -> None:
-        """Let messages for which `exempt` returns True pass all rules from now on."""
+        """Ignore link rules for messages for which `exempt` returns True."""
 
         def passes(sender: str, receiver: str, envelope: Envelope) -> bool:
             kind = str(envelope[2].__struct_config__.tag)
@@ -68,7 +70,7 @@ class Network:
         self._pipeline.exempts = passes
 
     def record(self, keep: Callable[[MessageLine], None]) -> None:
-        """Call `keep` with a line of `messages.jsonl` for each message that a rule affects."""
+        """Call `keep` with a line of `messages.jsonl` for messages that a rule affects."""
         kept = MessageSampler()
 
         def affected(sender: str, receiver: str, envelope: Envelope, fate: Fate) -> None:
@@ -84,7 +86,8 @@ class Network:
         return self._pipeline.add(rule)
 
     def remove_rule(self, number: int) -> Counts:
-        """End a link rule. The remaining rules apply to what it held. Raises FloodmarkError."""
+        """Remove a link rule; return how many messages it affected. Messages that it held go on
+        under the remaining rules. Raises FloodmarkError for an unknown number."""
         self._flush(None)
         counts, released = self._pipeline.remove(number)
         for kept in released:

@@ -1,8 +1,9 @@
 """One node of the simulator: the unchanged core with an inbox and a disk.
 
 A turn is that of the real loop (`node.runtime.loop`): drain the inbox, step each message, step a
-tick if one is due, commit once, write the trace, send. Messages that leave early, and with them the
-trace, leave before the commit. A breakpoint stops a turn before its commit or before it sends.
+tick if one is due, commit once, write the trace, send. Some messages need not wait for the commit:
+they leave before it, after the trace is written. A breakpoint stops a turn before its commit or
+before it sends.
 """
 
 from __future__ import annotations
@@ -40,11 +41,9 @@ Seen = Callable[["SimNode", list[TraceEvent]], None]
 
 
 class SimNode:
-    """A node and its processes, one after another.
-
-    `core` is that of the running process, None while there is none, or it still boots. `seen` is
-    called with each turn's trace events before its messages leave, `ended` at each process end.
-    """
+    """A simulated node, with its processes one after another. `core` is the core of the running
+    process, None while the node is down or starting. `seen` is called with each turn's trace events
+    before its messages leave, `ended` at each end of a process."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class SimNode:
     # -- control by the world
 
     def start(self) -> None:
-        """Start the next process, unless one runs. It listens when it has booted."""
+        """Start a process, unless one runs. It receives messages after its boot time."""
         if self.up:
             return
         self.up, self.paused = True, False
@@ -102,12 +101,13 @@ class SimNode:
         self._queue.at(self._queue.now_us + boot_us, self._boot, self.incarnation)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process (SIGKILL)."""
         if self.up:
             self._end(-signal.SIGKILL, "kill")
 
     def ask_to_stop(self) -> None:
-        """SIGTERM. A paused process is resumed first; one that boots ends at once."""
+        """Send SIGTERM. A paused process is resumed first; one that is still starting ends
+        at once."""
         if not self.up:
             return
         self.resume()
@@ -121,29 +121,29 @@ class SimNode:
             self._turn([*self._waiting(), Shutdown()])
 
     def pause(self) -> None:
-        """SIGSTOP: messages wait, time passes."""
+        """Send SIGSTOP: the process does not run, messages wait, and time passes."""
         self.paused = self.up
 
     def resume(self) -> None:
-        """SIGCONT: all waiting messages are delivered at once, then the tick."""
+        """Send SIGCONT: all waiting messages are delivered in one turn, followed by the tick."""
         if self.paused:
             self.paused = False
             self._resume_turn_if_free()
             self._wake(None)
 
     def arm(self, point: Breakpoint) -> None:
-        """Arm a breakpoint in this process and in later ones, until one has stopped at it."""
+        """Set a breakpoint in this process and in later ones. It takes effect once."""
         self._points.append(point)
         self._armed.replace(self._points)
 
     def disarm(self, number: int) -> None:
-        """Remove a breakpoint; a process that has stopped at it continues."""
+        """Remove a breakpoint; a process that stopped there continues."""
         self._points = [point for point in self._points if point.number != number]
         self._armed.replace(self._points)
         self._resume_turn_if_free()
 
     def set_clock_rate(self, percent: int) -> None:
-        """Let the node's clock pass `percent` of the time from now on, in later processes too."""
+        """Let the node's clock run at `percent` of its normal speed, in later processes too."""
         self._clock = self._clock.at_rate(percent, self._queue.now_us)
         self._arm()
 
@@ -403,7 +403,7 @@ def _deliveries(envelopes: Sequence[Envelope]) -> list[Event]:
 
 
 def joined(turn: Effects, more: Effects) -> Effects:
-    """Return the effects of a turn and of one more step."""
+    """Return the effects of a turn with those of one more step added."""
     turn.messages += more.messages
     turn.trace += more.trace
     turn.deadline_us = more.deadline_us

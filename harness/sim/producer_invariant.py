@@ -1,9 +1,9 @@
-"""An invariant of idempotent producers, checked at every step: what a replica knows of them is what
-the batches in its log say (KIP-98, KAFKA-5494).
+"""An invariant of idempotent producers, checked at every step: a replica's state of each producer
+equals what the batches in its log say (KIP-98, KAFKA-5494).
 
-No client sees a violation yet. A replica that knows less takes a batch that is sent again for a new
-one; a replica that knows more acknowledges one that its log does not have. What the log says is
-read from the batches on the disk, not from the index of the broker.
+Clients do not see such a violation at once, but later: a replica that knows too little appends a
+repeated batch again, and one that knows too much acknowledges a batch that its log does not have.
+The log is read from the batches on the disk, not from the index of the broker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class _Expected:
 
 
 class ProducerInvariant:
-    """A check of the events of each turn. `broker(name)` returns a node's running core."""
+    """A check of the trace events of each turn. `broker(name)` returns the running core of
+    a node."""
 
     def __init__(self, broker: Callable[[str], Broker | None], checker: InvariantChecker) -> None:
         self._broker = broker
@@ -56,7 +57,8 @@ class ProducerInvariant:
         self._expected: dict[tuple[str, str], _Expected] = {}
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
-        """Check what the events of a node's turn may have broken."""
+        """Check the replicas whose state of producers the trace events of a node's turn may have
+        changed."""
         for event in events:
             kind = event["event"]
             if kind == trace.APPEND or kind in _REBUILDS:

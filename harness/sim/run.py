@@ -46,13 +46,12 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class SimResult:
-    """The result of a simulated run.
-
-    `verdict` is the worse of the invariant checker's and the checker's. `only_seen_by` names the
-    one that alone found a violation ("" when they agree). `violations` has the first violation of
-    each invariant. `stalled` says what each replica waits for when liveness is broken. `events`
-    counts events of the queue, `messages` those sent. `virtual_us` is in virtual microseconds.
-    """
+    """The result of a simulated run. `verdict` is the worse one of two verdicts: that of the
+    invariants during the run, and that of the checker after it. `only_seen_by` names the one that
+    alone found a violation ("" if they agree). `violations` has the first violation of each
+    invariant. `stalled` says what each replica waits for if the cluster did not recover. `events`
+    counts events of the queue, `messages` sent messages; `virtual_us` is the length of the run in
+    virtual microseconds."""
 
     schedule: Schedule
     seed: int
@@ -74,25 +73,26 @@ class SimResult:
 
     @property
     def violation(self) -> Violation | None:
-        """The first violation, None if every invariant held."""
+        """The first violation of an invariant, None if every invariant held."""
         return self.violations[0] if self.violations else None
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The properties that are broken, by either checker, each once."""
+        """The properties that are broken according to the invariants or the checker, each once."""
         found = [p.property for p in self.checked.properties if p.verdict is Verdict.INVALID]
         return tuple(dict.fromkeys([*found, *(b.property for b in self.violations)]))
 
     @cached_property
     def digest(self) -> str:
-        """16 hexadecimal digits over trace, history and faults: equal for equal runs."""
+        """A digest of trace, history and faults, 16 hexadecimal digits; equal runs have
+        equal ones."""
         whole = hashlib.blake2b(digest_size=8)
         for part in (self.trace, self.ops, self.faults):
             whole.update(_encoder.encode_lines(part))
         return whole.hexdigest()
 
     def meets(self) -> bool:
-        """Return whether the run is as the schedule expects."""
+        """Return whether the verdict is the one that the schedule expects."""
         expected = self.schedule.expectation
         if expected.verdict == "any":
             return True
@@ -111,14 +111,15 @@ def simulate(
     exempt: Callable[[AffectedMessage], bool] | None = None,
     latency: LatencyProfile = IDEAL,
 ) -> SimResult:
-    """Run a schedule under virtual time; everything follows from `schedule` and `seed`.
+    """Run a schedule under virtual time and judge it; the result follows from `schedule` and
+    `seed`.
 
-    With `check_invariants` every step is checked, and the run ends at the first violation of any
-    invariant ("any"), of one that the checker must find too ("visible"), or at its own end
-    ("never"). `exempt` is called with each message that a link rule is about to drop or hold, and
-    returns whether the message passes. With `keep` a run folder is written there, as a real run
-    writes one. Raises FloodmarkError when the cluster does not start, or the folder cannot be
-    written.
+    With `check_invariants` the invariants are checked at every step, and the run ends at the first
+    violation of any of them ("any"), at the first that the checker must find too ("visible"), or
+    only at the end of the schedule ("never"). `exempt` is called with each message that a link rule
+    is about to drop or hold; if it returns True, the message passes. If `keep` is a folder, the run
+    folder is written there. Raises FloodmarkError when the cluster does not start, or the folder
+    cannot be written.
     """
     with no_collections():
         run = SimRun(
@@ -134,8 +135,8 @@ def simulate(
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Stop the garbage collector: a run makes few cycles, and collections take a tenth of its
-    time."""
+    """Stop Python's garbage collector in the block: a run makes few cycles, and collections take a
+    tenth of its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -149,10 +150,9 @@ def no_collections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def batched_collections() -> Iterator[None]:
-    """Collect garbage only after every few runs, and only theirs.
-
-    A run leaves some thousand objects in cycles; the collections keep memory bounded.
-    """
+    """Collect garbage only after every few runs of the block, and only garbage of these runs. Each
+    run leaves some thousand objects in cycles, so without collections memory would grow without
+    bound."""
     enabled = gc.isenabled()
     gc.disable()
     gc.collect()
@@ -169,7 +169,7 @@ class _Ended(Exception):
 
 
 class SimRun:
-    """The parts of one run, and what it collects from them."""
+    """One simulated run: its cluster, faults and observers, and the records that it collects."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class SimRun:
         return found
 
     def execute(self) -> None:
-        """Go through all phases; end early at a violation."""
+        """Go through all phases of a run; end early at a violation."""
         info, cluster = self.info, self.cluster
         info.phases.start_us = cluster.now_us()
         injector = self.injector()
@@ -245,7 +245,7 @@ class SimRun:
         info.problems += [Problem(kind="not-healed", sentence=each) for each in injector.problems]
 
     def injector(self) -> Injector:
-        """Return the injector of the faults."""
+        """Return an injector for the faults of the schedule."""
         cluster = self.cluster
         return Injector(
             self.schedule,
@@ -257,7 +257,8 @@ class SimRun:
         )
 
     def result(self, keep: Path | None) -> SimResult:
-        """Read the logs, judge everything, and return the result."""
+        """Read the logs, judge the run, and return the result. If `keep` is a folder, the run
+        folder is written there."""
         cluster = self.cluster
         logs = cluster.logs()
         self.info.problems = sorted([*self.info.problems, *cluster.problems], key=rank)

@@ -1,7 +1,8 @@
 """A simulated run as lines of text: faults, actions of nodes, failed operations.
 
-A line is one moment: seconds since the storm began, the subject, what it did. High watermarks and
-appends of followers and successful operations are left out: they only repeat.
+A line has the seconds since the storm began, the node, client or fault, and what it did. High
+watermarks and appends of followers and successful operations are left out, because there are too
+many.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 
 def run_text(result: SimResult) -> Iterator[str]:
-    """Yield the lines, in the order of their time."""
+    """Yield the lines of a run in the order of their time."""
     origin_us = result.info.phases.storm_us or result.info.phases.start_us
     lines: list[tuple[int, str, str]] = []
     for event in result.trace:
