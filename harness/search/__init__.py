@@ -1,1 +1,2 @@
-"""Looks for the schedule that breaks a protocol, and cuts it down to the few faults that matter."""
+"""The search for a schedule that breaks a protocol or a system, and the shrinking of that schedule
+to the faults that it needs."""

@@ -1,5 +1,5 @@
-"""One run of a schedule, and what a search learns from it: in the simulated world here, on real
-processes in `harness.search.real.world`."""
+"""One run of a schedule, and its result as a search needs it. Runs in the simulated world are made
+here, runs of real processes in `harness.search.real.world`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ UNKNOWN_CAUSE: Final = "?"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The outcome of one schedule.
+    """The result of one run of a schedule.
 
-    `failed`: clients, traces or logs show a violation. `internal_violation` names the first broken
-    invariant that none of them shows, "" if none: data could have been lost then. `broken` are the
-    properties that were violated by the end of the run, each with the class of its first anomaly if
-    that is known. `bucket` names the class of a failure: its property and its cause, without node,
-    offset or time, so that the same bug has the same name everywhere. `fault_coverage` has the
-    `kind/role/phase` of each fault. `problem` is a sentence when the run could not be made or
-    judged.
+    `failed`: clients, traces or logs show a violation. `internal_violation` names the first
+    violated invariant that is not visible to them, "" if there is none; data could have been lost
+    then. `broken` maps each violated property to the class of its first anomaly, if that is known.
+    `bucket` is the class of the failure: its property and its cause, without node, offset or time,
+    so that the same bug always has the same one. `fault_coverage` has the `kind/role/phase` of each
+    fault. `problem` says why the run could not be made or judged, "" otherwise.
 
-    Of real processes: `lost_disks` are the nodes that lost unsynced writes, `on_links` says that a
-    fault on links took effect. `folder` is the run's if it failed or could not be judged.
+    For real processes only: `lost_disks` are the nodes that lost unsynced writes, `on_links` says
+    that a fault on links took effect. `folder` is the run folder if the run failed or could not be
+    judged, else "".
     """
 
     failed: bool = False
@@ -67,13 +67,11 @@ def attempt(
     latency: LatencyProfile = IDEAL,
     about: str = "",
 ) -> Attempt:
-    """Run a schedule until a client, a trace or a log shows a violation, or to its end.
-
-    Where several properties break, `bucket`, `property` and `sentence` are those of `about`, if it
-    is one of them, else of the first.
-    Everything follows from the schedule: unless another is given, its workload's seed is the seed
-    of the world too. `exempt` and `latency` are as in `simulate`.
-    """
+    """Run a schedule in the simulated world until a violation is visible to clients, traces or
+    logs, or to its end. If several properties break, `bucket`, `property` and `sentence` are about
+    the property `about` if it is among them, else about the first. The result follows from the
+    schedule and `seed`, by default the seed of its workload. `exempt` and `latency` are as in
+    `simulate`."""
     world = schedule.workload.seed if seed is None else seed
     try:
         result = simulate(schedule, seed=world, stop_at=stop_at, exempt=exempt, latency=latency)
@@ -83,7 +81,8 @@ def attempt(
 
 
 def attempted(schedule: Schedule) -> tuple[Attempt, SimResult | None]:
-    """Run a schedule as `attempt` does, and return the run too, if there was one."""
+    """Run a schedule as `attempt` does. Return the result and the run, None instead of the run if
+    it could not be made."""
     try:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError as error:
@@ -92,7 +91,7 @@ def attempted(schedule: Schedule) -> tuple[Attempt, SimResult | None]:
 
 
 def outcome_of(result: SimResult, about: str = "") -> Attempt:
-    """Return the facts that a search learns from a run; `about` as in `attempt`."""
+    """Return the result of a simulated run as a search needs it; `about` as in `attempt`."""
     visible = any(violation.visible for violation in result.violations)
     failed = visible or result.checked.verdict is Verdict.INVALID
     # Faults without a target and few operations do not matter here.
@@ -117,15 +116,16 @@ def outcome_of(result: SimResult, about: str = "") -> Attempt:
 
 
 def visibly_broken(result: SimResult) -> tuple[str, ...]:
-    """Return the properties that the checker finds violated, or the invariant checker where
-    clients, traces or logs show it too."""
+    """Return the properties that the checker finds violated, and those whose violated invariants
+    are visible to clients, traces or logs."""
     checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
     seen = [b.property for b in result.violations if b.visible]
     return tuple(dict.fromkeys([*checked, *seen]))
 
 
 def property_of(result: SimResult) -> str:
-    """Return the property that broke first, as the invariant checker or else the checker says."""
+    """Return the property that broke first: that of the first visible violation of an invariant,
+    else the first that the checker finds."""
     violation = _violation(result)
     return violation.property if violation is not None else next(iter(result.broken), "")
 
@@ -159,13 +159,10 @@ def _sentence(result: SimResult, about: str) -> str:
 
 
 def bucket(result: SimResult, about: str = "") -> str:
-    """Return the class of a failure: `property: cause`; of the property `about`, or of the
-    first.
-
-    The cause is the first broken step in the history of the record concerned. Without one it is
-    the name of the invariant or anomaly; where logs differ, also the rule of the last truncation
-    (`harness.search.cause`).
-    """
+    """Return the class of a failure, `property: cause`. The property is `about`, by default the
+    first broken one. The cause is the first wrong step in the history of the lost or wrong record.
+    If there is no such step, it is the name of the invariant or anomaly, and for logs that differ
+    also the rule of the last truncation (`harness.search.cause`)."""
     broken = about or property_of(result)
     partition, offset, name = place(result, about)
     how = ""
@@ -182,7 +179,8 @@ def bucket(result: SimResult, about: str = "") -> str:
 
 
 def history_of_record(result: SimResult, about: str = "") -> list[StoryStep]:
-    """Return the story of the record concerned, event by event; empty if there is none."""
+    """Return the history of the lost or wrong record, event by event; an empty list if the failure
+    is about no record."""
     partition, offset = concerned(result, about)
     if offset < 0:
         return []
@@ -194,7 +192,7 @@ def history_of_record(result: SimResult, about: str = "") -> list[StoryStep]:
 
 
 def story_of(result: SimResult, about: str = "") -> Story:
-    """Return the story of the first violation, or of `about` if given."""
+    """Return the story of the first violation, or of the violation of the property `about`."""
     violation = _violation(result, about)
     # The checker names the record; of invariants the offset is often that of a log end.
     found = story.subject(result.checked) if not about else _anomaly(result, about)
@@ -221,8 +219,9 @@ def story_of(result: SimResult, about: str = "") -> Story:
 
 
 def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
-    """(partition, offset) of the record that broke first, of `about` where that is given, or of
-    the first at which two logs differ; offset -1 where none is concerned."""
+    """Return partition and offset of the first lost or wrong record, or of the first difference
+    between two logs; offset -1 if the failure is about no record. With `about`, only that property
+    counts."""
     partition, offset, _ = place(result, about)
     if partition and offset < 0:
         offset = _first_difference(result, partition)
@@ -244,8 +243,8 @@ def _first_difference(result: SimResult, partition: str) -> int:
 
 
 def place(result: SimResult, about: str = "") -> tuple[str, int, str]:
-    """Return (partition, offset, name) of the first violation, or of `about` if given; offset -1 if
-    it has none."""
+    """Return partition, offset and name of the first violation, or of that of the property `about`;
+    offset -1 if it has none."""
     violation = _violation(result, about)
     if violation is not None:
         offsets = [w.offset for w in violation.witnesses if w.offset >= 0]

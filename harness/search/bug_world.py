@@ -1,4 +1,5 @@
-"""The simulated world in which a known bug is searched for: only what the bug breaks counts."""
+"""The simulated world in which one known bug is searched for. A failure counts only if the bug
+causes it."""
 
 from __future__ import annotations
 
@@ -30,28 +31,28 @@ CHUNK: Final = 1_000_000
 
 
 class BugSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """A known bug, or a promise that a faulty protocol breaks. All targets share their schedules:
-    none is drawn for a bug."""
+    """The subject of a search for a known bug, or for a promise that a faulty protocol breaks. All
+    such searches draw the same schedules."""
 
     target: SearchTarget
     chunk: int = CHUNK
 
     @property
     def name(self) -> str:
-        """The code of the target."""
+        """The code of the known bug, or of the protocol and promise."""
         return self.target.code
 
     def world(self, store: str, run_name: str) -> BugWorld:
-        """See `harness.search.loop.Subject`."""
+        """Return the world to run schedules in (see `harness.search.loop.Subject`)."""
         return BugWorld(self.target)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return how long a job may take before it is taken to hang."""
+        """Return after how many seconds a job is killed because it must hang."""
         return HANGS_S
 
 
 class BugWorld(SimulatedWorld):
-    """Implements `harness.search.loop.SearchWorld`."""
+    """The `SearchWorld` of a search for a known bug."""
 
     shrinks = SimulatedWorld.shrinks._replace(tries=SHRINK_TRIES)
 
@@ -60,7 +61,8 @@ class BugWorld(SimulatedWorld):
         self._target = target
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """See `SearchWorld`; the first run that shows the bug is the last one."""
+        """Run a schedule as `SearchWorld` says; the first run that shows the bug is the
+        last one."""
         target = self._target
         first = drawn_schedule(target, seed, number)
         for schedule, quick in judge_with_endings(first, self.judge, self._fails_otherwise):
@@ -71,8 +73,8 @@ class BugWorld(SimulatedWorld):
                 return
 
     def judge(self, schedule: Schedule) -> tuple[Attempt, SimResult | None]:
-        """Run a schedule. Worse endings lose records: they leave no cluster waiting, and no log or
-        metadata wrong in itself. A search for these ends no run worse."""
+        """Run a schedule once. Worse endings only lose records, so if the bug cannot show in that
+        way, internal violations are left out of the result and no worse ending is tried."""
         outcome, run = attempted(schedule)
         if not self._target.can_end_worse:
             outcome = dataclasses.replace(outcome, internal_violation="")
@@ -85,8 +87,8 @@ class BugWorld(SimulatedWorld):
         return target.can_end_worse and outcome.failed and target.breaks not in outcome.broken
 
     def attempt(self, schedule: Schedule) -> Attempt:
-        """See `SearchWorld`: the whole run, which fails only if it violates the target's property
-        because of the bug. With the bug off that must hold: some protocols break it anyway."""
+        """Run a schedule to its end, as `SearchWorld` says. It fails only if it breaks the property
+        of the bug, and does not break it with the bug off: some protocols break it anyway."""
         target = self._target
         outcome = attempt(schedule, stop_at="never", about=target.breaks)
         if target.breaks not in outcome.broken:
@@ -107,7 +109,8 @@ class BugWorld(SimulatedWorld):
         )
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """Complete the finding as `SearchWorld` does, after stabilising it."""
+        """Explain the finding and find its form for real processes, as `SearchWorld` says, after
+        making its failure independent of timing."""
 
         def alike(candidate: Schedule, world: int | None = None) -> bool:
             if world not in (None, candidate.workload.seed):
@@ -128,7 +131,8 @@ class BugWorld(SimulatedWorld):
 
 
 def drawn_schedule(target: SearchTarget, seed: int, number: int) -> Schedule:
-    """Return the `number`-th schedule of a search. All targets share them."""
+    """Return the schedule of this number and seed. It is the same for all known bugs, except for
+    what the target adds."""
     # The text of the seed is older than the names here: it must stay, or other schedules follow.
     choose = RandomChoices(random.Random(f"museum/{seed}/{number}"))
     return draw_schedule(choose, target.protocol, target.bugs, target.faults, target.dimensions)

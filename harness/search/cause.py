@@ -1,8 +1,8 @@
-"""The cause of a failure as a name: the second half of a bucket. Pure.
+"""The cause of a failure as a short name, the second half of a bucket (class of failures). Pure.
 
-Two schedules that fail by the same mistake get the same name: it contains no node, offset, epoch or
-time. Two different mistakes should get different names: so the name says which step lost or kept
-the record, and by which rule.
+Schedules that fail by the same bug should get the same name, so it contains no node, offset, epoch
+or time. Different bugs should get different names, so it says which step lost the record or kept a
+wrong one, and by which rule.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ NEVER_CUT: Final = "never-cut"
 def of_record(
     history: Sequence[StoryStep], events: Iterable[Mapping[str, Any]], partition: str
 ) -> str:
-    """Return the first broken step in a record's history, "" when there is none.
-
-    "cut:RULE" or "overwritten"; for a leader that lacks the record also the rule by which it was
-    elected, as in "elected-without:in-sync".
-    """
+    """Return the first wrong step in the history of a record, "" if there is none. It is "cut:RULE"
+    for a truncation, "overwritten", or for a leader that lacks the record also the rule by which it
+    was elected, as in "elected-without:in-sync"."""
     step = next((s for s in history if s.breaks), None)
     if step is None:
         return ""
@@ -62,10 +60,9 @@ def _right(event: Mapping[str, Any], isr: Sequence[str], elr: Sequence[str]) -> 
 def of_divergence(
     events: Iterable[Mapping[str, Any]], partition: str, node: str = "", until_us: int | None = None
 ) -> str:
-    """Return why logs differ: "kept:RULE", by the last truncation of `node` ("": of any replica).
-
-    RULE chose where to cut, and so what was kept. "kept:never-cut" if nothing was truncated.
-    """
+    """Return why two logs differ, as "kept:RULE" with the rule of the last truncation of `node`
+    ("": of any replica). The rule chose the offset of the truncation, and so which records were
+    kept. "kept:never-cut" if there was no truncation."""
     rule = NEVER_CUT
     for event in _events(events, partition, trace.TRUNCATED):
         if until_us is not None and event["t_us"] > until_us:

@@ -1,6 +1,6 @@
-"""The source of the choices of a drawn schedule: a seeded generator.
+"""The source of random choices for drawing schedules: a seeded generator.
 
-Choices are small and independent, and the simplest value comes first everywhere.
+Choices are small and independent, and the simplest value is always the first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class RandomChoices:
-    """Uniform choices from a seeded generator."""
+    """A source of uniform choices, seeded by the generator that it gets."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -25,5 +25,5 @@ class RandomChoices:
         return options[self._rng.randrange(len(options))]
 
     def chance(self, percent: int) -> bool:
-        """Return True `percent` of the time."""
+        """Return True with a probability of `percent`."""
         return self._rng.randrange(100) < percent

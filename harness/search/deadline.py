@@ -1,4 +1,5 @@
-"""The end of a search: asked before each run, so a search lasts at most a run longer."""
+"""The time limit of a search. It is asked before each run, so a search exceeds it by at most one
+run."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ Stop = Callable[[], bool]
 
 
 def never() -> bool:
-    """Never end the work early."""
+    """Return False: a `Stop` for work without a time limit."""
     return False
 
 
 def after(seconds: float, clock_s: Callable[[], float] = time.monotonic) -> Stop:
-    """Return an end `seconds` from now by `clock_s`; with 0 there is none."""
+    """Return a `Stop` that returns True from `seconds` from now on; 0 means no limit."""
     if not seconds:
         return never
     end_s = clock_s() + seconds

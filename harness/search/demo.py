@@ -1,4 +1,5 @@
-"""The first minute with floodmark: a search that loses a write, its page, the repaired protocol.
+"""The demonstration: a search that finds a lost write, its page, and the same schedule under the
+repaired protocol.
 
 Kafka before KIP-101 (0.11) truncated a follower to its own high watermark and could lose an
 acknowledged write; KIP-101 repaired that.
@@ -28,10 +29,8 @@ BUDGET_S: Final = 120.0
 
 def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, output: Print) -> bool:
     """Search the faulty protocol until a write is lost, build the page, and run the same schedule
-    under the repaired protocol. Return whether the first lost the write and the second kept it.
-
-    Raises FloodmarkError if the search found nothing within `BUDGET_S`.
-    """
+    under the repaired protocol. Return whether the faulty protocol lost the write and the repaired
+    one kept it. Raises FloodmarkError if the search finds no failure within `BUDGET_S`."""
     output(f"1. A search for a schedule that breaks {FAULTY} (Kafka before KIP-101), without hints")
     wanted = SearchRequest(
         protocol=FAULTY,

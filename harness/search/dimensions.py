@@ -1,8 +1,9 @@
-"""The dimensions of a schedule: more of what may happen, each off in most schedules.
+"""The dimensions of schedules: additions to what a schedule may contain, each off in most
+schedules.
 
-A dimension changes the cluster or the workload, or adds scenarios, or does several of these. Each
-schedule decides by a coin for each (swarm testing, Groce et al. 2012): with all of them on, runs
-would be long and slow, and most bugs need none.
+A dimension changes the cluster or the workload, or adds scenarios. Each schedule decides for each
+dimension by a random choice whether it is on (swarm testing, Groce et al. 2012). With all of them
+on, runs would be long and slow, and most bugs need none.
 """
 
 from __future__ import annotations
@@ -39,11 +40,9 @@ _LATE: Final[tuple[LinkAction, ...]] = ("drop", "drop", "hold")
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """More of what may happen, in `percent` of the schedules.
-
-    `cluster` and `workload` change these, `scenarios` may be used as well. `led_by` is the kind of
-    leadership that it is for, None for both.
-    """
+    """An addition to `percent` of the schedules, decided before their faults are drawn. `cluster`
+    and `workload` return them changed, `scenarios` may be drawn as well. `led_by` is the kind of
+    leadership that it applies to, None for both."""
 
     name: str
     percent: int
@@ -55,7 +54,8 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class LateDimension:
-    """More of what may happen, in `percent` of the schedules; `change` is given all of one."""
+    """A change to `percent` of the schedules, made after their faults are drawn; `change` gets the
+    whole schedule."""
 
     name: str
     percent: int
@@ -236,8 +236,8 @@ what it drew before they came. New ones go to the end."""
 
 
 def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
-    """Return the schedule with the changes of its late dimensions: those in `always`, and drawn
-    ones."""
+    """Return the schedule after the changes of late dimensions: those named in `always`, and
+    randomly chosen ones."""
     for dimension in LATE_DIMENSIONS:
         if dimension.name in always or choose.chance(dimension.percent):
             schedule = dimension.change(choose, schedule)
@@ -245,7 +245,7 @@ def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str]
 
 
 def draw_dimensions(choose: RandomChoices, led_by: LeaderBy) -> list[Dimension]:
-    """Return the dimensions of one schedule."""
+    """Draw the dimensions that are on in one schedule."""
     return [
         dimension
         for dimension in DIMENSIONS

@@ -1,19 +1,20 @@
-"""Turns a run in which data could be lost into runs in which it is lost.
+"""Further faults for a run in which data could have been lost, so that it is lost.
 
 The invariant checker reports violations inside the cluster that no client sees yet: a replica that
-lacks committed records may be elected, or the leader commits without a replica that the controller
-may elect, or it acknowledges what is not committed; fewer than a majority of voters have what is
-committed; or a replica knows more or less of a producer than its log says. Only the right next
-fault at the right time makes that visible, and a random draw seldom has it. So the run is repeated
-with that fault added: all replicas but the incomplete one die, or the replica that the leader does
-not wait for receives nothing until something is committed, or no replica receives what is
-acknowledged, and the leader dies, or the producer hears no answer and the replica leads next.
+lacks committed records may be elected; the leader commits without a replica that the controller may
+elect, or acknowledges an uncommitted record; fewer than a majority of voters have the committed
+records; or a replica's state of a producer differs from its log. Only a certain next fault at the
+right time makes such a violation visible, and a random draw seldom has it. So the run is repeated
+with that fault added: all replicas except the incomplete one die; or the replica that the leader
+does not wait for receives no records until one is committed; or no replica receives the
+acknowledged record and the leader dies; or the producer gets no answer and the incomplete replica
+leads next.
 
-A replica with another record than the committed one is the same case: the logs show it, but no
-client does while it does not lead.
+A replica with another record than the committed one is treated in the same way: its log shows that,
+but no client sees it unless the replica leads.
 
-This module knows invariants and no bug. The runs of a protocol that keeps them end as drawn.
-It also proposes reruns for the shrinker (`rerun_without`).
+This module knows invariants, but no bug. Runs of a protocol that keeps the invariants are not
+changed. It also proposes reruns for the shrinker (`rerun_without`).
 """
 
 from __future__ import annotations
@@ -61,12 +62,10 @@ def judge_with_endings(
     judge: Callable[[Schedule], tuple[Attempt, SimResult | None]],
     further: Callable[[Attempt], bool] = lambda outcome: False,
 ) -> Iterator[tuple[Schedule, Attempt]]:
-    """Judge a schedule, and if it violates an internal invariant judge it with worse endings.
-
-    `judge` runs a schedule until a violation is visible. An outcome for which `further` returns
-    True is tried with worse endings too. A violation for which an ending was made gets no other
-    one in the run of that ending.
-    """
+    """Judge a schedule. If it violates an internal invariant, judge it with worse endings too
+    (faults added after the violation). Yield each schedule with its result. `judge` runs a schedule
+    until a violation is visible. Worse endings are also tried if `further` returns True for a
+    result. In the run of an ending, the violation that it was made for gets no further ending."""
     pending: deque[tuple[Schedule, frozenset[_Key]]] = deque([(schedule, frozenset())])
     while pending:
         candidate, known = pending.popleft()
@@ -78,8 +77,8 @@ def judge_with_endings(
 
 
 def worst_endings(schedule: Schedule) -> Iterator[Schedule]:
-    """Return the schedule with faults added after each internal violation, the most promising
-    first."""
+    """Yield the schedule with faults added after each internal violation, the most
+    promising first."""
     try:
         run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
@@ -420,12 +419,9 @@ def _trigger(result: SimResult, event: dict[str, Any]) -> After | None:
 
 
 def rerun_without(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Yield smaller schedules without fault number `gone`, in which the other faults get another
-    trigger.
-
-    A trigger that counts events waits in vain once a fault before it is left out. Yet the same
-    faults at the times of the last run, or another end of the schedule, may fail alike.
-    """
+    """Yield smaller schedules without fault number `gone`, in which other faults get another
+    trigger. A trigger that counts events may never come if an earlier fault is left out. But the
+    same faults at the times of the last run, or another ending, may fail in the same way."""
     for candidate in (*_at_their_times(schedule, gone), *_ended_again(schedule, gone)):
         if len(candidate.faults) < len(schedule.faults) and possible(candidate):
             yield candidate

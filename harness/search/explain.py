@@ -1,9 +1,10 @@
-"""The reasons why a shrunk schedule fails: the history of a record, and what changes when one thing
-is absent.
+"""The explanation of a shrunk schedule: the history of the lost or wrong record, and which faults
+and messages the failure depends on.
 
-Two kinds of things are left out, one at a time: a fault of the schedule, and a message that its
-link faults dropped or held. Where several messages of one kind on one link were affected, all of
-them together too. If the schedule still fails without a thing, the failure does not depend on it.
+One at a time, each fault of the schedule and each message that its link faults dropped or held is
+left out (the message passes). If several messages of one kind on one link were affected, they are
+also left out together. If the schedule still fails, the failure does not depend on what was left
+out.
 """
 
 from __future__ import annotations
@@ -30,10 +31,8 @@ MOST_MESSAGES: Final = 30
 
 
 def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
-    """Run a failing schedule, and once more for each thing that is left out, until `stop`.
-
-    Deterministic where nothing stops it.
-    """
+    """Explain a failing schedule: run it, and run it again for each fault or message that is left
+    out, until `stop` returns True. The result is deterministic unless it is stopped."""
     affected: list[AffectedMessage] = []
 
     def listen(message: AffectedMessage) -> bool:
@@ -68,12 +67,12 @@ def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
 
 
 def write(explanation: Explanation, file: Path) -> None:
-    """Keep an explanation. Raises OSError."""
+    """Write an explanation to a file. Raises OSError."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(explanation), indent=1) + b"\n")
 
 
 def as_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield an explanation as a terminal shows it."""
+    """Yield an explanation as lines for a terminal."""
     yield explanation.sentence
     for s in explanation.sentences:
         mark = "!" if s.rule else ">" if s.breaks else " "

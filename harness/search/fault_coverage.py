@@ -1,8 +1,8 @@
-"""Counts faults by kind, role of their nodes, and state of the cluster at that moment. Pure.
+"""The count of faults by kind, role of the affected node, and state of the partition at that time.
+Pure.
 
-A nightly run shows from these counts what it has tried and what it has never tried. Roles and
-states are those that the nodes' traces show, not those that the schedule asked for;
-`harness.formats.nightly_run` lists them.
+A nightly run shows from these counts which combinations it never tried. Roles and states come from
+the traces of the nodes, not from the schedule; `harness.formats.nightly_run` lists them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ _VIEW_EVENTS: Final = frozenset(
 
 
 def fault_coverage(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> Counter[str]:
-    """Count the occurrences of each `kind/role/phase`. A fault on several nodes counts once per
-    role.
-
-    `trace` are events of all nodes in order of time, `faults` the lines of `faults.jsonl`.
+    """Count the faults by `kind/role/phase`. A fault on several nodes counts once for each role.
+    `trace` has the events of all nodes in the order of time, `faults` the lines of `faults.jsonl`.
     """
     view, found = ClusterView(), Counter[str]()
     due = sorted((f for f in faults if f.action == "inject"), key=lambda f: f.t_us)

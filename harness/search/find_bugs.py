@@ -1,7 +1,7 @@
-"""Finds every known bug again by blind search: `floodmark bugs find`.
+"""The search that finds every known bug again without hints: `floodmark bugs find`.
 
-A policy over jobs. Everything that was done is a row of one journal, so the search can be stopped
-at any moment and goes on from there.
+It is a policy over jobs. Each finished job is a row of one journal, so the search can be stopped at
+any moment, and continues when it is started again.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ Print = Callable[[str], None]
 
 
 class BugsBegan(BeganRow, tag="began"):
-    """The first line of each session."""
+    """The first line of each session of a search for known bugs."""
 
 
 class RealReplayed(JournalRow, tag="real"):
-    """One replay of a shrunk schedule on real processes; `finding` is the folder's name."""
+    """The result of one replay of a shrunk schedule on real processes. `finding` is the name of the
+    finding's folder."""
 
     finding: str
     failed: bool
@@ -73,7 +74,7 @@ BugRow = BugsBegan | Searched | Finished | RealReplayed | Lost | Ended
 
 
 class RealReplayJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Replay the real schedule of a finding once."""
+    """A job that replays the schedule of a finding once on real processes."""
 
     key: str
     folder: str
@@ -95,8 +96,8 @@ class RealReplayJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BugState(msgspec.Struct, kw_only=True):
-    """One search for one target: what it took, and what it found. `core_s` are seconds of one
-    core. Of its real schedule, `real_failed` of `real_runs` replays failed."""
+    """One search for one known bug, with one seed: its cost, and its finding. `core_s` are seconds
+    of one core. Of `real_runs` replays of its schedule on real processes, `real_failed` failed."""
 
     target: SearchTarget
     seed: int
@@ -109,18 +110,19 @@ class BugState(msgspec.Struct, kw_only=True):
 
     @property
     def prefix(self) -> str:
-        """Return the beginning of the keys of this search's jobs."""
+        """The prefix of the keys of this search's jobs."""
         return f"{self.target.code}/{self.seed}/"
 
 
 class BugSearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is in the store, also from earlier searches; `bugs.json`."""
+    """The results of all searches for known bugs in a store, earlier ones too; `bugs.json`.
+    `correct` are the searches of protocols that should hold."""
 
     rows: list[known_bugs_table.Row]
     correct: list[Searched]
 
     def is_complete(self, only: tuple[str, ...] = ()) -> bool:
-        """Return whether every bug asked for was found and no correct protocol broke a promise."""
+        """Return whether all requested bugs were found, and no correct protocol broke a promise."""
         asked = {target.code for target in wanted_targets(only)}
         missing = any(not row.found for row in self.rows if row.target.code in asked)
         return not missing and not any(correct.failures for correct in self.correct)
@@ -133,11 +135,10 @@ def find_bugs(
     output: Print,
     pool: Pool | None = None,
 ) -> BugSearchResult:
-    """Search, shrink, explain, check correct protocols, and replay. Nothing is done twice.
-
-    Writes `bugs.json` and `bugs.html` beside the journal. Raises UsageError for an unknown bug,
-    StorageError when the store cannot be written.
-    """
+    """Search for known bugs, shrink and explain the findings, search correct protocols, and replay
+    findings on real processes. Skip jobs that the journal has already. Writes `bugs.json` and
+    `bugs.html` beside the journal. Raises UsageError for an unknown bug, StorageError when the
+    store cannot be written."""
     targets = wanted_targets(request.only)
     folder = request.store / FOLDER
     pool = pool or simulated_pool(request.jobs, request.store)
@@ -167,7 +168,8 @@ def find_bugs(
 
 
 class BugSearch:
-    """The policy: the open search with the least time so far is next."""
+    """The policy of a search for known bugs: the next job is for the bug that was searched for the
+    shortest time and is not found yet."""
 
     def __init__(
         self,
@@ -176,7 +178,7 @@ class BugSearch:
         journal: JobJournal[BugRow],
         output: Print,
     ) -> None:
-        """Take over the rows of the journal."""
+        """Continue from the rows of the journal."""
         self.states: dict[tuple[str, int], BugState] = {}
         self.correct: list[Searched] = []
         self._request = request
@@ -314,7 +316,7 @@ class BugSearch:
         self._tell(row)
 
     def cut_off(self, job: Job) -> None:
-        """Keep all files of a killed job, which will be done again (see `Policy`)."""
+        """Keep all files of a killed job, because the job is done again (see `Policy`)."""
 
     def _add(self, row: BugRow) -> None:
         code, seed, *_ = (*row.key.split("/"), "", "")

@@ -1,7 +1,8 @@
-"""Finds the known losses of third-party systems again: `floodmark bugs find --system`.
+"""The search that finds the known losses of third-party systems again: `floodmark bugs find
+--system`.
 
-Each search is one of `harness.search.loop` with a journal of its own: it ends with the first
-finding of its row, and all that is known of it is in that journal.
+Each known loss is a row of `harness.search.real.known_losses`. Each search for one is a search of
+`harness.search.loop` with a journal of its own; it ends at the first finding that shows the loss.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _PREFIX: Final = "known-loss-"
 
 
 class LossResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One search for a known loss: whether it was found within so many seconds and schedules, and
-    the finding with what became of it. `unwanted` are the buckets of other failures."""
+    """The result of one search for a known loss: whether it was found, in how many seconds and
+    schedules, and the finding. `unwanted` counts other failures by bucket."""
 
     code: str
     seed: int
@@ -58,17 +59,16 @@ class LossResult(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
 
     def is_done(self, seconds: float) -> bool:
-        """Return whether the search need not be made again with so much time."""
+        """Return whether the search is finished, so that it need not be repeated with a budget of
+        `seconds`."""
         return self.state == FINISHED and (self.found or self.budget_s >= seconds)
 
 
 def find_losses(
     request: BugSearchRequest, interrupts: Interrupts, progress: Progress, output: Print
 ) -> list[LossResult]:
-    """Make the searches that are not made yet, seed by seed; return all that are known.
-
-    Raises UsageError, or StorageError when the store cannot be written.
-    """
+    """Search for the known losses, seed by seed, unless the store has the result. Return all
+    results of the store. Raises UsageError, or StorageError when the store cannot be written."""
     rows = wanted_losses(request.system or "", request.only)
     for seed in range(1, request.seeds + 1):
         for row in rows:
@@ -128,7 +128,7 @@ def _search(
 
 
 def results(store: Path) -> list[LossResult]:
-    """Return all searches of a store, by row and seed."""
+    """Return the results of all searches for known losses in a store, sorted by loss and seed."""
     found = []
     for row in KNOWN_LOSSES:
         for file in sorted((store / loop.FOLDER).glob(f"{_PREFIX}{row.code}-[0-9]*.jsonl")):
@@ -138,7 +138,7 @@ def results(store: Path) -> list[LossResult]:
 
 
 def result_of(file: Path, row: KnownLoss, seed: int) -> LossResult | None:
-    """Return the result in the journal of a search; None if there is no journal. Raises
+    """Return the result of the search with this journal, None if there is no journal. Raises
     StorageError."""
     rows: list[Any] = read_rows(file, SearchRow)
     began = [each for each in rows if isinstance(each, SearchBegan)]
@@ -171,13 +171,14 @@ def result_of(file: Path, row: KnownLoss, seed: int) -> LossResult | None:
 
 
 def is_steady(finding: Finding) -> bool:
-    """Return whether the smallest schedule failed in most of its runs, if there were several."""
+    """Return whether the smallest schedule was run several times and failed in most of
+    these runs."""
     return 2 * finding.counts.failed > finding.counts.of > 1
 
 
 def is_complete(finding: Finding) -> bool:
-    """Return whether nothing is left to do with a finding: the safe configuration was tried too, if
-    there is one."""
+    """Return whether a finding needs no further work: it fails in most runs, and was run on the
+    safe configuration, if the system has one."""
     return is_steady(finding) and bool(finding.safe_settings is None or finding.safe_runs)
 
 
@@ -205,8 +206,8 @@ _NONE: Final = "none"
 
 
 def cells(row: KnownLoss, made: Sequence[LossResult]) -> tuple[str, ...]:
-    """Return a row as words, in the order of `HEADINGS`. A search that found nothing counts with
-    all of its time."""
+    """Return the cells of the table for a known loss, in the order of `HEADINGS`, from the results
+    `made`. A search without a finding counts with its whole time."""
     shown = best(made)
     version = next((one.version for one in made if one.version), "")
     return (
@@ -222,7 +223,8 @@ def cells(row: KnownLoss, made: Sequence[LossResult]) -> tuple[str, ...]:
 
 
 def details(row: KnownLoss, made: Sequence[LossResult]) -> str:
-    """Return the schedule of a row as sentences, with remarks; "" if nothing was found."""
+    """Return a paragraph on the smallest schedule that shows a known loss; "" if it was not
+    found."""
     shown = best(made)
     if shown is None:
         return ""
@@ -236,8 +238,8 @@ def details(row: KnownLoss, made: Sequence[LossResult]) -> str:
 
 
 def best(made: Sequence[LossResult]) -> Finding | None:
-    """Return the finding to show: one that fails in most of several runs, then one that was run on
-    the safe configuration, then of few faults."""
+    """Return the finding to show, None if there is none. One that fails in most runs comes first,
+    then one that was run on the safe configuration, then one with few faults."""
     found = [one.finding for one in made if one.finding is not None]
     return min(
         found,
@@ -247,7 +249,7 @@ def best(made: Sequence[LossResult]) -> Finding | None:
 
 
 def as_text(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
-    """Return a few lines for each row."""
+    """Return the results as text, a few lines for each known loss."""
     lines = []
     for row in rows:
         mine = _of(row, made)
@@ -259,7 +261,8 @@ def as_text(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
 
 
 def as_markdown(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
-    """Return the table, and the schedules below it; rows that were never searched are left out."""
+    """Return the table of results as Markdown, with the schedules below it. Losses that were never
+    searched for are left out."""
     searched = [row for row in rows if _of(row, made)]
     table = [HEADINGS, ("---",) * len(HEADINGS)]
     table += [cells(row, _of(row, made)) for row in searched]
@@ -269,13 +272,13 @@ def as_markdown(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
 
 
 def put_into_file(file: Path, table: str) -> None:
-    """Put the table into a document. Raises StorageError."""
+    """Replace the table in a document. Raises StorageError."""
     before = file.read_text("utf-8") if file.is_file() else ""
     write_whole(file, put_into(before, table).encode())
 
 
 def put_into(document: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
-    """Return a document with the table between its marks, or at its end when it has none."""
+    """Return a document with the table between the two marks, or at its end if it has no marks."""
     section = f"{marks[0]}\n\n{table}\n\n{marks[1]}"
     before, begin, rest = document.partition(marks[0])
     _, end, after = rest.partition(marks[1])

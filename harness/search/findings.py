@@ -1,6 +1,7 @@
-"""The folders of findings: written as soon as a failure is known, and again when more is.
+"""The folders of findings. A finding is written as soon as it is found, and again when it is shrunk
+or explained.
 
-`finding.json` is the record. Everything else in the folder follows from it or explains it.
+`finding.json` is the record. All other files of the folder are derived from it or explain it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ It failed in {counts} runs. To run it again:
 
 
 def folder_of(store: Path, finding: Finding) -> Path:
-    """Return the folder of a finding, which stays the same while the schedule shrinks."""
+    """Return the folder of a finding. It stays the same while the schedule shrinks."""
     subject = finding.subject.rpartition(":")[2].lower()
     bugs = "".join(f"+{bug}" for bug in finding.drawn.cluster.bugs)
     name = f"{subject}{bugs}-{finding.property}-{finding.drawn.digest()}"
@@ -65,7 +66,7 @@ def folder_of(store: Path, finding: Finding) -> Path:
 
 
 def keep(finding: Finding, store: Path) -> Path:
-    """Write a finding and its schedules; return its folder. Raises StorageError."""
+    """Write a finding and its schedules to its folder, and return that. Raises StorageError."""
     folder = folder_of(store, finding)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,8 @@ def keep(finding: Finding, store: Path) -> Path:
 
 
 def load(folder: Path) -> Finding:
-    """Read a finding. Raises StorageError if it is damaged, or of another version."""
+    """Return the finding in a folder. Raises StorageError if it is damaged, or of another version
+    of the format."""
     file = folder / RECORD
     try:
         finding = read_file(file, Finding)
@@ -95,7 +97,8 @@ def load(folder: Path) -> Finding:
 
 
 def load_all(store: Path) -> Iterator[tuple[Path, Finding]]:
-    """Yield the findings of a store that can be read, with their folders."""
+    """Yield the folders of a store's findings, each with its finding. Folders that cannot be read
+    are skipped."""
     for file in sorted((store / STORE_FOLDER).glob(f"*/{RECORD}")):
         try:
             yield file.parent, load(file.parent)
@@ -104,7 +107,8 @@ def load_all(store: Path) -> Iterator[tuple[Path, Finding]]:
 
 
 def latest(store: Path, finding: Finding) -> Finding:
-    """Return a finding as it is on disk: it may have become smaller. Itself if nothing is there."""
+    """Return a finding as the store has it, where it may be smaller; the given one if the store has
+    none."""
     try:
         return load(folder_of(store, finding))
     except StorageError:
@@ -112,8 +116,8 @@ def latest(store: Path, finding: Finding) -> Finding:
 
 
 def keep_unless_smaller(finding: Finding, store: Path) -> Path:
-    """Write a finding to the store; but keep the record of an earlier search of real processes that
-    has shrunk it already."""
+    """Write a finding to the store, unless an earlier search of real processes (same version of the
+    system) has a shrunk one there. Return its folder."""
     before = latest(store, finding)
     is_older = before is not finding and before.version == finding.version
     if is_older and before.world == "real" and before.shrunk:
@@ -122,8 +126,8 @@ def keep_unless_smaller(finding: Finding, store: Path) -> Path:
 
 
 def build_page(folder: Path) -> Path | None:
-    """Run a finding in the simulated world and build its page; whatever goes wrong with that, the
-    finding is kept all the same."""
+    """Run a finding in the simulated world and build its page. Return the page, None if that
+    failed: the finding is kept anyway."""
     try:
         return page_of_finding(folder, lambda sentence: None)
     except Exception as error:
@@ -132,14 +136,15 @@ def build_page(folder: Path) -> Path | None:
 
 
 def discard(finding: Finding) -> None:
-    """Remove the run of a finding that is not kept."""
+    """Remove the run folder of a finding that is not kept."""
     if finding.run:
         remove(Path(finding.run))
 
 
 def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
-    """Remove the runs of a search, called `prefix` or `prefix-..`, that no finding refers to, but
-    those to `keep`: they were cut off before anything was recorded."""
+    """Remove run folders of a search that no finding refers to: their jobs were killed before they
+    were recorded. The folders are `prefix/*` and `prefix-*/*` in the store; those in `keep` stay.
+    """
     kept = {Path(run).resolve() for run in keep}
     for _, finding in load_all(store):
         runs = (finding.run, *(run.folder for run in finding.safe_runs))
@@ -150,7 +155,7 @@ def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
 
 
 def in_words(schedule: Schedule) -> tuple[str, ...]:
-    """Describe the faults of a schedule, a line each: time, fault, length."""
+    """Return the faults of a schedule as lines for a person: time, fault, length."""
     return tuple(map(_line, schedule.faults))
 
 

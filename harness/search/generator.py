@@ -1,9 +1,10 @@
-"""Draws one small schedule: a cluster, a short workload, and a chain of scenarios. Pure.
+"""The generator of schedules for the simulated world: a small cluster, a short workload, and a
+chain of scenarios. Pure.
 
-The schedule is meant for the simulated world. It has about two virtual seconds and thirty
-operations, so that a run takes a fraction of a second. Each schedule first draws which scenarios
-it may use, so that it uses few kinds of them, but those often (swarm testing, Groce et al. 2012).
-What only some bugs need is a dimension of its own (`harness.search.dimensions`).
+A schedule lasts about two virtual seconds and has about thirty operations, so that a run takes a
+fraction of a second. Each schedule first draws which scenarios it may use, so that it uses few
+kinds of them, but those often (swarm testing, Groce et al. 2012). Parts that only some bugs need
+are dimensions (`harness.search.dimensions`).
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def draw_schedule(
     disk_faults: tuple[str, ...] = (),
     always: tuple[str, ...] = (),
 ) -> Schedule:
-    """Return one schedule for `protocol`, with the bugs `bugs` turned on. The kinds `disk_faults`
-    are drawn beside the others; without any, some schedules have some. The late dimensions in
-    `always` are on."""
+    """Draw one schedule for `protocol`, with `bugs` turned on. Faults of the kinds `disk_faults`
+    are drawn besides the usual ones; if it is empty, some schedules get some disk faults. The late
+    dimensions named in `always` are on."""
     cluster = _cluster(choose, protocol, bugs)
     dimensions = draw_dimensions(choose, protocol_of(protocol).leader_by)
     for dimension in dimensions:

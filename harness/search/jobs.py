@@ -1,8 +1,8 @@
-"""Jobs of searches: a job goes in, a row of a journal comes out.
+"""Jobs of searches: each is done in a process of a pool, and its result is a row of a journal.
 
-A policy (`floodmark search`, `bugs find`, `nightly`) says which job is next and takes the rows; a
-pool does the jobs. What a job raises, or the death of its process, is its own: it is one lost job.
-No process outlives the one that started it.
+A policy (`floodmark search`, `bugs find`, `nightly`) chooses the next job and records the results;
+a pool does the jobs. A job that raises, or whose process dies, is lost, and does not affect other
+jobs. No process outlives the one that started it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_LOSSES_IN_A_ROW: Final = 5
 
 
 class Job(Protocol):
-    """A piece of work, complete in itself, that can be pickled."""
+    """A unit of work that needs no other state and can be pickled."""
 
     @property
     def key(self) -> str:
@@ -36,13 +36,13 @@ class Job(Protocol):
         ...
 
     def do(self) -> Any:
-        """Carry the job out, in a process of a pool; return its row."""
+        """Do the job, in a process of a pool; return its row for the journal."""
         ...
 
 
 class EndedJob(NamedTuple):
-    """The end of a job: its `row`, or None and the `sentence` why there is none; `seconds` of wall
-    clock since it was started."""
+    """The end of a job: its `row`, or None and a `sentence` with the reason. `seconds` is the time
+    from its start on the wall clock."""
 
     job: Job
     row: Any
@@ -57,35 +57,35 @@ class Pool(Protocol):
 
     @property
     def running(self) -> int:
-        """The number of jobs that have not ended."""
+        """The number of jobs that were started and have not ended."""
         ...
 
     def start(self, job: Job, longest_s: float = math.inf) -> None:
-        """Begin a job; it is killed when it takes longer than `longest_s`."""
+        """Start a job. It is killed after `longest_s` seconds."""
         ...
 
     def ended(self, within_s: float) -> list[EndedJob]:
-        """Return the jobs that have ended, once one has or the time is over."""
+        """Return the jobs that have ended; wait up to `within_s` seconds for the first one."""
         ...
 
     def kill(self) -> list[EndedJob]:
-        """End all jobs at once, and return them."""
+        """Kill all running jobs, and return them."""
         ...
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Kill all jobs and end all processes of the pool."""
         ...
 
 
 class Policy(Protocol):
-    """A command that works through jobs."""
+    """A command that works through jobs: it chooses them and records their results."""
 
     def next_job(self) -> Job | None:
-        """Return the job to begin now, None if there is none before another one ends."""
+        """Return the job to start now, None if there is none before a running one ends."""
         ...
 
     def longest_s(self, job: Job) -> float:
-        """Return how long a job may take before it is taken to hang."""
+        """Return after how many seconds a job is killed because it must hang."""
         ...
 
     def take(self, ended: EndedJob) -> None:
@@ -98,7 +98,8 @@ class Policy(Protocol):
 
 
 def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
-    """Do the jobs of a policy until it has none, or `stop`: then the rest is killed."""
+    """Do the jobs of a policy until it has none left, or until `stop` returns True and running jobs
+    are killed."""
     while not stop():
         while pool.running < pool.size and (job := policy.next_job()) is not None:
             pool.start(job, policy.longest_s(job))
@@ -116,7 +117,8 @@ def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
 
 
 def do_one(job: Job, pool: Pool, stop: Callable[[], bool], longest_s: float = math.inf) -> Any:
-    """Do one job; return its row. Raises FloodmarkError if it is lost, or stopped."""
+    """Do one job and return its row. Raises FloodmarkError if it is lost, or if `stop` returns
+    True."""
     pool.start(job, longest_s)
     while not stop():
         for ended in pool.ended(LOOK_S):
@@ -157,11 +159,12 @@ class _JobProcess:
 
 
 class JobProcesses:
-    """A pool of up to `size` local processes, for use in a main thread. Always `close` it."""
+    """A pool of up to `size` local processes. Use it in the main thread, and always `close` it."""
 
     def __init__(self, size: int, output: Path, *, jobs_each: int = 1) -> None:
-        """Give each process `jobs_each` jobs: with one, each job has a fresh interpreter, which
-        costs about a second, and a hash seed of its own. `output` gets what the processes print."""
+        """Let each process do `jobs_each` jobs before a new one replaces it. With 1, each job has a
+        new interpreter with its own hash seed, which costs about a second. `output` is the file for
+        what the processes print."""
         self.size = size
         self._output = output
         self._jobs_each = jobs_each

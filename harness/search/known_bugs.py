@@ -1,4 +1,4 @@
-"""The targets of a search for known bugs: rows only.
+"""The known bugs that a search can look for, as data.
 
 A target is a historical bug turned on in a correct protocol, or a promise that a faulty protocol is
 known to break. `harness.search.find_bugs` searches for each.
@@ -51,12 +51,11 @@ kill, cut, held message and asked-for election counts as one, what follows by it
 
 
 class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A target of a search: a known bug, or a promise that a faulty protocol breaks.
-
-    `breaks` is the property that must be violated. `code` is short and unique. `bug` is "" where
-    the protocol itself is at fault. `faults` are kinds of faults of disks that schedules may have,
-    `dimensions` those of the generator that are on in all of them.
-    """
+    """A known bug to search for, or a promise that a faulty protocol breaks. `code` is short and
+    unique. `source` is where the bug was seen. `breaks` is the property that must be violated.
+    `bug` is "" if the protocol itself is faulty. `faults` are kinds of disk faults that schedules
+    may have besides the usual ones, `dimensions` are late dimensions of the generator that are on
+    in all schedules."""
 
     code: str
     name: str
@@ -69,18 +68,18 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bugs(self) -> tuple[str, ...]:
-        """The bugs to turn on."""
+        """The names of the bugs to turn on."""
         return (self.bug,) if self.bug else ()
 
     @property
     def can_end_worse(self) -> bool:
-        """Return whether losing records can show what is searched for."""
+        """Return whether faults that lose records can make the bug visible."""
         return self.breaks not in (LIVENESS, LOG)
 
 
 def search_targets() -> Iterator[SearchTarget]:
-    """Yield all targets in the order of the catalogue: the bugs, then what faulty protocols
-    break."""
+    """Yield all targets in the order of the catalogue: first the bugs, then the promises that
+    faulty protocols break."""
     for target in KNOWN_BUGS:
         yield SearchTarget(
             code=target.code,
@@ -104,7 +103,8 @@ def search_targets() -> Iterator[SearchTarget]:
 
 
 def wanted_targets(only: tuple[str, ...] = ()) -> list[SearchTarget]:
-    """Return the targets with these codes or names, all when none is named. Raises UsageError."""
+    """Return the targets with these codes or names, all if `only` is empty. Raises UsageError for
+    an unknown one."""
     known = list(search_targets())
     if not only:
         return known

@@ -1,4 +1,4 @@
-"""The table of known bugs: as text, as a page of Markdown, and as an HTML page. Pure."""
+"""The table of known bugs and how they were found: as text, Markdown and HTML. Pure."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ OPEN: Final = "open"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One target over all its seeds. `schedules` and `seconds` are medians until the failure; a
-    seed without one counts with its whole budget. `faults` are those of the smallest schedule."""
+    """The results for one known bug over all seeds. `found` of `seeds` searches found it.
+    `schedules` and `seconds` are medians until then; a search in vain counts with its whole budget.
+    `faults` is the number of faults of the smallest schedule."""
 
     target: SearchTarget
     found: int
@@ -52,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as words, in the order of `HEADINGS`."""
+        """Return the cells of the table row, in the order of `HEADINGS`."""
         e = self.target
         found = f"{self.found} of {self.seeds}" if self.found else OPEN
         faults = "" if self.faults is None else str(self.faults)
@@ -75,7 +76,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows(targets: Iterable[SearchTarget], states: Iterable[BugState]) -> list[Row]:
-    """Return a row for each target that was searched for, in the order given."""
+    """Return a row for each target that was searched for, in the order of `targets`."""
     known = list(states)
     return [
         _row(target, mine)
@@ -85,8 +86,8 @@ def rows(targets: Iterable[SearchTarget], states: Iterable[BugState]) -> list[Ro
 
 
 def best_first(states: Iterable[BugState]) -> list[BugState]:
-    """Return the searches that found the bug, the one to show first: fewest faults, then the
-    steadiest, then the first seed."""
+    """Return the searches that found the bug. The first is the one to show: with the fewest faults,
+    then the most stable failure, then the first seed."""
     found = [state for state in states if state.finding is not None]
     return sorted(found, key=_rank)
 
@@ -116,7 +117,7 @@ def _row(target: SearchTarget, states: Sequence[BugState]) -> Row:
 
 
 def summary(made: Sequence[Row]) -> str:
-    """Return how many were found, in one sentence."""
+    """Return a sentence on how many known bugs were found, and which were not."""
     found = sum(bool(row.found) for row in made)
     left = [row.target.code for row in made if not row.found]
     still = f"; open: {', '.join(left)}" if left else ""
@@ -124,7 +125,8 @@ def summary(made: Sequence[Row]) -> str:
 
 
 def correct_lines(correct: Sequence[Searched]) -> list[str]:
-    """Return one sentence for each correct protocol."""
+    """Return a sentence for each correct protocol: how much was searched, and how many failures
+    there were."""
     lines = []
     for name in dict.fromkeys(row.protocol for row in correct):
         mine = [row for row in correct if row.protocol == name]
@@ -149,7 +151,7 @@ def as_text(made: Sequence[Row], correct: Sequence[Searched]) -> str:
 def as_markdown(
     made: Sequence[Row], correct: Sequence[Searched], *, date: str, machine: str
 ) -> str:
-    """Return the table, the findings and the protocols that hold as one page of Markdown."""
+    """Return the table, the findings and the results of correct protocols as a page of Markdown."""
     held = "\n".join(_item(line) for line in correct_lines(correct)) or "* None were run yet."
     runs = "\n".join(
         _item(f"**{row.target.code}** `{row.bucket}`: {row.sentence}") for row in made if row.found
@@ -193,7 +195,7 @@ def _escaped(cell: str) -> str:
 
 
 def as_html(made: Sequence[Row], correct: Sequence[Searched]) -> str:
-    """Return a page without other files."""
+    """Return the table as an HTML page that needs no other files."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
     body = "\n".join(
         f"<tr{'' if row.found else ' class=open'}>"

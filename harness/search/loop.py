@@ -1,11 +1,12 @@
-"""The loop of every search: draw, attempt, try the worst ending, keep what fails, shrink it.
+"""The loop of every search: draw a schedule, run it, try worse endings, save what fails, shrink it.
 
-A world says how a schedule is drawn and run. To the loop the simulated world and real processes
-differ in one number: a schedule fails if it does in most of `most_runs` runs (simulated: one).
+A `SearchWorld` says how a schedule is drawn and run. For the loop, simulated world and real
+processes differ only in one number: a schedule fails if it fails in the majority of `most_runs`
+runs (simulated: one).
 
-A search is a policy over jobs (`harness.search.jobs`). A finding is on disk before anything else is
-done about it. Everything that was done is a row of the journal of the search, so it can be stopped
-at any moment, and the same command goes on from there.
+A search is a policy over jobs (`harness.search.jobs`). A finding is saved before it is shrunk. Each
+finished job is a row of the search's journal, so the search can be stopped at any moment, and the
+same command continues it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ GIVEN: Final = "a run that failed"
 
 
 class Drawn(NamedTuple):
-    """A schedule of a search, or one that ends it worse, and what it came to."""
+    """A schedule that a search drew, or one with a worse ending, and the result of its run.
+    `family` is the kind of storm, "" in simulated worlds."""
 
     family: str
     schedule: Schedule
@@ -69,7 +71,10 @@ class Drawn(NamedTuple):
 
 
 class Shrinks(NamedTuple):
-    """The way in which a world shrinks."""
+    """The way in which a world shrinks schedules. `passes` propose smaller schedules and are
+    repeated until none helps, `last_passes` are tried then. `rerun` proposes other triggers, None
+    for none. `tries` is the largest number of runs. A smaller schedule is saved at most every
+    `save_every_s` seconds."""
 
     passes: Sequence[Pass]
     last_passes: Sequence[Pass]
@@ -79,29 +84,30 @@ class Shrinks(NamedTuple):
 
 
 class SearchWorld(Protocol):
-    """A world in which schedules are run."""
+    """A world in which a search runs schedules."""
 
     most_runs: int
 
     @property
     def shrinks(self) -> Shrinks:
-        """The way in which schedules are shrunk here."""
+        """The way in which schedules of this world are shrunk."""
         ...
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """Draw a schedule and run it, and again with a worse ending if something broke inside."""
+        """Draw the schedule of this number and run it; run it again with a worse ending if an
+        internal invariant was violated. Yield each run."""
         ...
 
     def attempt(self, schedule: Schedule) -> Attempt:
-        """Run a schedule once; return its outcome."""
+        """Run a schedule once; return the result."""
         ...
 
     def bucket(self, outcome: Attempt) -> str:
-        """Return the class of a failure, "" if the run did not fail."""
+        """Return the class of the failure, "" if the run did not fail."""
         ...
 
     def found(self, drawn: Drawn) -> Finding:
-        """Return the finding that a failure is, without the place where it was found."""
+        """Return a finding for a failed run, without its number in the search."""
         ...
 
     def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
@@ -109,38 +115,40 @@ class SearchWorld(Protocol):
         ...
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """Return the smallest schedule in the form in which it is saved."""
+        """Return the smallest schedule of a finding in the form in which it is saved."""
         ...
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """Do what is left to do with a shrunk finding, until `stop`: explain it, compare it, find
-        its form for real processes in so many runs."""
+        """Do the work that follows the shrinking of a finding, until `stop` returns True: explain
+        it, run it on a safe configuration, or find a form of it for real processes in at most
+        `form_runs` runs. Return the changed finding."""
         ...
 
     def drop(self, outcome: Attempt) -> None:
-        """Remove the files of a run that is not kept."""
+        """Remove the run folder of a result that is not kept."""
         ...
 
 
 class Subject(Protocol):
-    """The subject of a search: names its world, and can be pickled."""
+    """The protocol or system that a search tries to break. It can be pickled."""
 
     @property
     def name(self) -> str:
-        """The protocol or the system."""
+        """The name of the protocol or system."""
         ...
 
     @property
     def chunk(self) -> int:
-        """The number of schedules that make a job."""
+        """The number of schedules in one job."""
         ...
 
     def world(self, store: str, run_name: str) -> SearchWorld:
-        """Return the world to run schedules in; runs that leave a folder get it in `store`."""
+        """Return the world in which to run schedules. Run folders go to `store`, under names that
+        begin with `run_name`."""
         ...
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return how long a job may take before it is taken to hang."""
+        """Return after how many seconds a job is killed because it must hang."""
         ...
 
 
@@ -148,8 +156,9 @@ class Subject(Protocol):
 
 
 class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Try the schedules of a seed from number `first` on, until one fails in a way that is not
-    `known`, or for `seconds`. The folders of `unknown` runs that cannot be judged are kept."""
+    """A job that runs up to `count` schedules of a seed from number `first` on, for at most
+    `seconds` (0: no limit), until one fails in a way whose bucket is not in `known`. Up to
+    `unknown` folders of runs that cannot be judged are kept."""
 
     key: str
     subject: Subject
@@ -194,8 +203,9 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Shrink a finding and complete it, for `seconds` (0: no limit). `store` is where it is kept
-    meanwhile; without a store it is only shrunk."""
+    """A job that shrinks and completes a finding, for at most `seconds` (0: no limit). The finding
+    is saved in `store` meanwhile; if that is "", it is only shrunk. `form_runs` limits the search
+    for a form for real processes, `page` asks for a page."""
 
     key: str
     subject: Subject
@@ -239,7 +249,7 @@ def _is_unknown(outcome: Attempt) -> bool:
 
 
 def count(row: Searched, outcome: Attempt, bucket: str) -> None:
-    """Count a run."""
+    """Add the result of one run to a row; `bucket` is "" if the run did not fail."""
     row.runs += 1
     row.virtual_us += outcome.virtual_us
     row.events += outcome.events
@@ -256,7 +266,7 @@ def count(row: Searched, outcome: Attempt, bucket: str) -> None:
 
 
 def add(total: Searched, row: Searched) -> None:
-    """Add a stretch of a search to the total."""
+    """Add the row of one search job to a total."""
     numbers = ("schedules", "runs", "virtual_us", "events", "failures", "core_s", "run_seconds")
     for name in numbers:
         setattr(total, name, getattr(total, name) + getattr(row, name))
@@ -302,11 +312,9 @@ def shrink(
     save: Callable[[Callable[[], Finding]], None] | None = None,
     tries: int = 0,
 ) -> Finding:
-    """Return the finding with the smallest schedule that fails in the same way in most of its runs.
-
-    A schedule that does not fail again mostly is not shrunk. `save` is called with each smaller
-    one; `tries` replaces the world's limit of runs.
-    """
+    """Return the finding with the smallest schedule that fails in the same way in the majority of
+    its runs. If the schedule does not fail again in most runs, it is not shrunk. `save` is called
+    with each smaller finding; `tries` replaces the world's limit of runs (0: it does not)."""
     trials = _Trials(finding, world, stop, save)
     if not trials.fails_alike(finding.smallest):
         return trials.finding(shrunk=False)
@@ -412,8 +420,9 @@ def _is_decided(counts: RunCounts, most: int) -> bool:
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a search: after so many seconds or schedules (0: no such limit), or at the first
-    finding. With a finding the share `reserve` of the seconds is kept for what follows it."""
+    """The limits of a search: `seconds` or `schedules` (0: no such limit), or the first finding.
+    Once there is a finding, the share `reserve` of the seconds is kept for shrinking and completing
+    it."""
 
     seconds: float = 0.0
     schedules: int = 0
@@ -422,7 +431,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search:
-    """One search. `kept` has the findings by bucket, `total` what was done."""
+    """One search of a subject. `kept` has the findings by bucket, `total` the sums over all
+    jobs."""
 
     def __init__(
         self,
@@ -441,12 +451,11 @@ class Search:
         version: str = "",
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Go on with the search of the journal, if that was cut off, else begin it.
-
-        `report` gets each finding of a new bucket, `finished` gets it when it is shrunk. A finding
-        that is not `wanted` is dropped, and one that is not `settled` when it is shrunk is given up
-        for another one of its bucket. Without `local`, jobs cannot write to the store.
-        """
+        """Begin a search, or continue it if the journal has one that was not finished. `report` is
+        called with each finding of a new bucket, `finished` when it is shrunk. A finding for which
+        `wanted` returns False is dropped. If `settled` returns False for a shrunk finding, another
+        one of the same bucket is looked for. Without `local`, jobs run on machines that cannot
+        write to the store."""
         self.subject = subject
         self._lost_in_a_row = 0
         self.total = Searched(protocol=subject.name, seed=seed)
@@ -482,20 +491,20 @@ class Search:
 
     @property
     def run_name(self) -> str:
-        """The prefix of the names of this search's runs."""
+        """The prefix of the names of this search's run folders."""
         return f"search-{self._journal.path.stem}"
 
     def seconds(self) -> float:
-        """Return how long the search has gone on, over all its sessions."""
+        """Return for how many seconds the search has run, over all its sessions."""
         return self._before_s + self._clock_s() - self._began_s
 
     def left_s(self) -> float:
-        """Return how much time is left, 0 if there is no limit."""
+        """Return how many seconds of the budget are left, 0 if it has no time limit."""
         seconds = self._budget.seconds
         return max(seconds - self.seconds(), 1e-3) if seconds else 0.0
 
     def work(self, pool: Pool, stop: Stop) -> None:
-        """Search until the budget is used up, or `stop`. Raises StorageError."""
+        """Search until the budget is used up or `stop` returns True. Raises StorageError."""
         limit_s = self._budget.seconds + GRACE_S if self._budget.seconds else math.inf
         work_through(self, pool, lambda: stop() or self.seconds() >= limit_s)
         for bucket, finding in self.kept.items():
@@ -646,7 +655,7 @@ class Search:
             self._report(finding, self._keep(finding))
 
     def cut_off(self, job: Job) -> None:
-        """Leave the files of the job to the sweep at the end."""
+        """Leave the files of a killed job; they are removed at the end of the search."""
 
     def _add(self, row: SearchRow, seconds: float) -> None:
         row.seconds, row.worked_s = round(seconds, 2), round(self.seconds(), 2)
@@ -654,7 +663,7 @@ class Search:
 
 
 def journal_of(store: Path, subject: Subject, seed: int) -> Path:
-    """Return the journal of the search of a subject with a seed."""
+    """Return the path of the journal of the search of a subject with a seed."""
     digest = hashlib.sha256(msgspec.json.encode(subject)).hexdigest()[:8]
     name = subject.name.rpartition(":")[2].lower()
     return store / FOLDER / f"{name}-{seed}-{digest}.jsonl"

@@ -1,4 +1,5 @@
-"""Situations about idempotent producers while leaders change, and about one damaged disk.
+"""Situations (sequences of faults) about idempotent producers during changes of the leader, and
+about one damaged disk.
 
 They are registered in `harness.search.situations`, which also says what a situation is.
 """
@@ -27,7 +28,8 @@ from node.core.protocol import protocol as protocol_of
 
 
 def clean_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Two or three copies that are synced; one, or all of them, are needed."""
+    """Draw a cluster with two or three replicas and synced writes; min.insync.replicas is two, or
+    all of them."""
     factor = choose.pick((3, 3, 2))
     return replace(
         cluster,
@@ -41,8 +43,8 @@ def clean_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def patient_producers(choose: RandomChoices, workload: Workload) -> Workload:
-    """Several idempotent producers, mostly with few batches under way; most of them try again for
-    longer than leaders change."""
+    """Draw a workload of several idempotent producers, mostly with few batches in flight and with
+    timeouts that are longer than an election."""
     return replace(
         workload,
         clients=choose.pick((3, 2, 4)),
@@ -64,8 +66,8 @@ def _answers_lost(builder: ScenarioBuilder, span: int, when: When) -> Link:
 
 def tried_again(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which a leader is cut off with batches that no other replica has, another
-    one leads, and the first leads again. Meanwhile producers reach only the first, or none, and try
-    again then."""
+    one leads, and the first leads again. Meanwhile producers reach only the first or none, and
+    retry when it leads again."""
     choose, one = builder.choose, builder.preferred
     others = ",".join(name for name in builder.replicas if name != one)
     session_ms = builder.cluster.timings.session_ms
@@ -95,8 +97,8 @@ def tried_again(builder: ScenarioBuilder) -> None:
 
 
 def sent_twice(builder: ScenarioBuilder) -> None:
-    """Batches of producers are lost, late or arrive again when their producer went on; what a
-    leader answered is lost, and often it fails before the batch is tried again."""
+    """Draw a sequence in which batches of producers are lost, late or doubled, and answers of the
+    leader are lost; often the leader fails before a batch is sent again."""
     choose = builder.choose
     at = {"partition": builder.partition, "role": "leader"}
     when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 8))}
@@ -128,9 +130,9 @@ def sent_twice(builder: ScenarioBuilder) -> None:
 
 
 def damaged_copy(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a replica restarts with a damaged disk while others lead, or while
-    it leads, often with the only other copy of what is committed. The records that repair it come
-    late or in parts, it may die again, and then a leader fails."""
+    """Draw a sequence in which a replica restarts with a damaged disk, as the leader or as a
+    follower, often while only one other replica has all committed records. The records that repair
+    it come late or in parts, it may die again, and then a leader fails."""
     choose = builder.choose
     on = builder.broker() if choose.chance(65) else builder.preferred
     at = {"partition": builder.partition}

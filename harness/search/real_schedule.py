@@ -1,11 +1,11 @@
-"""Turns a shrunk schedule into a real schedule: a variant that also fails on real processes.
+"""The form of a shrunk schedule that also fails on real processes.
 
 Real processes start slowly, messages wait, and the harness sees an event a little after it
 happened. So all times become longer (`slow_motion`); the clients' operations are written out
-(`harness.search.to_script`) where that fails more reliably; and each fault and operation is tried
-at other events near its own, also with a breakpoint that stops the node at that event until the
-fault has taken effect. Variants are compared by the number of simulated worlds in which they fail
-(`harness.search.stability`). Deterministic.
+(`harness.search.to_script`) if that fails more reliably; and each fault and operation is tried at
+other events near its own, also with a breakpoint that stops the node at that event until the fault
+has taken effect. Such variants are compared by the number of simulated worlds in which they fail
+(`harness.search.stability`). The result is deterministic.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ MOST_RUNS: Final = 400
 
 
 class RealSchedule(NamedTuple):
-    """A schedule for real processes, and in how many of `WORLDS` simulated worlds it fails."""
+    """A schedule for real processes, and the number of simulated worlds (of `WORLDS`) in which it
+    fails."""
 
     schedule: Schedule
     failing_worlds: int
@@ -64,11 +65,9 @@ class RealSchedule(NamedTuple):
 def real_schedule(
     schedule: Schedule, broken: str, *, runs: int = MOST_RUNS, stop: Stop = never
 ) -> RealSchedule | None:
-    """Return the variant that violates `broken` in most worlds, None if none does or `stop` came
-    first.
-
-    With fewer `runs` the result is found sooner and fails less reliably.
-    """
+    """Return the variant of a schedule that violates the property `broken` in the most worlds; None
+    if there is none, or if `stop` returns True first. With fewer `runs` it is found sooner and
+    fails less reliably."""
     try:
         return _real_schedule(schedule, Evaluation(broken, stop=stop), runs)
     except OutOfTimeError:
@@ -105,12 +104,13 @@ def _improved(best: Schedule, evaluation: Evaluation) -> Schedule:
 
 
 def slowed_variants(schedule: Schedule) -> list[Schedule]:
-    """Return the schedule in slow motion, by several factors."""
+    """Return the schedule in slow motion, once for each factor in `SLOWER`."""
     return [with_longer_faults(slow_motion(schedule, factor)) for factor in SLOWER]
 
 
 def scripted_variants(schedule: Schedule) -> list[Schedule]:
-    """Return the script of the schedule's run in slow motion, with and without reads."""
+    """Return variants in which the operations of the schedule's run are written out, in slow
+    motion, with and without reads."""
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     made = []
     for polls in (False, True):
@@ -234,8 +234,8 @@ def _near(candidates: list[TriggerCandidate], at_us: int | None) -> list[Trigger
 
 
 def breakpoint_at(trigger: TriggerCandidate) -> Break | None:
-    """Return a breakpoint there, None if no node stops there: the node sends nothing for a
-    while."""
+    """Return a breakpoint at a trigger, which stops the node there for a while; None if no broker
+    can be stopped there."""
     after = trigger.after
     if "node" not in after.match or trigger.node[0] != "n" or after.event == trace.STARTED:
         return None
@@ -280,11 +280,9 @@ def _can_run(schedule: Schedule) -> bool:
 
 
 def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:
-    """Return the same schedule `factor` times as slow: every timeout, time and pause between
-    batches.
-
-    A search uses short timeouts, which work only where no message is late by itself.
-    """
+    """Return the schedule `factor` times as slow: every timeout, every time of a fault, and every
+    pause between batches. A search uses short timeouts, which work only if messages are never late
+    by themselves."""
     cluster, workload = schedule.cluster, schedule.workload
     timings = type(cluster.timings)(
         **{name: ms * factor for name, ms in msgspec.structs.asdict(cluster.timings).items()}
@@ -315,8 +313,8 @@ def _slower(fault: Due, factor: int) -> Due:
 
 
 def with_longer_faults(schedule: Schedule) -> Schedule:
-    """Extend faults of more than half a session timeout to at least two, and the storm with them:
-    shrinking leaves faults so short that one heartbeat decides."""
+    """Return the schedule with faults of more than half a session timeout extended to at least two,
+    and a longer storm. Shrinking leaves faults so short that a single heartbeat decides."""
     session_ms = schedule.cluster.timings.session_ms
     faults = [
         replace(fault, for_ms=max(fault.for_ms, 2 * session_ms))

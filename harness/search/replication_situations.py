@@ -1,5 +1,5 @@
-"""Situations about who leads and who is in sync: leaderships in quick turn, moves while few
-replicas are in sync, and proposals that outlive the process that made them.
+"""Situations (sequences of faults) about leadership and the in-sync set: quick changes of the
+leader, moves while few replicas are in sync, and proposals that outlive the process that made them.
 
 They are registered in `harness.search.situations`, which also says what a situation is.
 """
@@ -29,7 +29,8 @@ from node.core.protocol import protocol as protocol_of
 
 
 def spare_and_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Two or three copies and one or two brokers more; logs are mostly synced late."""
+    """Draw a cluster with two or three replicas and one or two more brokers, in which logs are
+    mostly synced late."""
     factor = choose.pick((3, 3, 2))
     cluster = replace(
         cluster,
@@ -45,8 +46,8 @@ def spare_and_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def lags_soon(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Three copies of which one or two are needed; who lags leaves the in-sync set before anybody
-    is found to be dead."""
+    """Draw a cluster of three replicas with min.insync.replicas one or two, in which a slow replica
+    leaves the in-sync set before a dead one is noticed."""
     timings = replace(
         cluster.timings, lag_ms=choose.pick((120, 200)), session_ms=choose.pick((600, 250))
     )
@@ -60,14 +61,15 @@ def lags_soon(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def short_answers(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Three copies, in half of the schedules made good a batch at a time."""
+    """Draw a cluster of three replicas; in half of the schedules a fetch response has one batch."""
     cluster = replace(cluster, brokers=max(3, cluster.brokers), replication_factor=3)
     return replace(cluster, fetch_max_bytes=1) if choose.chance(50) else cluster
 
 
 def turns(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which two replicas that do not hear each other lead alternately, several
-    times and in short terms. In some of these terms nothing is written, so logs lack them."""
+    """Draw a sequence in which two replicas that do not receive each other's messages lead
+    alternately, in several short epochs. In some of these nothing is written, so logs have no
+    records of them."""
     choose = builder.choose
     one = builder.preferred
     second = choose.pick([name for name in builder.replicas if name != one])
@@ -95,8 +97,8 @@ def turns(builder: ScenarioBuilder) -> None:
 
 def turns_by_votes(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which a leader is cut off with records that no other replica has; the next
-    one is cut off as soon as it leads; the first leads again, and fails before all have its records
-    (Raft, figure 8)."""
+    leader is cut off as soon as it leads; the first leads again, and fails before all replicas have
+    its records (Raft, figure 8)."""
     choose = builder.choose
     at = {"partition": builder.partition, "role": "leader"}
     election_ms = builder.cluster.timings.election_max_ms
@@ -119,9 +121,9 @@ def turns_by_votes(builder: ScenarioBuilder) -> None:
 
 
 def late_campaign(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader is away for about an election, and leads on. A voter
-    that gets no records stood meanwhile; what it asked, or was answered, arrives when more is
-    committed."""
+    """Draw a sequence in which a leader is cut off for about an election, and leads again.
+    Meanwhile a voter that gets no records stood for election; its vote requests, or their answers,
+    arrive after further records are committed."""
     choose, when = builder.choose, builder.when(arming=True)
     slow = choose.pick(builder.replicas)
     election_ms = builder.cluster.timings.election_max_ms
@@ -153,8 +155,8 @@ def late_campaign(builder: ScenarioBuilder) -> None:
 
 
 def moves_with_few(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a partition is moved while some of its replicas are away; a new
-    replica or a former leader fails or loses its power, and the move may be cancelled."""
+    """Draw a sequence in which a partition is moved while some of its replicas are down or cut off;
+    a new replica or a former leader fails or loses power, and the move may be cancelled."""
     choose, when = builder.choose, builder.when()
     session_ms = builder.cluster.timings.session_ms
     one, *kept = builder.replicas
@@ -192,9 +194,9 @@ def moves_with_few(builder: ScenarioBuilder) -> None:
 
 
 def outlived_proposal(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader asks for another in-sync set, and the request is late. The
-    leader is back within its session and leads on; meanwhile the follower it asked for lags again,
-    and then it fails."""
+    """Draw a sequence in which a leader's request to change the in-sync set is late. The leader
+    restarts within its session and leads on; meanwhile the follower that it proposed lags again,
+    and then the leader fails."""
     choose, on = builder.choose, builder.broker(but=builder.preferred)
     timings = builder.cluster.timings
     lag_ms = min(timings.lag_ms, timings.session_ms)

@@ -30,8 +30,9 @@ LOSS_BUDGET_S: Final = 900.0
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A search in simulated worlds, or with `system` on real processes. `budget_s` bounds the whole
-    command (0: no bound), `schedules` what is drawn. Without `shrink` a find is only kept."""
+    """A request to search a protocol in simulated worlds, or with `system` a system of real
+    processes. `budget_s` limits the whole command, `schedules` the number of drawn schedules (0: no
+    limit). Without `shrink`, findings are saved but not shrunk."""
 
     protocol: Annotated[
         str | None,
@@ -100,8 +101,8 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     json: Json = False
 
     def check(self) -> None:
-        """Raise UsageError for a search without an end, and for an option about the other kind of
-        world."""
+        """Check the request. Raises UsageError if the search has no end, or has an option of the
+        other kind of world."""
         other = SIMULATED if self.system is not None else REAL
         for field in msgspec.structs.fields(self):
             about = _about(field.type)
@@ -127,7 +128,8 @@ def _refuse(field: msgspec.structs.FieldInfo, about: str) -> None:
 
 
 class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The known bugs, or with `system` the known losses of a system, to search for."""
+    """A request to search for known bugs, or with `system` for the known losses of a third-party
+    system."""
 
     only: OnlyBugs = ()
     budget_s: Annotated[
@@ -170,13 +172,13 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def search_s(self) -> float:
-        """Seconds for each search."""
+        """The time limit of each search in seconds."""
         usual_s = BUG_BUDGET_S if self.system is None else LOSS_BUDGET_S
         return usual_s if self.budget_s is None else self.budget_s
 
 
 class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed run to shrink."""
+    """A request to shrink the schedule of a failed run."""
 
     run: Annotated[Path, Meta(description="The folder of a run that is invalid.", extra=READABLE)]
     budget_s: Budget = 900.0
@@ -187,7 +189,7 @@ class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of the results of the demonstration."""
+    """A request for the demonstration: where its results go."""
 
     store: Annotated[Store, Meta(description="Folder for results; they go to its findings/.")] = (
         Path("store")

@@ -1,4 +1,5 @@
-"""A whole search: `floodmark search`, in simulated worlds or on real processes."""
+"""A whole search, from the request to its results: `floodmark search`, in simulated worlds or on
+real processes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a search, all its sessions together; `folders` are those of the findings."""
+    """The result of a search over all its sessions; `folders` are the folders of its findings."""
 
     total: Searched
     seconds: float
@@ -53,12 +54,9 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 def search(
     request: SearchRequest, interrupts: Interrupts, progress: Progress, output: Print
 ) -> SearchResult:
-    """Search, keep what is found, shrink and explain it while there is time.
-
-    A search of the store that was cut off goes on. `output` takes what is worth reading, as soon as
-    it is known. Raises UsageError for an impossible search, StorageError when the store cannot be
-    written.
-    """
+    """Search, save findings, shrink and explain them while there is time. A search of the store
+    that was stopped is continued. `output` gets messages on findings as soon as they are known.
+    Raises UsageError for an impossible search, StorageError when the store cannot be written."""
     request.check()
     subject = subject_of(request)
     file = journal_of(request.store, subject, request.seed)
@@ -99,7 +97,8 @@ def search(
 
 
 def asked_to_stop(made: Search, interrupts: Interrupts, progress: Progress) -> Stop:
-    """Return a stop that follows Ctrl-C, and shows how the search stands each time it is asked."""
+    """Return a `Stop` that returns True after Ctrl-C, and shows the progress of the search at each
+    call."""
 
     def stop() -> bool:
         progress.tell(table.status(made.total, len(made.kept), made.seconds()))
@@ -109,7 +108,7 @@ def asked_to_stop(made: Search, interrupts: Interrupts, progress: Progress) -> S
 
 
 def subject_of(request: SearchRequest) -> Subject:
-    """Return the subject of the search. Raises UsageError."""
+    """Return the protocol or system to search. Raises UsageError."""
     if request.system is not None:
         return storm_subject(
             request.system,
@@ -126,7 +125,8 @@ def subject_of(request: SearchRequest) -> Subject:
 
 
 def pool_of(request: SearchRequest, subject: Subject) -> Pool:
-    """Return the pool of a search; close it in any case. Raises UsageError, FloodmarkError."""
+    """Return the pool of processes for a search, which the caller must close. Raises UsageError,
+    FloodmarkError."""
     if request.master:
         require_spark()
         from harness.search.spark_jobs import SparkJobs
@@ -138,12 +138,13 @@ def pool_of(request: SearchRequest, subject: Subject) -> Pool:
 
 
 def simulated_pool(jobs: int, store: Path) -> JobProcesses:
-    """Return a pool for simulated runs."""
+    """Return a pool for jobs of simulated runs; 0 `jobs` means one process per core."""
     return JobProcesses(worker_count(jobs), output_file(store), jobs_each=JOBS_EACH)
 
 
 def storm_pool(subject: StormSubject, jobs: int, store: Path) -> JobProcesses:
-    """Return a pool for storms. On links of the kernel there is room for one cluster only."""
+    """Return a pool for jobs of real processes. Raises UsageError for several jobs on links of the
+    kernel, which allow only one cluster."""
     if subject.links == KERNEL_LINKS:
         if jobs > 1:
             raise UsageError("--links kernel has room for one cluster: use --jobs 1")
@@ -153,7 +154,7 @@ def storm_pool(subject: StormSubject, jobs: int, store: Path) -> JobProcesses:
 
 
 def output_file(store: Path) -> Path:
-    """Return where the processes of jobs print to. Raises StorageError."""
+    """Return the file to which processes of jobs print. Raises StorageError."""
     try:
         store.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -169,7 +170,7 @@ def storm_subject(
     disks: str = "any",
     links: str | None = None,
 ) -> StormSubject:
-    """Return what is searched on real processes. Raises UsageError for a subject that cannot be
+    """Return the third-party system to search, with its settings. Raises UsageError if it cannot be
     searched."""
     found = registry.find(system, settings)
     if found.simulated:

@@ -1,4 +1,5 @@
-"""The state of a schedule that is being drawn: its faults, its clock, and the next triggers.
+"""The state of a schedule while it is drawn: its faults so far, its time, and the triggers for the
+next scenario.
 
 The scenarios themselves are in `harness.search.scenarios`.
 """
@@ -23,7 +24,7 @@ When = dict[str, Any]
 
 
 class RuleEnds(TypedDict):
-    """The ends of a link rule."""
+    """The two ends of a link rule: the sender `on` and the receiver `to`."""
 
     on: str
     to: str
@@ -45,15 +46,14 @@ FAILING_DISKS: Final = (
 
 @dataclass
 class ScenarioBuilder:
-    """A schedule that is being drawn.
+    """A schedule while it is drawn.
 
-    `partition` is the partition that all scenarios are about. `triggers` are events that the last
-    scenario is expected to cause. `held` names the link rules that hold messages. `elections`
-    counts the elections expected so far, `controllers` the controllers that begin. `preferred` is
-    the replica that leads when all is well. `victim` is the broker that most scenarios of this
-    schedule affect. `disk_faults` are the kinds of faults of disks that it may have, `disk_victim`
-    is the broker whose disk loses something. `starts` is when the first scenario begins, where
-    that is given.
+    All scenarios are about the same `partition`. `triggers` are events that the last scenario is
+    expected to cause. `held` names the link rules that hold messages. `elections` counts the
+    elections expected so far, `controllers` those of a new controller. `preferred` is the replica
+    that leads without faults. `victim` is the broker that most scenarios of this schedule affect.
+    `disk_faults` are the kinds of disk faults that it may have, `disk_victim` is the only broker
+    whose disk may lose data. `starts` is when the first scenario begins, None to draw it.
     """
 
     choose: RandomChoices
@@ -75,12 +75,12 @@ class ScenarioBuilder:
 
     @property
     def leader(self) -> str:
-        """The current leader, as a target."""
+        """The current leader of the partition, as the target of a fault."""
         return f"leader:{self.partition}"
 
     @property
     def replicas(self) -> tuple[str, ...]:
-        """The brokers that hold the partition at the beginning."""
+        """The brokers that have the partition at the beginning."""
         return self.cluster.broker_names()[: self.cluster.replication_factor]
 
     def add(self, *faults: Fault) -> None:
@@ -88,7 +88,7 @@ class ScenarioBuilder:
         self.faults += faults
 
     def broker(self, but: str = "") -> str:
-        """Return a broker by name: mostly the victim, and seldom the replica that leads at
+        """Draw a broker other than `but`, by name: mostly the victim, seldom the replica that leads
         first."""
         if self.victim and self.victim != but and self.choose.chance(60):
             return self.victim
@@ -103,10 +103,8 @@ class ScenarioBuilder:
 
     def when(self, *, arming: bool = False) -> When:
         """Return when the next scenario begins: at an event that the last one causes, or some time
-        later.
-
-        A fault that only arms something (`arming`) comes at the current time half of the time.
-        """
+        after it. With `arming`, for a fault that only sets up a later effect, it is the current
+        time in half of the cases."""
         choose = self.choose
         if self.starts is not None:
             given, self.starts = self.starts, None
@@ -138,8 +136,8 @@ class ScenarioBuilder:
         return After(event=event, match=match, nth=choose.integer(1, most), delay_ms=delay_ms)
 
     def when_leading(self, delay_ms: int = 0) -> When:
-        """Return when the winner of the last expected election leads; now, if there was no
-        election."""
+        """Return when the winner of the last expected election begins to lead; the current time if
+        there was no election."""
         if not self.elections:
             return later({"at_ms": self.now_ms}, delay_ms)
         match = {"partition": self.partition, "role": "leader"}
@@ -147,7 +145,7 @@ class ScenarioBuilder:
         return {"after": after}
 
     def span_ms(self, *percents: int) -> int:
-        """Return a duration, in percent of the timeout after which the cluster notices a
+        """Return a duration: one of `percents` of the timeout after which the cluster notices a
         failure."""
         timings = self.cluster.timings
         timeout = (
@@ -158,23 +156,25 @@ class ScenarioBuilder:
         return timeout * self.choose.pick(percents) // 100
 
     def voters_ms(self, *percents: int) -> int:
-        """Return a duration, in percent of the longest wait of a voter before it stands for
+        """Return a duration: one of `percents` of the longest time after which a voter stands for
         election."""
         return self.cluster.timings.election_max_ms * self.choose.pick(percents) // 100
 
     def of_partition(self, kind: str) -> dict[str, Any]:
-        """Return the fields that a message of this kind about the partition must match."""
+        """Return the fields by which a link rule matches messages of this kind about the
+        partition."""
         named = "partition" in MESSAGE_FIELDS[kind]
         return {"partition": self.partition} if named else {}
 
     def advance(self, ms: int) -> None:
-        """Move the clock on by about the time that a scenario needs to have its effect."""
+        """Move the current time on by the time after which a scenario takes effect."""
         self.now_ms = min(self.now_ms + min(ms, 600), LATEST_MS)
 
     # -- what a scenario is expected to cause
 
     def expect_election(self) -> None:
-        """Note that the last fault usually causes an election: its events are the next triggers."""
+        """Note that the last fault usually causes an election, whose events become the next
+        triggers."""
         self.elections += 1
         timings = self.cluster.timings
         self.advance(timings.election_max_ms if self.votes else timings.session_ms)
@@ -193,8 +193,8 @@ class ScenarioBuilder:
         ]
 
     def expect_isr_change(self) -> None:
-        """Draw a sequence in which the last fault changes the in-sync set: its events are the next
-        triggers."""
+        """Note that the last fault usually changes the in-sync set; the events of the change become
+        the next triggers."""
         self.advance(self.cluster.timings.lag_ms)
         match, choose = {"partition": self.partition}, self.choose
         self.triggers = [
@@ -209,7 +209,7 @@ class ScenarioBuilder:
     # -- link rules that several scenarios use
 
     def late_responses(self, to: str, when: When) -> Link:
-        """Draw a delay or a copy of one or two fetch responses to a follower."""
+        """Draw a rule that delays or doubles one or two fetch responses to a follower."""
         choose = self.choose
         actions: tuple[LinkAction, ...] = ("hold", "duplicate", "delay")
         action = choose.pick(actions)
@@ -226,7 +226,7 @@ class ScenarioBuilder:
         )
 
     def drop_responses(self, on: str, to: str, span: int, when: When) -> Link:
-        """Draw a sequence in which answers of a leader to its followers are lost, or arrive much
+        """Draw a rule by which responses of a leader to followers are lost, or arrive much
         later."""
         return Link(
             on=on,
@@ -239,7 +239,8 @@ class ScenarioBuilder:
         )
 
     def nobody_writes(self, span: int, when: When) -> None:
-        """Nothing is written for a while, in most of the schedules: logs end where they ended."""
+        """Add a rule, in most schedules, that drops all produce requests for a while, so that logs
+        do not grow."""
         if self.choose.chance(65):
             rule = Link(
                 on="clients", to="all", action="drop", kinds=("produce",), for_ms=span, **when
@@ -247,11 +248,9 @@ class ScenarioBuilder:
             self.add(rule)
 
     def slow_controller(self, when: When, *, across_restart: bool = False) -> Link:
-        """Draw a sequence in which requests of the leader to the controller, or the answers, are
-        late or lost.
-
-        With `across_restart` most requests arrive after a process was replaced.
-        """
+        """Draw a rule by which requests of the leader to the controller, or their answers, are late
+        or lost. With `across_restart` most requests arrive after the process that sent them was
+        replaced."""
         choose = self.choose
         asks = choose.chance(80 if across_restart else 60)
         actions: tuple[LinkAction, ...] = ("hold", "drop", "drop", "delay", "duplicate")
@@ -268,11 +267,9 @@ class ScenarioBuilder:
         )
 
     def late_metadata(self, on: str, span: int, when: When, *, name: str = "") -> Link:
-        """Metadata records reach a healthy broker late or not at all.
-
-        A broker that receives none for a session is fenced. One that receives them late applies
-        each change some time after the others.
-        """
+        """Draw a rule by which metadata records reach a healthy broker late or never. A broker that
+        receives none for a session is fenced. One that receives them late applies each change later
+        than the other brokers."""
         actions: tuple[LinkAction, ...] = ("delay", "delay", "drop", "hold")
         action: LinkAction = "hold" if name else self.choose.pick(actions)
         session_ms = self.cluster.timings.session_ms
@@ -291,18 +288,19 @@ class ScenarioBuilder:
 
 
 def direction(one: str, other: str, *, sends: bool) -> RuleEnds:
-    """Return sender and receiver of a rule for messages from `one` to `other`, or for those in the
-    other direction."""
+    """Return sender and receiver of a link rule: from `one` to `other` if `sends`, else the other
+    way."""
     return {"on": one, "to": other} if sends else {"on": other, "to": one}
 
 
 def process_of(node: str, number: int) -> dict[str, Any]:
-    """Return the fields that an event of that process of the node, or of a later one, matches."""
+    """Return the fields by which a trigger matches events of process `number` of the node, and of
+    later ones."""
     return {"node": node, "incarnation": {"at_least": number}}
 
 
 def later(when: When, delay_ms: int) -> When:
-    """`delay_ms` after a time or an event."""
+    """Return the time or trigger `when`, later by `delay_ms`."""
     if "at_ms" in when:
         return {"at_ms": when["at_ms"] + delay_ms}
     after: After = when["after"]

@@ -1,11 +1,11 @@
-"""The scenarios that a schedule is drawn from: short chains of faults in a small cluster.
+"""The scenarios that schedules are drawn from: short sequences of faults in a small cluster.
 
 A replicated log breaks in short windows: after a broker is back and before it has caught up,
-between an election and the first write, while one message is under way. Faults at independent
-random times seldom hit them. So a schedule is a chain of scenarios, and each usually begins at an
-event that the last one causes: a broker has its role back, the next leader leads, the in-sync set
-has changed. The longer scenarios span several elections or changes of the in-sync set, and each of
-their steps waits for the effect of the step before. No scenario knows any particular bug.
+between an election and the first write, while a message is under way. Faults at independent random
+times seldom hit them. So a schedule is a chain of scenarios, and each usually begins at an event
+that the last one causes: a broker has its role back, the next leader leads, the in-sync set has
+changed. The longer scenarios span several elections or changes of the in-sync set, and each of
+their steps waits for the effect of the step before. No scenario knows a particular bug.
 
 The order of random choices is fixed: a seed must draw the same schedule in every version, or
 `harness.search.generator.GENERATOR_VERSION` changes.
@@ -128,7 +128,7 @@ def restart(builder: ScenarioBuilder) -> None:
 
 def fail_leader(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which the leader dies, freezes or is cut off, usually for longer than its
-    session."""
+    session timeout."""
     fail_leader_at(builder, builder.when())
 
 
@@ -157,11 +157,9 @@ def fail_leader_at(builder: ScenarioBuilder, when: When) -> None:
 
 
 def diverge_leader(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the leader writes what only some followers receive, or none, and
-    fails a little later.
-
-    The next leader has another log than some of the other replicas.
-    """
+    """Draw a sequence in which the leader writes records that only some followers or none receive,
+    and fails a little later. The log of the next leader then differs from the logs of other
+    replicas."""
     choose, when = builder.choose, builder.when()
     span = builder.span_ms(130, 250, 400, 800)
     match way := choose.pick(("pair", "no-responses", "disconnected", "alone")):
@@ -186,8 +184,8 @@ def diverge_leader(builder: ScenarioBuilder) -> None:
 
 
 def delay_follower(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a follower receives no records, or none of its requests arrive,
-    while others continue."""
+    """Draw a sequence in which a follower receives no records, or its requests do not arrive, while
+    other followers continue."""
     choose, on = builder.choose, builder.broker()
     when, span = builder.when(), builder.span_ms(130, 200, 300, 600, 1000, 60)
     ways = ("responses", "responses", "requests", "pair", "pair", "brokers", "voters", "rest")
@@ -247,7 +245,8 @@ def crash_in_turn(builder: ScenarioBuilder) -> None:
 
 
 def power_loss(builder: ScenarioBuilder) -> None:
-    """Several brokers lose power or die at once, lose more or less, and return one by one."""
+    """Draw a sequence in which several brokers lose power or die at once, lose more or less data,
+    and return one by one."""
     choose, when = builder.choose, builder.when()
     kill, keep = choose.chance(30), choose.pick((0, None, 100))
     for name in builder.cluster.broker_names():
@@ -262,7 +261,8 @@ def power_loss(builder: ScenarioBuilder) -> None:
 
 
 def partial_partition(builder: ScenarioBuilder) -> None:
-    """Two halves that one broker connects, or a link that is cut in one direction."""
+    """Draw a partition of the network into two halves that one broker connects, or a link that is
+    cut in one direction."""
     choose, when = builder.choose, builder.when()
     span = builder.span_ms(80, 130, 200, 400)
     if builder.cluster.brokers >= 3 and choose.chance(30):
@@ -273,7 +273,8 @@ def partial_partition(builder: ScenarioBuilder) -> None:
 
 
 def disturb_messages(builder: ScenarioBuilder) -> None:
-    """Messages of one kind are held, lost, delayed or doubled on some links."""
+    """Draw a rule by which messages of one kind are held, lost, delayed or doubled on some
+    links."""
     choose = builder.choose
     one = choose.pick((builder.broker(), builder.broker(), builder.leader))
     match: dict[str, Any] = {}
@@ -313,13 +314,12 @@ def disturb_messages(builder: ScenarioBuilder) -> None:
 
 
 def release(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the messages that the oldest rule holds are delivered."""
+    """Draw the time at which the messages that the oldest rule holds are delivered."""
     builder.add(Release(of=builder.held.pop(0), **builder.when()))
 
 
 def stale_metadata(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a healthy broker receives the cluster's metadata late or not at
-    all."""
+    """Draw a sequence in which a healthy broker receives metadata records late or never."""
     choose, on = builder.choose, builder.broker()
     name = f"held-{len(builder.faults)}" if choose.chance(35) else ""
     span = builder.span_ms(60, 130, 300, 600, 1000)
@@ -332,10 +332,9 @@ def stale_metadata(builder: ScenarioBuilder) -> None:
 
 
 def transfer_leadership(builder: ScenarioBuilder) -> None:
-    """Another replica becomes preferred and is elected: an election without a failure.
-
-    Several may follow each other closely; the last may bring the first leader back.
-    """
+    """Draw a sequence in which another replica becomes preferred and is elected: an election
+    without a failure. Several may follow each other closely; the last may bring the first leader
+    back."""
     choose = builder.choose
     for _ in range(choose.pick((1, 2, 2))):
         when = builder.when()
@@ -351,8 +350,8 @@ def transfer_leadership(builder: ScenarioBuilder) -> None:
 
 
 def admin_change(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the partition is moved, an unclean election is asked for, or
-    `min.insync.replicas` set."""
+    """Draw a command of an operator: the partition is moved, an unclean election is requested, or
+    `min.insync.replicas` is set."""
     choose, when = builder.choose, builder.when()
     match choose.pick(("move", "move", "rotate", "unclean", "min-isr")):
         case "move":
@@ -376,10 +375,8 @@ def admin_change(builder: ScenarioBuilder) -> None:
 
 
 def repeated_failover(builder: ScenarioBuilder) -> None:
-    """One leader after another fails as soon as it leads, has written, or has committed.
-
-    Each is back at about the next election.
-    """
+    """Draw a sequence in which one leader after another fails as soon as it leads, has written, or
+    has committed. Each is back at about the next election."""
     choose = builder.choose
     for _ in range(choose.pick((4, 3, 4, 3, 2))):
         when = builder.when_leading(choose.pick((0, 0, 0, 1, 30)))
@@ -409,12 +406,9 @@ def leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
 
 
 def contended_election(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which several stand in an election of one term, and voters restart after
-    their vote.
-
-    Votes are late. A voter that restarts may not learn who won. Late votes may arrive when the
-    voters are back.
-    """
+    """Draw a sequence in which several replicas stand for election in one term, and voters restart
+    after their vote. Votes are late. A voter that restarts may not learn who won. Late votes may
+    arrive when the voters are back."""
     choose, when = builder.choose, builder.when()
     slow, *others = _shuffled(builder, builder.replicas)
     # The rule comes first: it does nothing for a broker that is down already.
@@ -451,8 +445,8 @@ def _shuffled(builder: ScenarioBuilder, names: Sequence[str]) -> list[str]:
 
 
 def down_for(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
-    """Down and soon up again. After a clean stop a broker may register at once; otherwise the
-    session of its last process must end first."""
+    """Draw a fault by which brokers are down for `span` ms. After a clean stop a broker may
+    register at once; otherwise the session of its last process must end first."""
     match builder.choose.pick(("stop", "stop", "kill", "power")):
         case "stop":
             return Stop(on=on, for_ms=span, **when)
@@ -500,12 +494,10 @@ def _candidate_or_vote(builder: ScenarioBuilder, node: str, nth: int) -> After:
 
 
 def alternate_leaders(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the leadership moves to and fro between two replicas that hardly
-    receive each other's messages.
-
-    An operator, or a balancer, moves it. Messages between the two are lost, late, or doubled. The
-    links may be repaired at a change of leaders. A third replica may learn of changes late.
-    """
+    """Draw a sequence in which the leadership alternates between two replicas that hardly receive
+    each other's messages. An operator or a balancer moves it. Messages between the two are lost,
+    late or doubled. The links may be repaired when the leader changes. A third replica may learn of
+    changes late."""
     choose, when = builder.choose, builder.when()
     if len(builder.replicas) < 2:
         return
@@ -589,10 +581,7 @@ def _late_answers(builder: ScenarioBuilder, on: str, to: str, when: When) -> Lin
 
 def isr_flap(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which a follower leaves the in-sync set, and fails again when the leader
-    proposes to let it in.
-
-    The controller may learn of the proposal, or answer it, late.
-    """
+    proposes to add it. The controller may receive the proposal, or the leader the answer, late."""
     choose, on, when = builder.choose, builder.broker(), builder.when()
     span = leave_isr(builder, on, when)
     loses = builder.cluster.flush == "async"
@@ -622,7 +611,8 @@ def isr_flap(builder: ScenarioBuilder) -> None:
 
 
 def leave_isr(builder: ScenarioBuilder, on: str, when: When) -> int:
-    """Make a follower leave the in-sync set by the shorter timeout. Returns the duration in ms."""
+    """Add a fault by which a follower leaves the in-sync set, by the shorter timeout. Return how
+    long the fault lasts in ms."""
     choose, timings = builder.choose, builder.cluster.timings
     if timings.lag_ms < timings.session_ms:
         span = timings.lag_ms * choose.pick((180, 250, 350)) // 100
@@ -646,7 +636,7 @@ def _isr_proposal(builder: ScenarioBuilder, on: str, delay_ms: int) -> After:
 
 def failover_while_lagging(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which a follower leaves the in-sync set, then the leader fails, so that
-    the follower meets a new leader before it has caught up."""
+    the follower gets a new leader before it has caught up."""
     choose, on, when = builder.choose, builder.broker(), builder.when()
     out_ms = leave_isr(builder, on, when)
     span = builder.span_ms(400, 250, 600, 800)
@@ -666,8 +656,9 @@ def failover_while_lagging(builder: ScenarioBuilder) -> None:
 
 
 def fail_disk(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the disk of a broker fails, or what it had synced is damaged: always
-    that of the same broker, since two damaged copies are more than is promised."""
+    """Draw a sequence in which the disk of a broker fails, or its synced data is damaged. Damage is
+    always on the same broker, because two damaged copies are more than a protocol promises to
+    survive."""
     choose, when = builder.choose, builder.when()
     kind = KINDS[choose.pick(builder.disk_faults)]
     on = builder.leader if choose.chance(50) else builder.broker()

@@ -1,11 +1,12 @@
-"""Shrinks a failing schedule to what its failure needs: delta debugging over whole schedules.
+"""The shrinking of a failing schedule to what its failure needs: delta debugging over whole
+schedules.
 
 The shrinker is greedy and deterministic: the same schedule and judge give the same result. It
 accepts a candidate only if it fails *in the same way* (the judge decides), so that one class of
 failure does not become another. All schedules have a total order (`sort_key`), and each accepted
-candidate is smaller than the one before: shrinking ends by construction. Passes repeat until none
-helps. Whatever the budget, in the end each remaining fault is needed: without it the schedule no
-longer fails alike.
+candidate is smaller than the one before, so shrinking must end. Passes repeat until none helps.
+Whatever the budget, in the end each remaining fault is needed: without it the schedule no longer
+fails in the same way.
 
 Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), for lists; the
 order follows the idea of Hypothesis's `sort_key` (MacIver and Donaldson, 2020).
@@ -66,11 +67,10 @@ _NUMBER: Final = re.compile(r"\b(?:n|log-)(\d+)\b")
 
 
 def sort_key(schedule: Schedule) -> tuple[Any, ...]:
-    """Return the place of a schedule in the total order; the smaller one is simpler to read.
-
-    What counts, in this order: faults, operations, the cluster, the workload, how plain each fault
-    is, the numbers of the brokers and partitions that faults name, and last the text.
-    """
+    """Return a key that orders schedules by simplicity; the smaller one is simpler to read. It
+    compares, in this order: the number of faults, of operations, the cluster, the workload, how
+    plain each fault is, the numbers of the brokers and partitions that faults name, and last the
+    text."""
     cluster, workload = schedule.cluster, schedule.workload
     names = _NUMBER.findall(msgspec.json.encode(schedule.faults).decode())
     return (
@@ -114,12 +114,9 @@ def _plainness(fault: Fault) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Shrinking:
-    """One shrink in progress: the smallest failing schedule so far, and its cost.
-
-    `tries` counts runs of the judge. At `max_tries` the shrink stops with what it has
-    (`exhausted`), except that needless faults are still removed. When `stop` says so it ends at
-    once (`stopped`). No candidate is judged twice.
-    """
+    """A shrink in progress: the smallest failing schedule so far, and the number of runs. `tries`
+    counts runs of the judge. At `max_tries` (`exhausted`) only needless faults are still removed.
+    When `stop` returns True the shrink ends at once (`stopped`). No candidate is judged twice."""
 
     smallest: Schedule
     fails_alike: FailsAlike
@@ -134,11 +131,11 @@ class Shrinking:
 
     @property
     def exhausted(self) -> bool:
-        """Return whether the budget ended the shrink before it was done."""
+        """Return whether the limit of runs or time ended the shrink before it was done."""
         return self.stopped or self.tries >= self.max_tries
 
     def run(self) -> Schedule:
-        """Shrink until no pass makes it smaller. Returns the smallest found."""
+        """Shrink until no pass finds a smaller schedule. Return the smallest."""
         while True:
             before = self.smallest
             self._fewer_faults()
@@ -199,11 +196,9 @@ class Shrinking:
 
 
 def minimize_list(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return the items that remain when no chunk can be left out: ddmin's complements, then
-    singles.
-
-    `fails(items)` must be true; the result is 1-minimal if `fails` is deterministic.
-    """
+    """Return the items that remain when chunks are left out as long as the rest still fails: first
+    large chunks (the complements of ddmin), then single items. `fails(items)` must be True. If
+    `fails` is deterministic, no single remaining item can be left out."""
     chunk = max(1, len(items) // 2)
     while items:
         at, removed = 0, False

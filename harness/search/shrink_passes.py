@@ -1,7 +1,7 @@
-"""Simpler schedules next to a given one: what shrinking tries, plainest first. Pure.
+"""The proposals of the shrinker: simpler schedules near a given one, the simplest first. Pure.
 
-Each function yields whole schedules that differ in one respect. Whether one still fails is for
-the shrink to find out; whether it is possible at all (a fault on a broker that is gone) too.
+Each function yields whole schedules that differ in one respect. The shrinker finds out whether one
+still fails, and whether it is valid at all (a fault may name a broker that was removed).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ FIRST_MS: Final = 1000
 
 
 def possible(schedule: Schedule) -> bool:
-    """Return whether a schedule may be run at all: a fault may name a broker that is gone, or undo
-    a fault that is."""
+    """Return whether a schedule is valid: after a proposal a fault may name a removed broker, or
+    undo a removed fault."""
     try:
         check(schedule)
     except UsageError:
@@ -42,7 +42,7 @@ def possible(schedule: Schedule) -> bool:
 
 
 def without_each_fault(schedule: Schedule) -> list[Schedule]:
-    """Yield schedules with one fault less, and without the releases of that fault."""
+    """Return schedules with one fault less, each also without the releases of that fault."""
     made = []
     for gone in schedule.faults:
         kept = [f for f in schedule.faults if f is not gone]
@@ -73,9 +73,9 @@ def _one_change_sooner(fault: Fault) -> Fault:
 
 
 def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield one fault less each time, and what chance decides otherwise; or the triggers that count
-    elections one lower. A failure that hangs on a few milliseconds is lost with any change, and a
-    schedule without the fault may fail as well as the one with it."""
+    """Yield schedules with one fault less and other random choices (seeds of the workload, or
+    triggers that count one election less). A failure that depends on a few milliseconds is lost
+    with any change, but a schedule without the fault may fail with another seed."""
     for fewer in without_each_fault(schedule):
         yield from sooner(fewer)
         for throw in range(1, THROWS + 1):
@@ -84,8 +84,8 @@ def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def sooner(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield the triggers that wait for a later leader epoch, or count, one and two lower: an upset
-    less is an election less, or two."""
+    """Yield schedules whose triggers wait for a leader epoch, or a count, that is lower by one or
+    two: a fault that was removed may have caused an election or two."""
     last = schedule.faults
     for by in (1, 2):
         faults = tuple(_sooner(fault, by) for fault in schedule.faults)
@@ -107,7 +107,8 @@ def _sooner(fault: Fault, by: int) -> Fault:
 
 
 def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield one client operation less each time, the last first; clients that are left move up."""
+    """Yield schedules with one client operation less, the last first; the remaining clients are
+    renumbered."""
     operations = schedule.workload.operations
     for at in reversed(range(len(operations))):
         rest = (*operations[:at], *operations[at + 1 :])
@@ -146,7 +147,8 @@ def smaller_workloads(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def smaller_clusters(schedule: Schedule) -> Iterator[Schedule]:
-    """Fewer brokers, voters, partitions and replicas; settings as they are by default."""
+    """Yield schedules with fewer brokers, voters, partitions and replicas, or with a setting at its
+    default."""
     cluster = schedule.cluster
     for brokers in range(1, cluster.brokers):
         factor = min(cluster.replication_factor, brokers)
@@ -182,11 +184,8 @@ _PARTITION = re.compile(r"\blog-(\d+)\b")
 
 
 def lower_names(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield the faults with other names: brokers renumbered from n1 without gaps, the first
-    partition.
-
-    Only then can brokers and partitions be left out that no fault needs.
-    """
+    """Yield schedules whose faults name brokers numbered from n1 without gaps, or the first
+    partition. Only then can brokers and partitions be removed that no fault needs."""
     text = msgspec.json.encode(schedule.faults).decode()
     used = sorted({int(number) for number in _BROKER.findall(text)})
     partitions = sorted({int(number) for number in _PARTITION.findall(text)})
@@ -203,8 +202,8 @@ def _renamed(faults: str, names: Mapping[str, str]) -> tuple[Fault, ...]:
 
 
 def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield each fault in a plainer form: earlier, shorter, on fewer links and kinds, without
-    jitter."""
+    """Yield schedules with one fault in a plainer form: earlier, shorter, on fewer links and kinds
+    of messages, or without jitter."""
     for index, fault in enumerate(schedule.faults):
         for plainer in _plainer(fault):
             yield _with_fault(schedule, index, plainer)
@@ -251,7 +250,8 @@ def _changed(struct: Any, name: str, value: object) -> Any:
 
 
 def plainer_kinds(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield each fault as one of a plainer kind, or with a plainer field."""
+    """Yield schedules with one fault replaced by a plainer kind of fault, or with one field in its
+    plainest form."""
     for index, fault in enumerate(schedule.faults):
         kind = kind_of(fault)
         for plainer in (*kind.as_plainer_kind(), *kind.plainer()):
@@ -259,8 +259,8 @@ def plainer_kinds(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def rounder_times(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield all times rounded down, the first fault as soon as may be, the storm no longer than
-    they need."""
+    """Yield schedules with all times rounded down, the first fault as early as possible, and the
+    storm no longer than the faults need."""
     faults = [fault for fault in schedule.faults if fault.at_ms is not None]
     if not faults:
         return
@@ -271,7 +271,7 @@ def rounder_times(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def shorter_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield one fault half as long each time."""
+    """Yield schedules with one fault half as long."""
     for index, fault in enumerate(schedule.faults):
         half = (fault.for_ms or 0) // 2 // GRAIN_MS * GRAIN_MS
         if half:
@@ -279,7 +279,7 @@ def shorter_faults(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def fewer_clients(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield one partition, no consumers, one producer or few."""
+    """Yield schedules with one partition, without consumers, or with one or three producers."""
     cluster, workload = schedule.cluster, schedule.workload
     if cluster.partitions > 1:
         yield replace(schedule, cluster=replace(cluster, partitions=1))

@@ -1,8 +1,8 @@
 """The shrinking of a failed run of real processes: `floodmark shrink RUN`.
 
-A run of our own brokers is tried in the simulated world first, where a schedule takes milliseconds
-and its outcome never changes. A run that does not fail there, or of a system that has no simulated
-world, is run again on real processes: k of n runs must fail alike.
+A run of our own brokers is tried in the simulated world first, where a run takes milliseconds and
+always has the same result. If it does not fail there, or the system has no simulated world,
+schedules are run again on real processes, and fail if most of their runs fail in the same way.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ SEEDS_TRIED: Final = 20
 def shrink_run(
     request: ShrinkRequest, interrupts: Interrupts, progress: Progress, output: Print
 ) -> bool:
-    """Look for the smallest schedule that fails like a run; return whether one fails at all.
-
-    Raises UsageError if the folder is not a failed run, StorageError if the store cannot be
-    written.
-    """
+    """Look for the smallest schedule that fails in the same way as a run. Return whether there is
+    one that fails at all. Raises UsageError if the folder is not a failed run, StorageError if the
+    store cannot be written."""
     result = _failed_run(request.run)
     schedule, system = load_schedule(request.run), system_of(request.run)
     is_late = deadline.after(request.budget_s)

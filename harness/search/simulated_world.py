@@ -1,4 +1,4 @@
-"""The simulated world of a search: a protocol, the bugs turned on in it, and how it is searched."""
+"""The search of a protocol in the simulated world, with bugs turned on in it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ INTERNAL: Final = "internal-invariant"
 
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol and the bugs turned on in it. Schedules may also have the kinds of faults of disks
-    in `faults`, and all have the late `dimensions` of the generator. With `internal`, an invariant
-    broken inside the cluster is a failure too, whether a client, a trace or a log shows it or not.
-    """
+    """A protocol to search in the simulated world, with the bugs turned on in it. Schedules may
+    also have the kinds of disk faults in `faults`, and all have the late `dimensions` of the
+    generator. With `internal`, a violated invariant counts as a failure even if no client, trace or
+    log shows it."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
@@ -48,25 +48,26 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The protocol, with its bugs."""
+        """The protocol and its bugs, joined by "+"."""
         return "+".join((self.protocol, *self.bugs))
 
     def world(self, store: str, run_name: str) -> SimulatedWorld:
-        """See `harness.search.loop.Subject`; simulated runs leave no folder."""
+        """Return the world to run schedules in (see `harness.search.loop.Subject`); simulated runs
+        leave no folder."""
         return SimulatedWorld(self)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return how long a job may take before it is taken to hang."""
+        """Return after how many seconds a job is killed because it must hang."""
         return HANGS_S
 
     def draw(self, seed: int, number: int) -> Schedule:
-        """Return the schedule of this number, drawn independently of all others."""
+        """Draw the schedule of this number, independently of all others."""
         choose = RandomChoices(random.Random(f"search/{seed}/{number}"))
         return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
 
 
 class SimulatedWorld:
-    """Implements `harness.search.loop.SearchWorld`: one run decides."""
+    """The `SearchWorld` of a simulated search. One run of a schedule decides whether it fails."""
 
     most_runs = 1
     shrinks = Shrinks(
@@ -113,7 +114,7 @@ class SimulatedWorld:
         return self.bucket(outcome) == finding.bucket
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """See `SearchWorld`: with a name and an expectation."""
+        """Return the schedule with a name and the expected verdict (see `SearchWorld`)."""
         about = None if finding.property == INTERNAL else finding.property
         return replace(
             smallest,
@@ -133,12 +134,12 @@ class SimulatedWorld:
         return replace(finding, failing_worlds=real.failing_worlds)
 
     def drop(self, outcome: Attempt) -> None:
-        """See `SearchWorld`: a simulated run leaves nothing."""
+        """Do nothing: a simulated run leaves no folder (see `SearchWorld`)."""
 
 
 def disk_faults(text: str) -> tuple[str, ...]:
-    """Return `bit-flip,fsync-error` or `disk` as names of kinds. Raises UsageError for a word that
-    is neither a fault of disks nor their group."""
+    """Return the kinds of disk faults that a comma list names, such as `bit-flip,fsync-error`; the
+    word `disk` stands for a group of them. Raises UsageError for another word."""
     names = [name.strip() for name in text.split(",")]
     known = [name for name, kind in KINDS.items() if kind.on_disks]
     if wrong := [name for name in names if name not in (*known, DISK_GROUP)]:

@@ -1,10 +1,11 @@
-"""Situations that chains of scenarios seldom reach: whole sequences of faults about one of them.
+"""Situations: whole sequences of faults that lead to states which chains of scenarios seldom reach.
 
-More than a third of the schedules begins with one of these. Each is a class of states that the
-rules of replication distinguish, and that independent faults hardly ever make: a process that is
-back within its session, one that dies again before it is registered, a leader that leads again with
-its old memory, two candidates of one term, messages that outlive what they were about. None of them
-knows any bug. A situation brings the cluster that it needs, and goes on as any schedule.
+More than a third of the schedules begin with one. Each leads to a class of states that the rules of
+replication distinguish, and that independent faults hardly ever cause: a process that is back
+within its session, one that dies again before it is registered, a leader that leads again with its
+old memory, two candidates of one term, messages that arrive after their purpose is gone. No
+situation knows a particular bug. A situation draws the cluster that it needs; the schedule then
+continues like any other.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ def _any_load(choose: RandomChoices, workload: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One situation: `cluster` and `workload` are its requirements, `led_by` the kind of leadership
-    it is for, None for both. `weight` is how often it is drawn beside the others."""
+    """A sequence of faults that a schedule may begin with. `cluster` and `workload` draw what it
+    needs, `led_by` is the kind of leadership that it applies to, None for both. It is drawn in
+    proportion to its `weight`."""
 
     name: str
     scenario: Scenario
@@ -70,7 +72,7 @@ class Situation:
 
 
 def draw_situation(choose: RandomChoices, led_by: LeaderBy) -> Situation | None:
-    """Return the situation that a schedule begins with, None for most."""
+    """Draw the situation that a schedule begins with, None for most schedules."""
     if not choose.chance(PERCENT):
         return None
     possible = [each for each in SITUATIONS if each.led_by in (None, led_by)]
@@ -172,9 +174,9 @@ def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def leads_on(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a broker, mostly the leader, is back within its session and goes on
-    in the same epoch, with fewer records than before. The answers to its followers come late, so it
-    writes first."""
+    """Draw a sequence in which a broker, mostly the leader, restarts within its session and
+    continues in the same epoch with fewer records than before. Its followers get their answers
+    late, so that it writes first."""
     choose, when = builder.choose, builder.when(arming=True)
     on = builder.preferred if choose.chance(80) else builder.broker()
     at = {"partition": builder.partition}
@@ -232,7 +234,7 @@ def leads_on(builder: ScenarioBuilder) -> None:
 
 
 def unequal_remains(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which power fails everywhere, and each broker keeps another part of its
+    """Draw a sequence in which all brokers lose power, and each keeps a different part of its
     records. One is back at once and writes other records at offsets where the others still have the
     lost ones."""
     choose = builder.choose
@@ -319,9 +321,9 @@ def last_in_sync(builder: ScenarioBuilder) -> None:
 
 
 def late_registration(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which an answer to a registration, or a request for one, comes again
-    when a later process that lost data waits for its own; what that process sends or receives is
-    late."""
+    """Draw a sequence in which a registration of a broker, or its answer, arrives a second time
+    while a later process that lost data waits for its own registration. Messages of that process
+    are late too."""
     choose, when, on = builder.choose, builder.when(), builder.broker()
     answers = choose.chance(75)
     wait_ms = choose.pick((100, 200, 60, 300))
@@ -360,9 +362,9 @@ def late_registration(builder: ScenarioBuilder) -> None:
 
 
 def leads_again(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader that lives on leads again, after another one has led.
-    Followers had more than it, were cut, or do not hear it when it is back; each learns of the
-    changes at another time."""
+    """Draw a sequence in which a leader that does not die leads again, after another one has led.
+    Followers had more records than it, were cut off, or do not hear it when it is back; each learns
+    of the changes at another time."""
     if not builder.votes and builder.choose.chance(45):
         _moved_and_back(builder)
         return
@@ -434,9 +436,9 @@ def _moved_and_back(builder: ScenarioBuilder) -> None:
 
 
 def own_tails(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which two replicas lead alternately without hearing each other, and each
-    writes other records at the same offsets. The first leads again, and the other has to find out
-    where the two logs part."""
+    """Draw a sequence in which two replicas lead alternately without hearing each other, and write
+    different records at the same offsets. The first leads again, and the other has to find out
+    where the two logs diverge."""
     choose = builder.choose
     one, (second, *_) = builder.preferred, _others(builder)
     if protocol_of(builder.cluster.protocol).random_first_leader:
@@ -480,8 +482,8 @@ def _others(builder: ScenarioBuilder) -> list[str]:
 
 
 def late_copies(builder: ScenarioBuilder) -> None:
-    """Answers of leaders arrive a second time, or late, when their follower has gone on; then it
-    hears no more, and a leader fails."""
+    """Draw a sequence in which answers of leaders arrive a second time, or late, after their
+    follower has moved on; then the follower gets no more answers, and a leader fails."""
     choose, when = builder.choose, builder.when(arming=True)
     to = choose.pick(("all", builder.broker()))
     if choose.chance(40):
@@ -514,8 +516,8 @@ def late_copies(builder: ScenarioBuilder) -> None:
 
 
 def old_answers(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which one follower alone has the leader's last records; then old answers
-    reach it a second time, and the leader fails before their effect is repaired."""
+    """Draw a sequence in which only one follower has the leader's last records; then old fetch
+    responses reach it a second time, and the leader fails before their effect is repaired."""
     choose, to = builder.choose, builder.broker()
     at = {"partition": builder.partition, "role": "follower"}
     when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 8))}
@@ -581,8 +583,8 @@ def in_and_out(builder: ScenarioBuilder) -> None:
 
 
 def comes_back(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a replica is dropped and taken in again, empty; what it sent before,
-    or was sent, arrives then. A leader may be dropped too."""
+    """Draw a sequence in which a replica is removed from the partition and added again, empty; then
+    messages to or from its former time arrive. A leader may be removed too."""
     choose, when = builder.choose, builder.when()
     on = builder.broker() if choose.chance(80) else builder.preferred
     stays = [name for name in builder.replicas if name != on]
@@ -624,8 +626,8 @@ def comes_back(builder: ScenarioBuilder) -> None:
 
 
 def unclean(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the last replica in sync is gone, and one that lacks records leads:
-    the others have to cut what they had, and may fail or hear nothing in the middle of it."""
+    """Draw a sequence in which the last in-sync replica is down, and one that lacks records leads:
+    the others have to truncate their logs, and may fail or be cut off while they do."""
     choose, when = builder.choose, builder.when()
     one, (behind, *more) = builder.preferred, _others(builder)
     session_ms = builder.cluster.timings.session_ms
@@ -652,8 +654,8 @@ def unclean(builder: ScenarioBuilder) -> None:
 
 
 def rivals(builder: ScenarioBuilder) -> None:
-    """Candidates of the same terms: some are cut off from others, and votes arrive twice, or a
-    campaign late."""
+    """Draw a sequence with several candidates in the same terms: some are cut off from others, and
+    votes arrive twice, or later than a campaign."""
     choose, when = builder.choose, builder.when()
     names = list(builder.replicas)
     some = [names.pop(choose.integer(0, len(names) - 1)) for _ in range(min(2, len(names) - 1))]

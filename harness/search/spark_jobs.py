@@ -1,4 +1,4 @@
-"""A pool of jobs on a Spark cluster, which only schedules processes: no data is shuffled."""
+"""A pool of jobs on a Spark cluster, which only starts processes: no data is shuffled."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from node.formats.errors import FloodmarkError
 
 
 class SparkJobs:
-    """Implements `harness.search.jobs.Pool`: the jobs that wait are done together.
-
-    The machines of the cluster need floodmark too.
-    """
+    """A `Pool` (`harness.search.jobs`) on Spark. All jobs that wait are done in one Spark job.
+    floodmark must be installed on the machines of the cluster."""
 
     def __init__(self, master: str) -> None:
         """Start Spark on `master`. Raises FloodmarkError when it does not start."""
@@ -31,11 +29,12 @@ class SparkJobs:
         return len(self._waiting)
 
     def start(self, job: Job, longest_s: float = math.inf) -> None:
-        """See `Pool`; a task that hangs is Spark's to end."""
+        """Queue a job (see `Pool`). Spark, not the pool, ends a task that hangs."""
         self._waiting.append(job)
 
     def ended(self, within_s: float) -> list[EndedJob]:
-        """Do all waiting jobs on Spark and return them, even if it takes longer than `within_s`."""
+        """Do all queued jobs on Spark and return them, even if that takes longer than
+        `within_s`."""
         jobs, self._waiting = self._waiting, []
         began_s = time.monotonic()
         done = self._session.sparkContext.parallelize(jobs, len(jobs)).map(_do).collect()

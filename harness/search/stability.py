@@ -1,10 +1,10 @@
-"""The reliability of a failing schedule in worlds other than its own, and variants that fail more
-reliably.
+"""How reliably a failing schedule fails in simulated worlds other than its own, and variants of it
+that fail more reliably.
 
-A world differs from another by its jitter seed, its latency profile, and how late messages are.
-`stabilise` replaces the times of a shrunk schedule by events, and keeps what fails under the most
-jitter seeds. `Evaluation` compares variants for real processes, in worlds with ever less regular
-latency. Deterministic.
+Worlds differ in their jitter seed, their latency profile, and how late messages are. `stabilise`
+replaces the times of a shrunk schedule by trace events, and keeps the variant that fails under the
+most jitter seeds. `Evaluation` compares variants for real processes, in worlds with less and less
+regular latency. Results are deterministic.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ FIRST_SEED: Final = 1000
 
 
 def jittered(schedule: Schedule, delay_ms: int = MESSAGE_DELAY_MS) -> Schedule:
-    """Return the schedule with each message up to twice `delay_ms` late, by the seed of the
-    world."""
+    """Return the schedule with each message delayed by up to twice `delay_ms`, at random by the
+    seed of the world."""
     jitter = Delay(on="all", to="all", delay_ms=delay_ms, jitter_ms=delay_ms, at_ms=0)
     # Last, so that the other faults keep their numbers, and their random draws.
     return replace(schedule, faults=(*schedule.faults, jitter))
@@ -42,10 +42,8 @@ def jittered(schedule: Schedule, delay_ms: int = MESSAGE_DELAY_MS) -> Schedule:
 def stability(
     schedule: Schedule, fails_alike: FailsAlike, times: int = STABILITY_RUNS, *, above: int = -1
 ) -> int:
-    """Count the jitter seeds, of `times`, under which the schedule fails as it should.
-
-    Stops early when the number can no longer exceed `above`.
-    """
+    """Count the jitter seeds, of `times`, under which the schedule fails in the same way
+    (`fails_alike`). The count ends early when it can no longer exceed `above`."""
     trying, failed = jittered(schedule), 0
     for number in range(times):
         if failed + times - number <= above:
@@ -57,8 +55,9 @@ def stability(
 def stabilise(
     schedule: Schedule, events: list[dict[str, Any]], storm_us: int, fails_alike: FailsAlike
 ) -> Schedule:
-    """Return the variant that fails under the most jitter seeds: each timed fault is tried after
-    the last events before it. `events` and `storm_us` are those of the schedule's run."""
+    """Return the variant of a schedule that fails under the most jitter seeds. Each fault with a
+    fixed time is tried after each of the last trace events before it. `events` and `storm_us` (when
+    the storm began) are those of the schedule's run."""
     candidates = list(trigger_candidates(events, storm_us))
     best, best_score = schedule, stability(schedule, fails_alike, STABILITY_RUNS // 2)
     for index, fault in enumerate(schedule.faults):
@@ -77,13 +76,13 @@ def stabilise(
 
 
 def with_fault(schedule: Schedule, index: int, fault: Fault) -> Schedule:
-    """Return the schedule with another fault at a place."""
+    """Return the schedule with the fault at an index replaced."""
     faults = (*schedule.faults[:index], fault, *schedule.faults[index + 1 :])
     return replace(schedule, faults=faults)
 
 
 class EvaluationWorld(NamedTuple):
-    """A simulated world: its seed, its latency profile, and the least delay of messages."""
+    """A simulated world: its seed, its latency profile, and the least delay of a message in ms."""
 
     seed: int
     latency: LatencyProfile
@@ -103,12 +102,13 @@ PROMISING: Final = 4
 
 
 class OutOfTimeError(Exception):
-    """No further run may be made: the budget of the command is used up."""
+    """No further run is allowed, because the time of the command is used up."""
 
 
 class Evaluation:
-    """Runs variants of one schedule, which are to violate the property `broken`, and remembers
-    the results. Each method that runs a variant raises OutOfTimeError once `stop` says so."""
+    """Runs variants of one schedule in several worlds, and remembers whether they violate the
+    property `broken`. Each method that runs a variant raises OutOfTimeError once `stop` returns
+    True."""
 
     def __init__(self, broken: str, worlds: int = FIRST_WORLDS, *, stop: Stop = never) -> None:
         self._broken = broken
@@ -118,16 +118,16 @@ class Evaluation:
         self._most_runs = 0
 
     def allow(self, runs: int) -> None:
-        """Allow so many further runs."""
+        """Allow `runs` further runs."""
         self._most_runs = len(self._known) + runs
 
     def use_all_worlds(self) -> None:
-        """Run variants in all worlds from now on."""
+        """Use all worlds from here on, not only the first ones."""
         self._worlds = WORLDS
 
     @property
     def exhausted(self) -> bool:
-        """Return whether all allowed runs were made."""
+        """Return whether all allowed runs are used up."""
         return len(self._known) >= self._most_runs
 
     def always_fails(self, schedule: Schedule) -> bool:
@@ -151,8 +151,8 @@ class Evaluation:
         return self._broken in outcome.broken
 
     def failing_worlds(self, schedule: Schedule, *, above: int = -1) -> int:
-        """Count the worlds in which a variant fails; stop early if the count can no longer exceed
-        `above`."""
+        """Count the worlds in which a variant fails. The count ends early when it can no longer
+        exceed `above`."""
         failed = 0
         for left, world in zip(range(len(self._worlds) - 1, -1, -1), self._worlds, strict=True):
             failed += self.fails(schedule, world)
@@ -161,14 +161,15 @@ class Evaluation:
         return failed
 
     def rank(self, schedule: Schedule, *, above: int = -1) -> tuple[int, int]:
-        """Return the order of variants: the number of failing worlds, then how few faults and
-        operations begin at a time, which real processes do not keep."""
+        """Return a key that is larger for the better variant: the number of worlds in which it
+        fails, then how few faults and operations begin at a fixed time, which real processes do not
+        keep. `above` is as in `failing_worlds`."""
         due = (*schedule.faults, *schedule.workload.operations)
         timed = sum(bool(each.at_ms) for each in due)
         return self.failing_worlds(schedule, above=above), -timed
 
     def best(self, now: Schedule, others: list[Schedule]) -> Schedule:
-        """Return the best of several variants; the present one unless another is better."""
+        """Return the best of several variants, or `now` if none of the others is better."""
         probes = self._probes(now)
         promise = {each.digest(): sum(self.fails(each, w) for w in probes) for each in others}
         # Stable: of variants that promise as much, the one at the nearest event comes first.
@@ -190,7 +191,7 @@ class Evaluation:
         return [*probes, *kept[1 : 1 + PROBES - len(probes)]]
 
     def failing_run(self, schedule: Schedule) -> SimResult | None:
-        """Return a run in which a variant fails, None if it never does."""
+        """Return a run in which a variant fails, None if it fails in no world."""
         for world in self._worlds:
             if self.fails(schedule, world):
                 variant = jittered(schedule, world.delay_ms)

@@ -1,5 +1,5 @@
-"""The words of searches: how one stands, what it found, and the tables of many. Pure but for the
-explanation that it reads."""
+"""The texts that a search prints: its progress, its findings, and its summary. Pure, except that it
+reads explanations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
 
 
 def summary(total: Searched, kinds: int, seconds: float) -> str:
-    """Return the summary of a search."""
+    """Return the summary of a search: failures by class, fault kinds that never met some states,
+    and problems."""
     lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]
     lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]
     # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
@@ -47,7 +48,7 @@ def summary(total: Searched, kinds: int, seconds: float) -> str:
 
 
 def began(name: str, seed: int, budget: Budget, store: Path) -> str:
-    """Return the line on a search that comes before its first run has ended."""
+    """Return the line that a search prints at its start."""
     ends = [f"for {budget.seconds:g} s"] * bool(budget.seconds)
     ends += [f"for {wording.count(budget.schedules, 'schedule')}"] * bool(budget.schedules)
     ends += ["until the first failure"] * budget.until_failure
@@ -58,7 +59,7 @@ def began(name: str, seed: int, budget: Budget, store: Path) -> str:
 
 
 def what_follows(budget: Budget, *, shrinks: bool) -> str:
-    """Return the words on what a search does after a find."""
+    """Return a text on how a search continues after a finding."""
     left = f", at most until {budget.seconds:g} s" if budget.seconds else ""
     if budget.until_failure:
         return f"the smallest schedule is looked for{left}" if shrinks else "the search ends"
@@ -67,7 +68,7 @@ def what_follows(budget: Budget, *, shrinks: bool) -> str:
 
 
 def found(finding: Finding, folder: Path) -> str:
-    """Return the lines on a find, before it is shrunk."""
+    """Return the lines that a search prints on a new finding, before it is shrunk."""
     family = f", {finding.family}" if finding.family else ""
     return (
         f"found: {finding.bucket} (schedule {finding.schedules_before + 1}{family}, "
@@ -76,8 +77,8 @@ def found(finding: Finding, folder: Path) -> str:
 
 
 def finished(finding: Finding, folder: Path) -> Iterator[str]:
-    """Return the lines on a shrunk finding: the smallest schedule, what it needs, how to run it
-    again."""
+    """Yield the lines on a shrunk finding: the smallest schedule, the faults it needs, how to run
+    it again."""
     yield f"\n{finding.bucket}"
     by = f"found by schedule {finding.schedules_before + 1} after {finding.seconds_before:.1f} s"
     yield (

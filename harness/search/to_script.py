@@ -1,9 +1,10 @@
-"""Turns a failing run into a script: its operations and faults, each triggered by an event. Pure.
+"""The script of a failing run: the schedule with all operations and faults written out, each
+triggered by an event. Pure.
 
 A drawn workload follows the clock, and a real client's clock is not the simulator's: the third
 write comes before an election in one world and after it in the other. So each operation of the run
-becomes one of the schedule, and it and each timed fault wait for the last event before them. Ends
-of faults are left to `harness.search.real_schedule`.
+becomes one of the schedule, and it and each timed fault wait for the last event before them.
+`harness.search.real_schedule` chooses the ends of faults.
 """
 
 from __future__ import annotations
@@ -32,12 +33,9 @@ Timed = TypeVar("Timed", Send, Poll)
 
 
 def to_script(schedule: Schedule, run: SimResult, *, polls: bool, leaders: bool) -> Schedule | None:
-    """Return the schedule with the operations of its `run`, with or without the reads among
-    them.
-
-    Only operations that began before the violation, or the last fault, are scripted. Returns None
-    where there are too many. With `leaders`, triggers match any leader and no other node.
-    """
+    """Return the schedule with the operations of its `run` written out, with reads if `polls`. Only
+    operations before the violation, or before the last fault, are written out. Return None if there
+    are too many. With `leaders`, triggers are events of any leader, and of no other replica."""
     storm_us = run.info.phases.storm_us
     candidates = list(trigger_candidates(run.trace, storm_us))
     candidates = leader_candidates(candidates) if leaders else candidates
@@ -64,7 +62,8 @@ def to_script(schedule: Schedule, run: SimResult, *, polls: bool, leaders: bool)
 
 
 def one_client_per_send(schedule: Schedule) -> Schedule:
-    """Return the script with a client for each write: none waits for the response to another."""
+    """Return the script with a client of its own for each write, so that no write waits for the
+    response to another."""
     workload = schedule.workload
     names: dict[str, str] = {}
     operations = []

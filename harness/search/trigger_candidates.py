@@ -1,4 +1,4 @@
-"""The events of a run as triggers for faults and operations. Pure.
+"""The trace events of a run that can trigger faults and operations. Pure.
 
 A search finds "kill n1 after 812 ms". In another world that time means nothing, but "when n2 has
 truncated its log" does.
@@ -43,7 +43,8 @@ _IDENTITY: Final = ("node", "incarnation", "leader")
 
 
 class TriggerCandidate(NamedTuple):
-    """A trigger without a delay, its time in the run, its process (node, incarnation) and event."""
+    """An event of a run that can trigger a fault: the trigger without a delay, the time of the
+    event, the process (node and incarnation), and the event itself."""
 
     after: After
     t_us: int
@@ -55,10 +56,8 @@ class TriggerCandidate(NamedTuple):
 def trigger_candidates(
     events: Iterable[Mapping[str, Any]], storm_us: int
 ) -> Iterator[TriggerCandidate]:
-    """Yield all events of the storm that make a trigger, in order of time.
-
-    Equal events are counted, for each process of a node separately.
-    """
+    """Yield the events of the storm that can be triggers, in the order of time. Equal events are
+    numbered, for each process of a node separately."""
     counts: dict[tuple[tuple[str, Any], ...], int] = {}
     for event in sorted(events, key=lambda e: (e["t_us"], e["node"])):
         name = event["event"]
@@ -82,8 +81,8 @@ def _follows_nobody(event: Mapping[str, Any]) -> bool:
 
 
 def leader_candidates(candidates: Iterable[TriggerCandidate]) -> list[TriggerCandidate]:
-    """Return the events of leaders, as triggers that match any node. Where replicas vote, it is a
-    matter of chance which one leads."""
+    """Return the events of leaders, as triggers that match any node. If replicas vote, which one
+    leads differs from world to world."""
     candidates = list(candidates)
     made = []
     for trigger in candidates:
@@ -96,8 +95,9 @@ def leader_candidates(candidates: Iterable[TriggerCandidate]) -> list[TriggerCan
 def alternative_triggers(
     candidates: Iterable[TriggerCandidate], trigger: TriggerCandidate
 ) -> Iterator[After]:
-    """Other triggers for the same event: of any node, and by progress instead of by count. In
-    another world there may be more or fewer equal events."""
+    """Yield other triggers for the same event: on any node, and by a lower bound of a field that
+    grows (such as an offset) instead of by number. In another world there may be more or fewer
+    equal events."""
     past = [
         m.event
         for m in candidates
@@ -118,7 +118,8 @@ def alternative_triggers(
 
 
 def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> list[TriggerCandidate]:
-    """Return the last `most` before a time, the latest first; of equal triggers only the latest."""
+    """Return the last `most` candidates before a time, the latest first; of equal triggers only the
+    latest."""
     latest: dict[tuple[Any, ...], TriggerCandidate] = {}
     for trigger in candidates:
         if trigger.t_us <= at_us:
@@ -131,7 +132,7 @@ def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> lis
 def following(
     candidates: Iterable[TriggerCandidate], at_us: int, most: int
 ) -> list[TriggerCandidate]:
-    """Return the first `most` after a time; of equal triggers only the first."""
+    """Return the first `most` candidates after a time; of equal triggers only the first."""
     soonest: dict[tuple[Any, ...], TriggerCandidate] = {}
     for trigger in candidates:
         if trigger.t_us > at_us:

@@ -1,8 +1,9 @@
-"""Scenarios that belong to a dimension: most schedules do without them.
+"""Scenarios that belong to a dimension (`harness.search.dimensions`), so that most schedules do not
+have them.
 
 They are of the same kind as those of `harness.search.scenarios`, and know no bug either. Each needs
-something of its own (several voters, a spare broker, disks that lose what was not synced), or is so
-long that it would crowd out the others. `harness.search.dimensions` says when each is used.
+a special cluster (several voters, a spare broker, disks that lose unsynced data), or is so long
+that it would displace the others.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from node.formats.trace import METADATA_PARTITION
 
 
 def fail_voter(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the controller or another voter dies, freezes or is cut off, or most
-    of them at once; then perhaps the next controller as it begins, or the leader of the data
+    """Draw a sequence in which the controller or another voter, or most voters at once, die, freeze
+    or are cut off; then perhaps also the next controller as it begins, or the leader of the data
     partition."""
     choose, when = builder.choose, builder.when()
     names = builder.cluster.voter_names()
@@ -99,8 +100,8 @@ def _voter_gone(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fau
 
 
 def change_min_isr(builder: ScenarioBuilder) -> None:
-    """min.insync.replicas is changed before a failover and again after it, in both directions; a
-    follower may have left the in-sync set before."""
+    """Draw a sequence in which min.insync.replicas is changed before a failover and changed back
+    after it; a follower may have left the in-sync set before."""
     choose, when = builder.choose, builder.when()
     most = builder.cluster.replication_factor
     # With all replicas needed, one that leaves stays eligible until fewer are.
@@ -133,8 +134,8 @@ def change_min_isr(builder: ScenarioBuilder) -> None:
 
 def cancel_move(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which a partition is moved, and the move is cancelled or replaced while a
-    replica is catching up, has just caught up, or has failed. The same brokers may be asked for
-    again."""
+    new replica is catching up, has just caught up, or has failed. Then the same move may be
+    requested again."""
     choose, when = builder.choose, builder.when()
     names = list(builder.cluster.broker_names())
     stays = [name for name in builder.replicas if choose.chance(60)]
@@ -208,10 +209,9 @@ def _move_without_the_old(
 
 
 def outlive_sender(builder: ScenarioBuilder) -> None:
-    """Messages of a process, or answers to it, arrive after it was replaced: once or twice.
-
-    The rule binds to the node's name, so it does not end with the process.
-    """
+    """Draw a rule by which messages of a process, or answers to it, arrive after the process was
+    replaced, once or twice. A rule matches the node's name, so it stays in force for the next
+    process."""
     choose, when = builder.choose, builder.when(arming=True)
     on = choose.pick((builder.broker(), builder.broker(), builder.preferred))
     sends = choose.chance(55)
@@ -260,8 +260,8 @@ def outlive_sender(builder: ScenarioBuilder) -> None:
 
 
 def late_votes(builder: ScenarioBuilder) -> None:
-    """Votes, or requests for them, arrive two or more elections late. In between the leader is
-    replaced each time, and voters may restart."""
+    """Draw a sequence in which votes, or requests for votes, arrive two or more elections late. In
+    between the leader is replaced each time, and voters may restart."""
     choose, when = builder.choose, builder.when(arming=True)
     slow = choose.pick(builder.replicas)
     on, to, kinds = choose.pick(
@@ -301,8 +301,9 @@ def late_votes(builder: ScenarioBuilder) -> None:
 
 
 def power_below_min_isr(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which followers leave the in-sync set one after another until it is below
-    MinISR; then mostly one broker loses its power, and the others come back."""
+    """Draw a sequence in which followers leave the in-sync set one after another until it is
+    smaller than min.insync.replicas; then mostly one broker loses power, and the others come back.
+    """
     choose, when = builder.choose, builder.when()
     followers = [name for name in builder.replicas if name != builder.preferred]
     size = len(builder.replicas)
@@ -334,8 +335,8 @@ def power_below_min_isr(builder: ScenarioBuilder) -> None:
 
 
 def long_pause(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a broker freezes for several sessions; everything it was sent
-    meanwhile arrives at once."""
+    """Draw a sequence in which a broker freezes for several session timeouts; then all messages
+    that it was sent meanwhile arrive at once."""
     choose, when = builder.choose, builder.when()
     on = choose.pick((builder.leader, builder.leader, builder.broker()))
     span = builder.cluster.timings.session_ms * choose.pick((3, 5, 8)) // 1

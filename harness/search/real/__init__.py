@@ -1,1 +1,1 @@
-"""Blind search on real processes: storms drawn, run, judged, shrunk by running them again."""
+"""The search on real processes: storms are drawn, run, judged, and shrunk by further runs."""

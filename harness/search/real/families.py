@@ -1,12 +1,12 @@
-"""The storms of a search on real processes: compositions of faults around a failover. Pure.
+"""The storms of a search on real processes: faults arranged around a failover. Pure.
 
-Each family is a way in which replicated systems of any kind are known to go wrong, with its kinds
-of faults, their targets and lengths left to chance: none is there for one system. All times are
-parts of `failover_ms`, which the system declares. Faults aim at roles, so that a family works
-without knowing who leads.
+Each family is a way in which replicated systems of any kind are known to fail. The kinds of faults,
+their targets and lengths are random; no family is made for one system. All times are fractions of
+`failover_ms`, which the system declares. Faults aim at roles, so that a family need not know who
+leads.
 
-Swarm testing (Groce et al., 2012): each storm has only some of the kinds of faults, often a single
-one, because kinds that are always all there get in each other's way.
+Swarm testing (Groce et al., 2012): each storm has only some kinds of faults, often a single one,
+because kinds that are always present get in each other's way.
 """
 
 from __future__ import annotations
@@ -44,11 +44,9 @@ _SWARMS: Final = ((1, 0.35), (2, 0.40), (99, 0.25))
 
 @dataclass(frozen=True, kw_only=True)
 class StormParts:
-    """The parts that the storms of one system are made of.
-
-    `kinds` are those that system and links can take. `failover_ms` is from the death of a leader
-    to the first acknowledgement of the next one, `restart_ms` until a new process takes part.
-    """
+    """The parts from which the storms of one system are made. `kinds` are the kinds of faults that
+    the system and its links can take. `failover_ms` is the time from the death of a leader to the
+    first acknowledgement of the next one, `restart_ms` the time until a new process takes part."""
 
     cluster: Cluster
     workload: Workload
@@ -59,7 +57,8 @@ class StormParts:
 
 
 class StormDice:
-    """The draws of one storm: which kinds of faults it has, and how much may be lost."""
+    """The random choices of one storm: its kinds of faults, their times, and how many nodes may
+    lose data."""
 
     def __init__(self, parts: StormParts, dice: Dice, seed: int) -> None:
         self.parts = parts
@@ -75,39 +74,39 @@ class StormDice:
 
     @property
     def can_cut_power(self) -> bool:
-        """Return whether a node may still lose what it has not synced."""
+        """Return whether one more node may lose its unsynced data."""
         return self._power_cuts > 0
 
     def between(self, low: float, high: float) -> int:
-        """Return a number of milliseconds."""
+        """Return a random number of milliseconds between two bounds."""
         return self.dice.between(low, high)
 
     def failovers(self, low: float, high: float) -> int:
-        """Return a time in parts of a failover, in ms."""
+        """Return a random time in ms, between two multiples of the duration of a failover."""
         return self.dice.between(low * self.failover_ms, high * self.failover_ms)
 
     def away(self, at_ms: int, for_ms: int) -> list[Fault]:
-        """Return a follower that gets nothing for so long."""
+        """Return a fault by which a follower receives no records for `for_ms`; an empty list if no
+        kind can do that."""
         kind = self._kind(lambda drawing: drawing.delays_follower)
         return [] if kind is None else [kind.draw_on_follower(self.dice, PARTITION, at_ms, for_ms)]
 
     def fails(self, on: str, at_ms: int, for_ms: int, *, power: float = 0.0) -> list[Fault]:
-        """Draw a sequence in which a node is out of work for so long; with the probability `power`,
-        where that may be, it loses what it has not synced."""
+        """Return a fault by which a node does not work for `for_ms`; with the probability `power`,
+        if allowed, it also loses its unsynced data. An empty list if no kind can do that."""
         if self.can_cut_power and self.dice.chance(power):
             return [self.power_cut(on, at_ms, for_ms)]
         kind = self._kind(lambda drawing: drawing.fails_leader)
         return [] if kind is None else [kind.draw_on(self.dice, on, at_ms, for_ms)]
 
     def power_cut(self, on: str, at_ms: int, for_ms: int) -> Fault:
-        """Return a power cut after which nothing, half or a drawn part of the unsynced bytes
-        remains."""
+        """Return a power cut that keeps none, half or a random part of the unsynced bytes."""
         self._power_cuts -= 1
         keep = self.dice.weighted(((0, 2), (50, 1), (None, 1)))
         return PowerCut(on=on, at_ms=at_ms, for_ms=for_ms, keep_percent=keep)
 
     def link(self, on: str, at_ms: int, for_ms: int) -> list[Fault]:
-        """Return a fault on the links of a node."""
+        """Return a fault on the links of a node; an empty list if links can take none."""
         on_links = [kind for kind in self._kinds if issubclass(KINDS[kind], LinkFault)]
         kinds = [kind for kind in on_links if _drawing(kind).targets]
         if not kinds:
@@ -115,7 +114,7 @@ class StormDice:
         return [KINDS[self.dice.rng.choice(kinds)].draw_on(self.dice, on, at_ms, for_ms)]
 
     def plain(self, duration_ms: int) -> list[Fault]:
-        """Return a storm as `floodmark run` draws it."""
+        """Return the faults of a storm as `floodmark run` draws it."""
         drawn = list(self._kinds)
         if self.parts.disks == "any" and self.can_cut_power:
             drawn.append(POWER_CUT)
@@ -161,8 +160,8 @@ Family = Callable[[StormDice], list[Fault]]
 
 
 def stale_takes_over(dice: StormDice) -> list[Fault]:
-    """Return one follower, or all of them, fall behind. They come back at about the moment when
-    those that are up to date fail, of which the leader stays away longest."""
+    """Draw a storm in which one follower, or all of them, fall behind. They come back at about the
+    time when the up-to-date nodes fail; of these the leader stays away longest."""
     began = dice.between(800, 1800)
     fails = began + dice.failovers(0.25, 0.9)
     back = fails + dice.failovers(-0.05, 0.25)
@@ -180,9 +179,9 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
 
 
 def successor_fails(dice: StormDice) -> list[Fault]:
-    """Draw a storm in which the leader fails, and before this is noticed, or while the next one
-    takes over, one of the others fails too: the one that is to lead, if that is how it falls. Both
-    are away for longer than it takes to notice."""
+    """Draw a storm in which the leader fails, and before that is noticed, or while the next one
+    takes over, followers fail too, perhaps the one that is about to lead. All are away for longer
+    than a failover."""
     at = dice.between(1000, 2500)
     found = dice.fails(LEADER, at, dice.failovers(1.1, 1.7), power=0.1)
     for _ in range(max(1, dice.followers // 2)):
@@ -192,8 +191,8 @@ def successor_fails(dice: StormDice) -> list[Fault]:
 
 
 def failures_in_a_row(dice: StormDice) -> list[Fault]:
-    """Two or three nodes fail one after the other around one failover, the leader mostly first:
-    the next one is hit while it is taking over, or before anybody knows that it is to."""
+    """Draw a storm in which two or three nodes fail one after the other around a failover, the
+    leader mostly first. The next one fails while it takes over, or before it is elected."""
     at = dice.between(1000, 2000)
     found: list[Fault] = []
     for number in range(dice.dice.weighted(((2, 3), (3, 1)))):
@@ -205,8 +204,8 @@ def failures_in_a_row(dice: StormDice) -> list[Fault]:
 
 
 def leader_cut_off(dice: StormDice) -> list[Fault]:
-    """Draw a storm in which the leader loses the others for longer than a failover takes, with or
-    without its clients; now and then somebody fails around the heal."""
+    """Draw a storm in which the leader is cut off from the others for longer than a failover, with
+    or without its clients; sometimes a node fails around the time of the heal."""
     at = dice.between(1000, 2500)
     lasts = dice.failovers(1.1, 1.7)
     kind = next((KINDS[kind] for kind in ("isolate", "cut") if kind in dice.parts.kinds), None)
@@ -221,7 +220,7 @@ def leader_cut_off(dice: StormDice) -> list[Fault]:
 
 
 def power_lost(dice: StormDice) -> list[Fault]:
-    """Many nodes, or one, lose their power at once and are back soon."""
+    """Draw a storm in which many nodes, or one, lose power at once and are back soon."""
     at = dice.between(3000, 5000)
     on = LEADER
     if dice.parts.disks == "any":
@@ -236,7 +235,8 @@ def power_lost(dice: StormDice) -> list[Fault]:
 
 
 def links_then_failover(dice: StormDice) -> list[Fault]:
-    """Let connections of the leader or a follower suffer; in the midst of that the leader fails."""
+    """Draw a storm in which links of the leader or of a follower are faulty, and meanwhile the
+    leader fails."""
     at, lasts = dice.between(800, 1800), dice.failovers(0.6, 1.3)
     found = dice.link(dice.dice.weighted(((LEADER, 1), (FOLLOWER, 2))), at, lasts)
     fails = at + dice.between(0.3 * lasts, 0.9 * lasts)
@@ -244,7 +244,7 @@ def links_then_failover(dice: StormDice) -> list[Fault]:
 
 
 def plain_storm(dice: StormDice) -> list[Fault]:
-    """Return a storm as `floodmark run` draws it."""
+    """Draw a storm as `floodmark run` does."""
     return dice.plain(PLAIN_MS + dice.failovers(0.5, 1.0))
 
 
@@ -264,8 +264,8 @@ but a row of kills."""
 
 
 def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:
-    """Return the family of a storm, and its faults in the order of their times; `seed` is for a
-    plain storm, which draws for itself."""
+    """Draw the faults of a storm. Return the name of its family, and the faults in the order of
+    time. `seed` is used by a plain storm, which has its own generator."""
     storm = StormDice(parts, dice, seed)
     often = _POWER_LOST_BY_DISKS[parts.disks if storm.can_cut_power else "none"]
     weights = {name: weight for name, (_, weight) in FAMILIES.items()}

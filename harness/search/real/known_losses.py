@@ -1,7 +1,7 @@
-"""Known losses of third-party systems.
+"""The known losses of third-party systems, as data.
 
-A row is declared once: a system, a configuration, how many disks may lose something, and what a
-finding of it looks like. Nothing here tells a search how: every row is searched with the same
+Each row declares a system, a configuration, how many nodes may lose data, and how a finding of the
+loss looks. It does not tell the search how to find it: all rows are searched with the same
 generator (`harness.search.find_losses`).
 """
 
@@ -21,11 +21,11 @@ ALL: Final = "all"
 
 
 class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A loss that is known. `settings` are its configuration, `disks` is how many nodes may lose
-    their unsynced data. A finding counts if at least `lost_disks` nodes do, with `on_links` if it
-    has faults on links, and with `told` if a node wrote so: a pattern for files of the run folder,
-    and a text in one of them. `safe` is the configuration to compare with; None: the one that the
-    system declares, {}: there is none."""
+    """A known loss of records. `settings` is the configuration of the system, `disks` how many
+    nodes may lose their unsynced data. A finding shows the loss if at least `lost_disks` nodes lost
+    data, if it has faults on links (with `on_links`), and if a node logged it (with `told`: a
+    pattern for files of the run folder, and a text in one of them). `safe` is the configuration to
+    compare with; None: the one that the system declares, {}: there is none."""
 
     code: str
     system: str
@@ -38,7 +38,7 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     safe: dict[str, str] | None = None
 
     def is_found(self, finding: Finding) -> bool:
-        """Return whether a finding shows it."""
+        """Return whether a finding shows this loss."""
         lost = finding.property == LOST_WRITES and finding.disks >= self.lost_disks
         lost = lost and not is_undelivered(finding.property, finding.anomaly)
         lost = lost and (finding.on_links or not self.on_links)
@@ -91,13 +91,13 @@ KNOWN_LOSSES: Final = (
 
 
 def row_of(code: str) -> KnownLoss:
-    """Return the row with this code."""
+    """Return the known loss with this code."""
     return next(row for row in KNOWN_LOSSES if row.code == code)
 
 
 def wanted_losses(system: str, only: tuple[str, ...] = ()) -> list[KnownLoss]:
-    """Return the rows of a system (or ALL), and of these the codes `only`. Raises UsageError for a
-    system or code without one."""
+    """Return the known losses of a system (ALL: of every system), only those with the codes `only`
+    if it is not empty. Raises UsageError for a system or code without one."""
     found = [row for row in KNOWN_LOSSES if system in (ALL, row.system)]
     if not found:
         known = ", ".join(dict.fromkeys(row.system for row in KNOWN_LOSSES))

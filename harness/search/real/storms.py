@@ -1,4 +1,5 @@
-"""Draws the schedule of one storm of a search on real processes. Pure: seed and number decide."""
+"""The schedules of storms of a search on real processes. Pure: a schedule depends on seed and
+number only."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _BEFORE_MS: Final = 1000
 
 
 class DrawnStorm(msgspec.Struct, frozen=True, kw_only=True):
-    """The storm of a number, and the family that it was drawn from."""
+    """The storm that was drawn for a number: its schedule, and the family that it belongs to."""
 
     number: int
     family: str
@@ -40,11 +41,11 @@ class DrawnStorm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StormGenerator:
-    """Draws the storms of one seed."""
+    """A generator of the storms of one seed."""
 
     def __init__(self, subject: StormSubject, system: System, seed: int) -> None:
-        """`system` is that of the subject, with its settings. Raises UsageError for kinds of faults
-        that it cannot take."""
+        """`system` is the system of the subject, with its settings. Raises UsageError for a kind of
+        fault that it cannot take."""
         self._system = system
         self._seed = seed
         self._disks = subject.disks
@@ -53,7 +54,7 @@ class StormGenerator:
         self._kinds = self._possible(subject.kinds)
 
     def draw(self, number: int) -> DrawnStorm:
-        """Return the storm of this number."""
+        """Draw the storm of this number."""
         seed = self._seed * STORMS_PER_SEED + number
         rng = random.Random(f"storm search/{self._seed}/{number}")
         system = self._system
@@ -101,6 +102,6 @@ class StormGenerator:
 
 
 def lasting_ms(faults: tuple[Fault, ...], failover_ms: int) -> int:
-    """Return how long a storm is, for all of its faults to end in it."""
+    """Return how many ms a storm must last for all its faults to end within it."""
     ends = [(fault.at_ms or 0) + (fault.for_ms or 0) for fault in faults]
     return max(ends, default=_BEFORE_MS) + round(_TAIL * failover_ms)

@@ -1,6 +1,6 @@
-"""The world of real processes of a search: a system under storms, judged without a page.
+"""The world of a search on real processes: a system is run under storms and judged, without a page.
 
-A run of real processes is not deterministic: a schedule fails if it does in the majority of `RUNS`
+Runs of real processes are not deterministic: a schedule fails if it fails in the majority of `RUNS`
 runs, which end as soon as that is decided.
 """
 
@@ -62,9 +62,10 @@ _UNDELIVERED: Final = ", undelivered only"
 
 
 class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """A system by its name, with settings (those that were given) and links; which kinds of faults
-    (none: all that it can take), and how many disks may lose something. Only failures that show the
-    known `loss` of this code are alike, if there is one."""
+    """A system to search on real processes, by its name. `settings` are the given settings, `links`
+    is what stands between the nodes. `kinds` are the kinds of faults (empty: all that it can take),
+    `disks` is how many nodes may lose data. With `loss`, the code of a known loss, only failures
+    that show it count as alike."""
 
     system: str
     settings: dict[str, str] = {}
@@ -75,39 +76,39 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The system."""
+        """The name of the system."""
         return self.system
 
     @property
     def chunk(self) -> int:
-        """One storm is a job."""
+        """The number of storms in a job, which is one."""
         return 1
 
     def find(self) -> System:
-        """Return the system. Raises UsageError."""
+        """Return the system with its settings. Raises UsageError."""
         return registry.find(self.system, self.settings)
 
     def world(self, store: str, run_name: str) -> StormWorld:
-        """See `harness.search.loop.Subject`."""
+        """Return the world to run schedules in (see `harness.search.loop.Subject`)."""
         return StormWorld(self, store, run_name)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return how long a job may take before it is taken to hang: one that shrinks is not, for
-        it watches over its runs."""
+        """Return after how many seconds a job is killed because it must hang. A job that shrinks
+        has no limit, because it limits its own runs."""
         if isinstance(job, FinishJob):
             return math.inf
         storm = StormGenerator(self, self.find(), job.seed).draw(job.first)
         return self.longest_run_s(storm.schedule)
 
     def longest_run_s(self, schedule: Schedule) -> float:
-        """Return how long a run of a schedule may take."""
+        """Return the longest time in seconds that a run of the schedule can take."""
         system = self.find()
         recovery_ms = system.limits(system.complete(Cluster())).recovery_ms
         return BESIDE_THE_STORM_S + (schedule.workload.duration_ms + recovery_ms) / 1000
 
 
 class StormJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule to be run once on a system; the run folder goes to `store`/`name`."""
+    """A job that runs a schedule once on a system; the run folder is `store`/`name`."""
 
     subject: StormSubject
     schedule: Schedule
@@ -116,12 +117,13 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "storm"
 
     def do(self) -> Attempt:
-        """Make the run on a cluster of its own, and judge it in this process. Main thread only."""
+        """Run the schedule on a new cluster, and judge the run in this process. Call it in the main
+        thread."""
         return self._run(self.subject.find(), "")
 
     def go_on(self, kept: ClusterKeeper) -> Attempt | None:
-        """Run the schedule on the cluster of the job before; end that cluster unless all was well.
-        Return None if the schedule needs a cluster of its own."""
+        """Run the schedule on the cluster that the last job left running. End that cluster unless
+        the run was valid. Return None if the schedule needs a new cluster."""
         system = self.subject.find()
         if not isinstance(system, ExternalSystem) or not leaves_no_trace(self.schedule):
             return None
@@ -172,7 +174,7 @@ def _unknown(problem: str, began_s: float, folder: Path | None = None) -> Attemp
 
 
 def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
-    """Return the outcome of a judged run folder."""
+    """Return the result of a judged run folder as a search needs it."""
     failed, unknown = result.verdict is Verdict.INVALID, result.verdict is Verdict.UNKNOWN
     lost, on_links = effects(folder)
     broken = broken_classes(result)
@@ -191,7 +193,7 @@ def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
 
 
 def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
-    """Return which nodes lost unsynced writes in a run, and whether a fault on links took
+    """Return the nodes that lost unsynced writes in a run, and whether a fault on links took
     effect."""
     lost: set[str] = set()
     on_links = False
@@ -227,7 +229,7 @@ def _keeper(store: str) -> ClusterKeeper:
 
 
 class StormWorld:
-    """Implements `harness.search.loop.SearchWorld`."""
+    """The `SearchWorld` of a search on real processes."""
 
     most_runs = RUNS
     shrinks = Shrinks(
@@ -241,8 +243,9 @@ class StormWorld:
         self._run_name = run_name
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """Draw the storms of a seed. What fails on the cluster that storms share counts only if it
-        fails on a cluster of its own, which may take some runs."""
+        """Draw a storm and run it, as `SearchWorld` says. A failure on the cluster that several
+        storms share counts only if it happens again on a new cluster, which may take several runs.
+        """
         storm = StormGenerator(self._subject, self._system, seed).draw(number)
         shared = self._on_shared_cluster(storm.schedule)
         if shared is not None and not shared.failed:
@@ -266,7 +269,7 @@ class StormWorld:
         return outcome
 
     def attempt(self, schedule: Schedule) -> Attempt:
-        """See `SearchWorld`: in a process of its own, which may hang."""
+        """Run a schedule once (see `SearchWorld`), in a process that is killed if it hangs."""
         _keeper(self._store).end()
         return self._in_process(self._job(schedule), never)
 
@@ -288,9 +291,10 @@ class StormWorld:
         return made
 
     def bucket(self, outcome: Attempt) -> str:
-        """Return the class as `SearchWorld` defines it: the first property, and what the faults did
-        to disks and links. The first anomaly of a property differs from run to run, but records
-        that are never delivered are not the same as records that are gone."""
+        """Return the class of a failure (see `SearchWorld`): the first broken property, how many
+        disks lost data, and whether links were faulty. The first anomaly of a property differs from
+        run to run, so it is left out, except that records that are never delivered are another
+        class than records that are gone."""
         if not outcome.failed:
             return ""
         name = outcome.property
@@ -344,11 +348,12 @@ class StormWorld:
         return not self._subject.loss or row_of(self._subject.loss).is_found(shown)
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """See `SearchWorld`: as it is, since not every run of it fails."""
+        """Return the schedule unchanged (see `SearchWorld`): not every run of it fails, so it has
+        no expected verdict."""
         return smallest
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """See `SearchWorld`: run it on the safe configuration, and build its page."""
+        """Run the finding on the safe configuration, and build its page (see `SearchWorld`)."""
         finding = replace(finding, safe_runs=tuple(self._safe_runs(finding, stop)))
         if finding.run and not stop():
             build_page(Path(finding.run), lambda sentence: None)
