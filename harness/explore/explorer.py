@@ -69,7 +69,7 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Edge(NamedTuple):
-    """An action that violates something, and the number of the state that it happens in."""
+    """An action that violates an invariant, and the number of the state in which it happens."""
 
     before: int
     action: Action
@@ -81,8 +81,8 @@ _Numbered = tuple[int, State]
 
 
 class _Frontier(NamedTuple):
-    """The progress of an exploration: the round, states of it that are still to be expanded at this
-    depth and at the next, and those of the next round."""
+    """The progress of an exploration: the round, its states that are still to be expanded at this
+    depth and at the next, and the states of the next round."""
 
     round: int
     depth: int
@@ -93,8 +93,8 @@ class _Frontier(NamedTuple):
 
 @dataclass
 class _Found:
-    """All that an exploration has found: `bad` and `bad_next` have, by the state after them,
-    violations with as many actions as the round and with one more."""
+    """All that an exploration has found. `bad` and `bad_next` map the state after a violation to
+    the violation; `bad_next` has those that take one action more than the round."""
 
     model: Model
     known: KnownStates
@@ -111,8 +111,8 @@ class Explorer:
     `run`."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
-        """With `check` other forms of merged nodes are kept, to be stepped again. Without `reduced`
-        states that can do no more than another are followed too."""
+        """With `check`, other forms of merged node states are kept, to be stepped again. Without
+        `reduced`, a state is followed even if a known one covers it."""
         self.bounds = bounds
         self._began_s = time.process_time()
         self._found = _Found(
@@ -132,7 +132,7 @@ class Explorer:
         told: Callable[[str], None] = lambda line: None,
     ) -> Exploration:
         """Explore until all states are known, a violation is found, a limit is reached, or `stop`
-        returns True. After each round a line on the progress is passed to the other callback."""
+        returns True. The last argument is called with a line on the progress after each round."""
         found = self._found
         self._began_s, wall_s = time.process_time(), time.monotonic()
         first = self.model.boot()
@@ -164,8 +164,8 @@ class Explorer:
     # -- rounds
 
     def _round(self, limits: ExplorationLimits, stop: Callable[[], bool]) -> Outcome | None:
-        """Go on with this round to its end. Return how the exploration ended, None if it did
-        not."""
+        """Continue this round to its end. Return the outcome if the exploration has ended, else
+        None."""
         found = self._found
         assert found.frontier is not None
         number, depth, now, deeper, next_round = found.frontier
@@ -212,7 +212,7 @@ class Explorer:
         deeper: list[_Numbered],
         next_round: list[_Numbered],
     ) -> None:
-        """Take in all that can happen in a state."""
+        """Add the states that all possible actions in a state lead to."""
         found = self._found
         for action, after, violation, costs in edges:
             found.edges += 1
@@ -236,7 +236,7 @@ class Explorer:
         return time.process_time() - self._began_s
 
     def _memory_mb(self) -> int:
-        """Return the memory that is resident now; earlier peaks do not count."""
+        """Return the resident memory now, in MiB; earlier peaks do not count."""
         return int(psutil.Process().memory_info().rss) >> 20
 
     # -- results

@@ -47,8 +47,9 @@ def _forget_fetching(r: Replica) -> None:
 
 
 def _forget_peers(r: Replica) -> None:
-    """Forget notes about followers that the commit rule does not read: under a majority the log
-    ends of voters count, under an ISR no high watermark is owed."""
+    """Reset what a leader knows of its followers and its commit rule does not read. Under a
+    majority only the log ends of voters count; under an ISR, the last high watermark sent may be
+    forgotten."""
     majority = r.protocol.commit is Commit.MAJORITY
     if majority:
         r.next_lag_check_us = NEVER

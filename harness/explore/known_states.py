@@ -19,7 +19,8 @@ from harness.explore.waits import Action
 
 
 class _Rest(NamedTuple):
-    """The actions that may still happen in a state found after so many actions."""
+    """The parts of a state that are not in its key: its round, late messages, and how often each
+    kind of action may still happen."""
 
     round: int
     held: tuple[tuple[int, int, int], ...]

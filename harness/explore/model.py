@@ -190,7 +190,8 @@ class Model:
         return hashlib.blake2b(whole, digest_size=16).digest()
 
     def _is_heard(self, state: State, sent: Sent) -> bool:
-        """Return whether anybody takes the message: processes start and links heal at rest only."""
+        """Return whether the receiver of a message is up and reachable. It cannot become so while
+        the message is under way, because processes start and links heal only at rest."""
         return self._view(state, sent[1]).up and not is_cut(state.cuts, sent[0], sent[1])
 
     # -- what can happen
@@ -235,7 +236,7 @@ class Model:
     def _noting(
         self, steps: list[NodeStep], make: Callable[..., Any], *what: Any
     ) -> tuple[State, Violation | None]:
-        """Make a step, and add its result to the notes."""
+        """Make a step, and add it to the list of steps."""
         self._seen = lambda at, node, event: steps.append(NodeStep(at, node, event))
         try:
             state, violation = make(*what)
@@ -258,9 +259,9 @@ class Model:
     def _followed(
         self, state: State, violation: Violation | None
     ) -> tuple[State, Violation | None]:
-        """Return the states after the forced steps up to the next choice or violation, or after
-        `STRETCH` of them. A chain does not end at a message to a dead process: the key of a state
-        leaves such messages out, so the state after it would pass for known."""
+        """Return the state after the forced steps up to the next choice or violation, or after
+        `STRETCH` of them. The steps do not end at a message to a dead process: the key of a state
+        leaves such messages out, so the state after it would be taken for a known one."""
         for made in range(LONGEST):
             forced = None if violation is not None else self._forced(state)
             if forced is None or next(self._actions(state, forced), None) is not None:
@@ -296,8 +297,9 @@ class Model:
     # -- actions
 
     def _actions(self, state: State, forced: Action | None) -> Iterator[Action]:
-        """Yield all but the forced step: only what concerns the node that makes that step, since
-        all else can as well happen later. At rest, everything."""
+        """Yield all actions but the forced step. At rest these are all that are possible; otherwise
+        only those on the node that makes the forced step, because all others can as well happen
+        later."""
         if forced is not None and not (state.held or any(state.left)):
             return
         if forced is not None and forced[0] == "deliver":
@@ -403,7 +405,8 @@ class Model:
                 yield ("move", at)
 
     def _silences(self, state: State) -> Iterator[Action]:
-        """Long waits that end because somebody is not heard: nothing shorter changes anything."""
+        """Yield the ends of long waits of nodes that do not hear from another one, if no shorter
+        wait changes anything."""
         for at in range(len(self.names)):
             view = self._view(state, at)
             for name in view.timers:
@@ -521,7 +524,8 @@ class Model:
         return self._spent(state, "cuts")._replace(cuts=tuple(sorted((*state.cuts, pair)))), None
 
     def _heal(self, state: State, pair: tuple[int, int]) -> Any:
-        """Links to voters are cut together, and healed together."""
+        """Heal a cut link; links of a broker to the voters are cut together, and healed
+        together."""
         voters = pair[0] in self.voters
         gone = [
             c
@@ -541,7 +545,7 @@ class Model:
         return self._commanded(state, "moves", at, self._sent(ADMIN, request))
 
     def _commanded(self, state: State, budget: str, at: int, event: Event) -> Any:
-        """Give a command; one that changes nothing is no action."""
+        """Give a command of an operator; one that has no effect is no action."""
         after, violation = self._after(state, at, event, state.queue)
         if after.nodes == state.nodes and violation is None:
             return state, None

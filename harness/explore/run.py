@@ -47,8 +47,8 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 def explore(
     request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
 ) -> Explored:
-    """Explore, and save a schedule of a counterexample that fails in the simulated world. Lines on
-    the progress are passed to the second callback. Raises UsageError when the core runs as compiled
+    """Explore, and save a schedule of a counterexample that fails in the simulated world. The last
+    argument is called with lines on the progress. Raises UsageError when the core runs as compiled
     code, StorageError if nothing can be written."""
     if compiled.in_use():
         raise UsageError(

@@ -111,7 +111,8 @@ class _Anchor(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """An action with the events before it, the latest first, and when it happens."""
+    """An action, its estimated time in ms, and the events before it that may trigger it, the latest
+    first."""
 
     action: Action
     anchors: tuple[_Anchor, ...]
@@ -174,7 +175,7 @@ def schedules(model: Model, counterexample: Counterexample, most: int) -> Iterat
 def _variants(
     model: Model, counterexample: Counterexample, slow_ms: int, seed: int, most: int
 ) -> Iterator[Schedule]:
-    """Schedules in which some actions come earlier or later than estimated."""
+    """Yield schedules in which some actions come earlier or later than estimated."""
     due, end_ms = _timeline(model, counterexample.actions, MESSAGE_MS + slow_ms)
     plain = [0] * len(due)
     dice = random.Random(1)
@@ -201,8 +202,8 @@ def _variants(
 def _timeline(
     model: Model, actions: tuple[Action, ...], message_ms: float
 ) -> tuple[list[_Due], float]:
-    """Return each action that is no wait, with what it may wait for; and when the path ends.
-    Messages take `message_ms`."""
+    """Return each action that is not the end of a wait, with the events that may trigger it, and
+    the time at which the path ends. A message takes `message_ms`."""
     due: list[_Due] = []
     anchors: list[_Anchor] = []
     counts: dict[str, int] = {}
@@ -256,7 +257,7 @@ def _of_client(step: NodeStep) -> bool:
 
 
 def _place(actions: tuple[Action, ...], action: Action, start: int) -> int:
-    """Return how many actions of a path there are up to this one, itself included."""
+    """Return the number of actions of a path up to and including this one."""
     return next(at for at in range(start, len(actions)) if actions[at] is action) + 1
 
 
@@ -360,7 +361,7 @@ def _schedule(
 def _faults(
     bounds: Bounds, due: _Due, name: str, when: dict[str, Any], held: list[_Held]
 ) -> list[Fault]:
-    """Return the faults that an action is in a schedule."""
+    """Return the faults that stand for an action in a schedule."""
     names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
     match due.action:
         case ("kill", at, _):
@@ -402,14 +403,14 @@ def _faults(
 
 
 def _later(when: dict[str, Any], ms: int) -> dict[str, Any]:
-    """Return the moment, shifted by so much."""
+    """Return the trigger or time, shifted by `ms`."""
     if "after" in when:
         return {"after": replace(when["after"], delay_ms=when["after"].delay_ms + ms)}
     return {"at_ms": when["at_ms"] + ms}
 
 
 def _released(held: list[_Held], what: Any, when: dict[str, Any]) -> list[Fault]:
-    """Return the end of the first fault that holds `what`."""
+    """Return the fault that ends the first fault on `what`."""
     for place, each in enumerate(held):
         if each.what == what:
             del held[place]
@@ -418,7 +419,7 @@ def _released(held: list[_Held], what: Any, when: dict[str, Any]) -> list[Fault]
 
 
 def _link(due: _Due, action: Any, name: str, when: dict[str, Any], delay_ms: int = 0) -> Fault:
-    """Return a rule for one message, known by its header fields."""
+    """Return a link rule for one message, which is matched by its header fields."""
     source, to, message, body = due.extra
     fields = wire.fields_of(message, body)
     of_data = fields.get("partition") == PARTITION
@@ -445,7 +446,7 @@ def _link(due: _Due, action: Any, name: str, when: dict[str, Any], delay_ms: int
 
 
 def _crash(due: _Due, when: dict[str, Any]) -> list[Fault]:
-    """Return a breakpoint in the turn, and a kill of the process that stops at it."""
+    """Return a breakpoint in the turn, and a kill of the process that stops there."""
     node, before, after = due.extra
     if after is None:
         return [Kill(on=node, **when)]

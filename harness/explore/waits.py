@@ -32,14 +32,15 @@ Cuts = tuple[tuple[int, int], ...]
 
 
 class _AfterWait(NamedTuple):
-    """The end of waits, and the nodes when all messages after it have arrived."""
+    """The action that ends waits, and the state of the nodes when all messages that follow have
+    arrived."""
 
     action: Action
     nodes: Nodes
 
     @property
     def name(self) -> str:
-        """The name of the wait, equal for all nodes."""
+        """The name of the wait, equal at all nodes."""
         return str(self.action[2][-1])
 
 
@@ -70,14 +71,12 @@ class Waits:
         return (nodes, cuts) in self._circular
 
     def _look_ahead(self, nodes: Nodes, cuts: Cuts) -> None:
-        """Find the next wait of this state, and of the following ones until the cluster is at
-        rest.
-
-        Where the waits lead round in a circle for ever, those of other names end first, the
-        shortest of them before the others: only when none of them changes anything is it rest.
-        What is found for a state that leads into a circle is kept for that state only: another one
-        of the circle may leave it elsewhere, and the result must not depend on which was first.
-        """
+        """Find the wait that ends next in this state and in the ones that follow, until the cluster
+        is at rest. If the waits lead around in a circle, the ones that are not part of it end
+        first, the shortest first; the cluster is at rest if none of these has an effect. The result
+        for a state that leads into a circle is cached for that state only: another state of the
+        circle may leave it elsewhere, and the result must not depend on which of them was asked for
+        first."""
         recurring: set[str] = set()
         while (chain := self._chain(nodes, cuts, recurring)) is None:
             pass
@@ -94,9 +93,9 @@ class Waits:
     def _chain(
         self, nodes: Nodes, cuts: Cuts, recurring: set[str]
     ) -> dict[Nodes, _AfterWait | None] | None:
-        """Return the states that follow one after the other up to rest or to a known one, with the
-        wait that ends in each. None where they come again: the names of the waits that lead round
-        are `recurring` then."""
+        """Return the states that follow one another up to rest or to a known state, each with the
+        wait that ends in it. Return None if they lead around in a circle, whose waits are then
+        named in `recurring`."""
         chain: dict[Nodes, _AfterWait | None] = {}
         while (key := (nodes, cuts)) not in self._next or key in self._to_circles:
             if nodes in chain:
@@ -113,8 +112,8 @@ class Waits:
         return chain
 
     def _changes_of_circle(self, nodes: Nodes, cuts: Cuts) -> tuple[_AfterWait, ...]:
-        """Return the same as `_changes`, kept: the states of a circle are asked for again and
-        again."""
+        """Return the waits whose end has an effect, cached, because a circle asks for the same
+        states repeatedly."""
         key = nodes, cuts
         if key not in self._ends:
             self._ends[key] = tuple(self._changes(nodes, cuts))

@@ -99,12 +99,13 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One batch in the log of one replica after the run: a line of `logs/<node>.jsonl`.
 
-    `hash` is computed from the stored bytes when the log is dumped, `stored_hash` is the one that
-    the replica keeps with the batch ("" if equal). `records` as in a read. The first line of each
-    partition has count 0, the start of the log as its offset, and the replica's last known high
-    watermark as `hw`. A `control` batch was written by the leader itself and has no record of a
-    client. `produced` is the id and epoch of an idempotent producer, and the sequence number of the
-    first record. `leo` is the log end offset, `epochs` has each leader epoch with its first offset.
+    `hash` is the hash of the log up to the end of the batch, computed from the stored bytes when
+    the log is dumped; `stored_hash` is the one that the replica keeps with the batch ("" if equal).
+    `records` as in a read. The first line of each partition has count 0, the start of the log as
+    its offset, and the replica's last known high watermark as `hw`. A `control` batch was written
+    by the leader itself and has no record of a client. `produced` is the id and epoch of an
+    idempotent producer, and the sequence number of the first record. `leo` is the log end offset,
+    `epochs` has each leader epoch with its first offset.
     """
 
     node: str

@@ -51,7 +51,7 @@ def real(store: Path) -> list[SavedSchedule]:
 
 
 def _findings(store: Path) -> list[Path]:
-    """Return the folders of findings, without those of real processes."""
+    """Return the folders of findings in simulated worlds."""
     real_ones = {folder for folder, found in findings.load_all(store) if found.world == "real"}
     folders = (file.parent for file in sorted((store / STORE_FOLDER).glob(f"*/{SCHEDULE}")))
     return [folder for folder in folders if folder not in real_ones]
@@ -100,7 +100,7 @@ def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bu
 
 
 def _loaded(files: list[Path], inside: str) -> Iterator[SavedSchedule]:
-    """Yield those that can be read; of a folder, the schedule in the file `inside`."""
+    """Yield the schedules that can be read; of a folder, the one in the file `inside`."""
     for file in files:
         try:
             schedule = load_schedule(file / inside if inside else file)

@@ -115,7 +115,7 @@ class NightlySession:
         return self.state
 
     def _fail(self, error: FloodmarkError | OSError) -> None:
-        """Note why the session cannot go on; what came first stays the reason."""
+        """Note why the session cannot go on; the first reason stays."""
         sentence = refused(error) if isinstance(error, OSError) else str(error)
         self.state = DISK_FULL if kind_of(sentence) == DISK_FULL else FAILED
         self.sentence = self.sentence or sentence
@@ -200,7 +200,8 @@ class NightlySession:
         return plan.next_share(spent(self._journal.rows), self._idle, shares)
 
     def _is_hopeless(self, share: str) -> bool:
-        """Return whether a share only loses its jobs, and record that it is given up."""
+        """Return whether a share has lost too many jobs in a row, and record that it is
+        given up."""
         rows = [row for row in self._journal.rows if row.key.startswith(f"{share}/")]
         last = rows[-MOST_LOSSES_IN_A_ROW:]
         lost = [row.sentence for row in last if isinstance(row, Lost)]
@@ -379,8 +380,8 @@ class NightlySession:
         return [job, job]
 
     def _replays(self) -> list[Job]:
-        """Return the next few of the corpus that were not replayed in the simulated world in this
-        run."""
+        """Return jobs for the next few schedules of the corpus that this nightly run has not
+        replayed in the simulated world."""
         done = self._journal.done()
         waiting: list[Job] = [
             ReplayJob(key=key, file=saved.file)
@@ -403,7 +404,7 @@ class NightlySession:
         return msgspec.structs.replace(job, keeps_expected=self._keeps_expected(job))
 
     def _keeps_expected(self, job: RealJob) -> bool:
-        """Return whether another failing run that is expected to fail is kept."""
+        """Return whether the folder of one more run that fails as expected is kept."""
         cluster = job.schedule.cluster
         subject = _subject(job.key, job.why, (cluster.protocol, *cluster.bugs))
         kept = [

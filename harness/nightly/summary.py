@@ -209,7 +209,8 @@ class _Adding:
         self._nightly.problems += [f"{row.key}: {p}" for p in row.problems]
 
     def _bucket(self, bucket: Bucket, count: int) -> None:
-        """Count a failure; of two descriptions the one with a schedule, and the smaller, stays."""
+        """Add failures to their bucket. Of two descriptions of a bucket, the one with a schedule is
+        kept, and then the smaller one."""
         known = self._buckets.get(bucket.key)
         shown = bucket
         if known is not None and _rank(known) <= _rank(bucket):

@@ -98,7 +98,8 @@ def _expectation(text: str) -> Expectation:
 def _simulated(
     schedule: Schedule, request: ReplayRequest, seed: int, output: Print
 ) -> ReplayOutcome:
-    """Run it in the simulator, to its end: the verdict must be comparable with a real run's."""
+    """Run the schedule in the simulator to its end, so that the verdict can be compared with that
+    of a real run."""
     keep = None if request.keep is None else request.keep / f"simulated-{seed}"
     result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
     if keep is not None:
@@ -119,7 +120,8 @@ def _simulated(
 
 
 def _kept(result: SimResult, protocol: str | None) -> str:
-    """Say that another protocol breaks nothing by a schedule of a failure."""
+    """Return a text which says that the other protocol breaks no property under the schedule of a
+    failure."""
     held = result.verdict is Verdict.NOT_EXERCISED and not result.broken
     return f"{protocol} keeps the record: nothing is broken. " if protocol and held else ""
 

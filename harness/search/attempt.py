@@ -131,14 +131,15 @@ def property_of(result: SimResult) -> str:
 
 
 def _violation(result: SimResult, about: str = "") -> Violation | None:
-    """Return the first violation that clients, traces or logs show too, of `about` where that is
-    given."""
+    """Return the first violation that is visible to clients, traces or logs; with `about`, the
+    first one of that property. None if there is none."""
     seen = (b for b in result.violations if b.visible and about in ("", b.property))
     return next(seen, None)
 
 
 def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
-    """Return the first invalid property, of `about` if that is given."""
+    """Return the first anomaly that makes a property invalid; with `about`, the first one of that
+    property."""
     return next(
         (
             found
@@ -150,7 +151,7 @@ def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
 
 
 def _sentence(result: SimResult, about: str) -> str:
-    """Return the first failure as a sentence; of `about` if that is given."""
+    """Return a sentence on the first failure; with `about`, on the first one of that property."""
     if about and (violation := _violation(result, about)) is not None:
         return f"invalid: {violation.sentence}."
     if about and (found := _anomaly(result, about)) is not None and found.message:
@@ -229,8 +230,8 @@ def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
 
 
 def _first_difference(result: SimResult, partition: str) -> int:
-    """Return the first offset at which two replicas ended with different batches; -1 where none
-    is."""
+    """Return the first offset at which the logs of two replicas have different batches; -1 if there
+    is none."""
     seen: dict[int, str] = {}
     apart: list[int] = []
     for lines in result.logs.values():

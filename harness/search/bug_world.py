@@ -47,7 +47,7 @@ class BugSubject(msgspec.Struct, frozen=True, kw_only=True):
         return BugWorld(self.target)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return after how many seconds a job is killed because it must hang."""
+        """Return after how many seconds a job counts as hung and is killed."""
         return HANGS_S
 
 
@@ -81,8 +81,8 @@ class BugWorld(SimulatedWorld):
         return outcome, run
 
     def _fails_otherwise(self, outcome: Attempt) -> bool:
-        """Return whether a run violates another property than that of the target, and may go on to
-        that."""
+        """Return whether a run violates another property than the target's, so that worse endings
+        may still violate the target's."""
         target = self._target
         return target.can_end_worse and outcome.failed and target.breaks not in outcome.broken
 

@@ -67,7 +67,7 @@ def _several_voters(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _more_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Four or five brokers, on four or five of which the partition is."""
+    """Use four or five brokers, and as many replicas."""
     brokers = choose.pick((4, 5, 5))
     factor = choose.pick((4, 4, brokers))
     min_isr = choose.pick((2, 3, 2, 1))
@@ -83,8 +83,8 @@ def _spare_broker(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _loses_unsynced(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a cluster in which unsynced data is lost in a power cut; a record is on two replicas
-    before it counts."""
+    """Draw a cluster in which a power cut loses unsynced data, and a record needs two replicas to
+    be committed."""
     if protocol_of(cluster.protocol).clean_only:
         return cluster
     min_isr = min(cluster.replication_factor, choose.pick((2, 2, 3)))
@@ -129,7 +129,7 @@ def _idempotent(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _clock_rates(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Clocks run fast and slow, from the beginning or from some time on."""
+    """Let clocks run fast and slow, from the beginning or from a later time on."""
     cluster, rates = schedule.cluster, []
     names = [*cluster.broker_names(), *cluster.voter_names()]
     for _ in range(choose.pick((1, 2, 3))):
@@ -162,7 +162,8 @@ def _resized(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _sizes_differ(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Batches of one record and of a few: what one log has in one batch, another has in several."""
+    """Use batches of one record and of a few, so that one log has in one batch what another has in
+    several."""
     if schedule.workload.batch_most:
         return schedule
     workload = replace(schedule.workload, batch=1, batch_most=choose.pick((3, 2, 5)))
@@ -170,19 +171,19 @@ def _sizes_differ(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _short_answers(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Followers that are behind catch up a batch at a time, or a few."""
+    """Let followers that are behind catch up by one batch or a few at a time."""
     most = choose.pick((1, 1, 200))
     return replace(schedule, cluster=replace(schedule.cluster, fetch_max_bytes=most))
 
 
 def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
-    """Return the schedule with these faults, and not with more than there may be."""
+    """Return the schedule with these faults added, up to the largest number of faults."""
     kept = schedule.faults[: MAX_FAULTS_DRAWN - len(faults)]
     return replace(schedule, faults=(*kept, *faults))
 
 
 def _uneven(choose: RandomChoices, workload: Workload) -> Workload:
-    """Batches from one record to many, and some partitions written to far more than others."""
+    """Use batches of one record to many, and write far more to some partitions than to others."""
     most = choose.pick((20, 50, 5))
     spread = "zipf" if choose.chance(60) else "even"
     return replace(workload, batch=1, batch_most=most, spread=spread)

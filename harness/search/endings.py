@@ -87,8 +87,8 @@ def worst_endings(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _endings(run: SimResult, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
-    """Return endings for the first two violations of a run that are not `known`, each with its
-    violation."""
+    """Return endings for the first two violations of a run that are not in `known`, each with the
+    key of its violation."""
     hidden = [
         b
         for b in run.violations
@@ -108,7 +108,8 @@ def _key(violation: Violation) -> _Key:
 
 
 def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """Only the incomplete replicas stay alive, and no link to them is cut."""
+    """Yield endings in which only the incomplete replicas stay alive, and no link to them
+    is cut."""
     alone = [w.node for w in violation.witnesses if w.node]
     when = _event_at(result, violation.t_us, violation.partition)
     cluster = schedule.cluster
@@ -150,8 +151,8 @@ def _proposed_at(result: SimResult, violation: Violation) -> bool:
 
 
 def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """Draw an ending in which the replica that is not waited for receives no records, and the
-    leader no metadata."""
+    """Yield endings in which the replica that the leader does not wait for receives no records, and
+    the leader no metadata."""
     leader = next((w.node for w in violation.witnesses if w.node), "")
     left_out = ",".join(_not_waited_for(result, violation, leader))
     when = _event_at(result, violation.t_us, violation.partition)
@@ -185,8 +186,8 @@ def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> I
 def _lose_acknowledged(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """Yield the leader answers no follower from the append on that it acknowledges, and dies after
-    it."""
+    """Yield endings in which the leader sends nothing to followers from the append of the
+    acknowledged record on, and dies after the acknowledgement."""
     acknowledged = violation.witnesses[0]
     leader = acknowledged.node
     appends = (
@@ -224,8 +225,8 @@ def _lose_acknowledged(
 def _lead_with_wrong_producers(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """Draw an ending in which the replica leads next, while a producer still sends a batch again
-    that was never answered."""
+    """Yield endings in which the replica with a wrong state of producers leads next, while a
+    producer still repeats a batch that was not answered."""
     shown = violation.witnesses[0]
     when = _event_at(result, violation.t_us, violation.partition)
     others = [name for name in schedule.cluster.broker_names() if name != shown.node]
@@ -241,8 +242,8 @@ def _lead_with_wrong_producers(
 def _before_it_is_answered(
     schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
-    """Draw an ending in which it knows too little, as after a restart: all others die, before or
-    long before producers hear of what its log has."""
+    """Yield faults for a replica that knows too little of its producers, as after a restart: all
+    other replicas die, before producers get answers for the batches in its log."""
     session_ms = schedule.cluster.timings.session_ms
     dies = Kill(on=",".join(others), after=when, for_ms=2 * session_ms)
     yield (dies,)
@@ -262,8 +263,8 @@ def _before_it_is_answered(
 def _before_it_is_sent(
     schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
-    """Draw an ending in which a replica remembers too much of the records that were cut: no other
-    replica hears the producers, the leader dies when this replica has caught up, and no other one
+    """Yield faults for a replica that still knows batches that were truncated: no other replica
+    receives from producers, the leader dies when this replica has caught up, and no other one
     stands for election."""
     led = list(_leaderships(result, violation))
     leader, since_us = (led[-1]["node"], led[-1]["t_us"]) if led else ("", violation.t_us)
@@ -299,8 +300,8 @@ def _leaderships(result: SimResult, violation: Violation) -> Iterator[TraceEvent
 def _elect_later_term(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """Draw an ending in which the leader dies before it has a record of its term anywhere else,
-    where another voter's log is of a later term than what was committed: that voter wins."""
+    """Yield endings in which the leader dies before a record of its own term is on another replica.
+    A voter whose log ends in a later term than the committed records wins the election."""
     leader, *would_win = violation.witnesses
     when = _event_at(result, violation.t_us, violation.partition)
     if not would_win or when is None:
@@ -394,12 +395,12 @@ def _since_storm_ms(result: SimResult, t_us: int) -> int:
 
 
 def _event_at(result: SimResult, t_us: int, partition: str) -> After | None:
-    """Return the event of that time, as a trigger."""
+    """Return the event of a partition at that time, as a trigger; None if there is none."""
     return _last(result, partition, lambda e: e["t_us"] == t_us and e["event"] in _TRIGGERS)
 
 
 def _last(result: SimResult, partition: str, wanted: Callable[[TraceEvent], bool]) -> After | None:
-    """Return the last wanted event of a partition as a trigger."""
+    """Return the last event of a partition for which `wanted` returns True, as a trigger."""
     found = (e for e in reversed(result.trace) if wanted(e) and e.get("partition") == partition)
     event = next(found, None)
     return None if event is None else _trigger(result, event)
@@ -428,8 +429,8 @@ def rerun_without(schedule: Schedule, gone: int) -> Iterator[Schedule]:
 
 
 def _at_their_times(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Faults that wait for an event, at their times in the last run: only the first after the one
-    that is gone, or all of them."""
+    """Yield schedules in which faults that waited for an event come at their time in the last run:
+    either only the first after the removed fault, or all of them."""
     try:
         run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
@@ -458,7 +459,7 @@ def _at(fault: Fault, t_us: int) -> Fault:
 
 
 def _ended_again(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Yield the schedule without fault `gone` and with another ending than its last fault."""
+    """Yield schedules without fault `gone` whose last faults are replaced by other endings."""
     kept = tuple(f for at, f in enumerate(schedule.faults[:-1]) if at != gone)
     shorter = replace(schedule, faults=kept)
     for candidate in (shorter, *sooner(shorter)):

@@ -97,7 +97,7 @@ def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
 def _groups(
     schedule: Schedule, named: str, affected: list[AffectedMessage]
 ) -> Iterator[Counterfactual]:
-    """Yield the outcome with all messages of one kind on one link let through, if several."""
+    """Yield the result for each group of messages of one kind on one link, if all of them pass."""
     links = Counter(message[1:] for message in affected)
     for (sender, receiver, kind), count in links.items():
         if count < 2:
@@ -122,7 +122,7 @@ def _groups(
 def _messages(
     schedule: Schedule, named: str, affected: list[AffectedMessage], storm_us: int
 ) -> Iterator[Counterfactual]:
-    """Yield each message let through by itself."""
+    """Yield the result for each message, if it passes."""
     for number, (t_us, sender, receiver, kind) in enumerate(affected[:MOST_MESSAGES]):
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
         yield _counterfactual(

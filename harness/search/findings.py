@@ -88,10 +88,11 @@ def load(folder: Path) -> Finding:
     except OSError as error:
         raise StorageError(f"{file}: cannot be read: {reason(error)}") from None
     except Unreadable as error:
-        raise StorageError(f"{file}: not a finding: {error}") from None
+        raise StorageError(f"{file}: not a finding: {error}; move its folder away") from None
     if finding.format != FORMAT:
         raise StorageError(
-            f"{file}: has format {finding.format}, and this floodmark reads {FORMAT}"
+            f"{file}: has format {finding.format}, and this floodmark reads {FORMAT}: "
+            "use the version that wrote it"
         )
     return finding
 

@@ -85,7 +85,7 @@ class Policy(Protocol):
         ...
 
     def longest_s(self, job: Job) -> float:
-        """Return after how many seconds a job is killed because it must hang."""
+        """Return after how many seconds a job counts as hung and is killed."""
         ...
 
     def take(self, ended: EndedJob) -> None:
@@ -123,10 +123,10 @@ def do_one(job: Job, pool: Pool, stop: Callable[[], bool], longest_s: float = ma
     while not stop():
         for ended in pool.ended(LOOK_S):
             if ended.row is None:
-                raise FloodmarkError(f"{job.key}: {ended.sentence}")
+                raise FloodmarkError(f"job {job.key} was lost: {ended.sentence}")
             return ended.row
     pool.kill()
-    raise FloodmarkError(f"{job.key} was stopped")
+    raise FloodmarkError(f"job {job.key} was stopped before it ended")
 
 
 class _JobProcess:

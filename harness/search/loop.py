@@ -148,7 +148,7 @@ class Subject(Protocol):
         ...
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return after how many seconds a job is killed because it must hang."""
+        """Return after how many seconds a job counts as hung and is killed."""
         ...
 
 
@@ -602,7 +602,10 @@ class Search:
             _add_problem(self.total, f"{job.key}: {ended.sentence}")
             self._lost_in_a_row += 1
             if self._lost_in_a_row == MOST_LOSSES_IN_A_ROW:
-                raise FloodmarkError(f"{MOST_LOSSES_IN_A_ROW} jobs were lost: {ended.sentence}")
+                raise FloodmarkError(
+                    f"the search ends, because {MOST_LOSSES_IN_A_ROW} jobs were lost in a row; "
+                    f"the last one: {ended.sentence}"
+                )
         else:
             self._lost_in_a_row = 0
         if isinstance(row, Searched):

@@ -90,7 +90,7 @@ def _real_schedule(schedule: Schedule, evaluation: Evaluation, runs: int) -> Rea
 
 
 def _improved(best: Schedule, evaluation: Evaluation) -> Schedule:
-    """Return the best of the variants that differ in a few moves."""
+    """Return the best of the variants that differ from `best` in a few moves."""
     for _ in range(MOST_SWEEPS):
         known = best
         for move in _moves(best):
@@ -127,7 +127,8 @@ def _votes(schedule: Schedule) -> bool:
 
 
 def _moves(schedule: Schedule) -> list[tuple[str, int]]:
-    """Return the movable parts: faults and operations, by number, or the pace of drawn clients."""
+    """Return the parts of a schedule that can be moved: its faults and operations, by number, or
+    the pace of drawn clients."""
     faults = [n for n, fault in enumerate(schedule.faults) if not isinstance(fault, Break)]
     operations = range(len(schedule.workload.operations))
     moves = [*(("fault", n) for n in faults), *(("operation", n) for n in operations)]
@@ -137,8 +138,8 @@ def _moves(schedule: Schedule) -> list[tuple[str, int]]:
 def _elsewhere(
     schedule: Schedule, move: tuple[str, int], evaluation: Evaluation
 ) -> Iterator[Schedule]:
-    """Variants in which a fault or operation begins at another event near its own, or a fault ends
-    at one near its end, or later, or never."""
+    """Yield variants in which a fault or operation begins at another event near its own, or a fault
+    ends at an event near its end, or later, or never."""
     run = evaluation.failing_run(schedule)
     what, index = move
     if run is None:
@@ -188,7 +189,7 @@ def _ended_elsewhere(
 
 
 def _timed(schedule: Schedule, move: tuple[str, int]) -> bool:
-    """Return whether it is a fault or an operation that begins at a time."""
+    """Return whether the fault or operation begins at a fixed time."""
     what, index = move
     due = {"fault": schedule.faults, "operation": schedule.workload.operations}.get(what, ())
     return index < len(due) and bool(due[index].at_ms)
@@ -208,7 +209,7 @@ def _at_another_pace(schedule: Schedule) -> Iterator[Schedule]:
 def _operated_elsewhere(
     schedule: Schedule, index: int, candidates: list[TriggerCandidate], run: SimResult
 ) -> Iterator[Schedule]:
-    """Variants in which an operation begins at another event near its own."""
+    """Yield variants in which an operation begins at another event near its own."""
     operations = schedule.workload.operations
     if index >= len(operations):
         return

@@ -195,8 +195,8 @@ def moves_with_few(builder: ScenarioBuilder) -> None:
 
 def outlived_proposal(builder: ScenarioBuilder) -> None:
     """Draw a sequence in which a leader's request to change the in-sync set is late. The leader
-    restarts within its session and leads on; meanwhile the follower that it proposed lags again,
-    and then the leader fails."""
+    restarts within its session and leads on; meanwhile the follower that it proposed lags again.
+    Then the leader fails, or all replicas but that follower."""
     choose, on = builder.choose, builder.broker(but=builder.preferred)
     timings = builder.cluster.timings
     lag_ms = min(timings.lag_ms, timings.session_ms)

@@ -101,8 +101,8 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     json: Json = False
 
     def check(self) -> None:
-        """Check the request. Raises UsageError if the search has no end, or has an option of the
-        other kind of world."""
+        """Check the request. Raises UsageError if it has no limit at which the search ends, or an
+        option that applies only to the other kind of search (simulated or real)."""
         other = SIMULATED if self.system is not None else REAL
         for field in msgspec.structs.fields(self):
             about = _about(field.type)
@@ -124,7 +124,7 @@ def _refuse(field: msgspec.structs.FieldInfo, about: str) -> None:
     option = "--" + "no-" * (field.default is True) + str(extra.get("option", field.name))
     if about == REAL["about"]:
         raise UsageError(f"{option} is about {about}: name a system with --system")
-    raise UsageError(f"{option} is about {about}, and means nothing to --system")
+    raise UsageError(f"{option} is about {about}, and not about a --system; leave one of them out")
 
 
 class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):

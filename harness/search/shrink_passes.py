@@ -225,7 +225,8 @@ def _plainer(fault: Fault) -> Iterator[Fault]:
 
 
 def _plainer_triggers(after: After) -> Iterator[After]:
-    """Sooner ones. What an event must match stays: a trigger that anything sets off is a time."""
+    """Yield triggers that come sooner. The fields that an event must match stay: a trigger that any
+    event sets off is only a time."""
     for nth in _below(after.nth, 1):
         yield replace(after, nth=nth)
     for delay_ms in _below(after.delay_ms, 0):
@@ -233,7 +234,8 @@ def _plainer_triggers(after: After) -> Iterator[After]:
 
 
 def _below(value: int, least: int) -> tuple[int, ...]:
-    """Values to try below `value`, the least first, then halves of the way towards it."""
+    """Return values to try below `value`: the least first, then ones that halve the rest of the
+    way."""
     found = []
     step = value - least
     while step > 0:

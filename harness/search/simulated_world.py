@@ -57,7 +57,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         return SimulatedWorld(self)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return after how many seconds a job is killed because it must hang."""
+        """Return after how many seconds a job counts as hung and is killed."""
         return HANGS_S
 
     def draw(self, seed: int, number: int) -> Schedule:

@@ -87,8 +87,8 @@ def _copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _loses(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a cluster in which unsynced data may be lost. All copies are needed, or all but one: who
-    leaves stays eligible."""
+    """Draw a cluster in which unsynced data may be lost, and min.insync.replicas is all replicas,
+    or all but one; a replica that leaves the in-sync set stays eligible."""
     cluster = _copies(choose, cluster)
     if protocol_of(cluster.protocol).clean_only:
         return cluster
@@ -118,8 +118,8 @@ def _unclean(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _stays_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a sequence in which a replica that is cut off does not lag for long enough to leave the
-    in-sync set. In some the heads of logs are deleted soon, also of logs that differ."""
+    """Draw a cluster in which a replica that is cut off for a while stays in the in-sync set. In
+    some of them the beginning of logs is soon deleted, also of logs that differ."""
     cluster = _copies(choose, cluster)
     timings = replace(cluster.timings, lag_ms=2000, session_ms=choose.pick((250, 600)))
     kept = choose.pick((2, 1, 5)) if choose.chance(35) else 0
@@ -134,8 +134,8 @@ def _uneven_batches(choose: RandomChoices, workload: Workload) -> Workload:
 
 
 def _soon_answered(choose: RandomChoices, workload: Workload) -> Workload:
-    """Use a workload as before, and in half of the schedules one in which no client waits for
-    followers."""
+    """Draw a usual workload, or in half of the schedules one in which clients do not wait for
+    followers (acks 1)."""
     return replace(_uneven_batches(choose, workload), acks=choose.pick((1, -1)))
 
 
@@ -150,13 +150,14 @@ def _flushed_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _few_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Return one copy or a few, of which one is enough."""
+    """Draw a cluster of one replica or a few, with min.insync.replicas 1."""
     brokers = max(3, cluster.brokers)
     return replace(cluster, brokers=brokers, replication_factor=choose.pick((2, 1, 3)), min_isr=1)
 
 
 def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Use mostly more than three copies, and candidates that stand at nearly the same time."""
+    """Draw a cluster of three to five replicas, whose candidates stand for election at nearly the
+    same time."""
     size = choose.pick((3, 4, 5, 3))
     timings = cluster.timings
     if choose.chance(60):
@@ -398,7 +399,7 @@ def leads_again(builder: ScenarioBuilder) -> None:
 
 
 def _fails(builder: ScenarioBuilder, on: str, when: When) -> Fault:
-    """`on` dies or is cut off for longer than its session."""
+    """Return a fault by which `on` dies or is cut off for longer than its session timeout."""
     span = builder.span_ms(250, 400)
     if builder.choose.chance(50):
         return Kill(on=on, for_ms=span, **when)
@@ -459,7 +460,7 @@ def own_tails(builder: ScenarioBuilder) -> None:
 
 
 def _metadata(on: str, action: LinkAction, late_ms: int, span: int, when: When) -> Link:
-    """Let broker `on` get the metadata's changes late, or none."""
+    """Return a rule by which broker `on` gets changes of the metadata late, or none."""
     return Link(
         on="voters",
         to=on,
@@ -473,8 +474,7 @@ def _metadata(on: str, action: LinkAction, late_ms: int, span: int, when: When) 
 
 
 def _others(builder: ScenarioBuilder) -> list[str]:
-    """Return the replicas that do not lead at first; that which leads at first, if it is the only
-    one."""
+    """Return the replicas that do not lead first; if there is only one replica, that one."""
     names = [name for name in builder.replicas if name != builder.preferred]
     if len(names) > 1 and builder.choose.chance(25):
         names.reverse()
@@ -686,8 +686,8 @@ def rivals(builder: ScenarioBuilder) -> None:
 def _late_or_doubled_votes(
     builder: ScenarioBuilder, slow: str, span: int, when: When, *, twice: bool
 ) -> Link:
-    """Votes that one candidate is given, or all, arrive `twice` or about a campaign late; in a
-    fifth of the schedules it is the other way."""
+    """Return a rule by which votes for one candidate, or all votes, arrive `twice` or later than a
+    campaign; in a fifth of the schedules the two are exchanged."""
     choose, election_ms = builder.choose, builder.cluster.timings.election_max_ms
     twice = twice != choose.chance(20)
     percent = choose.pick((2, 20, 100)) if twice else choose.pick((100, 90, 110, 130, 160, 200))

@@ -1,5 +1,5 @@
-"""How reliably a failing schedule fails in simulated worlds other than its own, and variants of it
-that fail more reliably.
+"""The reliability of a failing schedule in simulated worlds other than its own, and variants that
+fail more reliably.
 
 Worlds differ in their jitter seed, their latency profile, and how late messages are. `stabilise`
 replaces the times of a shrunk schedule by trace events, and keeps the variant that fails under the
@@ -183,8 +183,8 @@ class Evaluation:
         return best
 
     def _probes(self, now: Schedule) -> list[EvaluationWorld]:
-        """Worlds that show whether a variant may be better than the present one: one in which that
-        fails, and some in which it does not."""
+        """Return some worlds that show whether a variant may be better than `now`: one in which
+        `now` fails, and some in which it does not."""
         kept = [world for world in self._worlds if self.fails(now, world)]
         open_ = [world for world in self._worlds if world not in kept]
         probes = [*kept[:1], *open_[: PROBES - 1]]

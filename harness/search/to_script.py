@@ -120,8 +120,8 @@ def _after(candidates: list[TriggerCandidate], t_us: int) -> After | None:
 def _faults(
     schedule: Schedule, run: SimResult, candidates: list[TriggerCandidate], until_us: int
 ) -> tuple[Fault, ...]:
-    """Return each fault after the last event before it, and ended by an event where that
-    matters."""
+    """Return the faults, each triggered by the last event before it, and ended by an event if its
+    end matters."""
     began = {line.fault: line.t_us for line in run.faults if line.action == "inject"}
     ended = {line.fault: line.t_us for line in run.faults if line.action == "heal"}
     made: list[Fault] = []

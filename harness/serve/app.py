@@ -104,7 +104,7 @@ class _SafeHeaders:
 
 
 class _Pages:
-    """The answers. Each runs in a thread of a small pool."""
+    """The handlers of requests. Each runs in a thread of a small pool."""
 
     def __init__(self, store: Path) -> None:
         self._store = Store(store)
@@ -122,7 +122,7 @@ class _Pages:
         return Response(page, media_type="text/html")
 
     def file(self, request: Request) -> Response:
-        """Return one file of the store, as long as it is now, even if it goes on growing."""
+        """Return one file of the store, up to its present length, even if it grows."""
         file = self._inside(request.path_params["name"])
         if file is None or not file.is_file():
             raise HTTPException(404)
@@ -150,8 +150,8 @@ class _Pages:
         )
 
     def _inside(self, name: str) -> Path | None:
-        """Return a path of the store, links followed; None for what lies outside or is not
-        there."""
+        """Return a path of the store, with symbolic links resolved; None if it is outside or does
+        not exist."""
         if "\0" in name:
             return None
         try:

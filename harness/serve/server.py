@@ -87,17 +87,15 @@ class _Server(uvicorn.Server):
     """A server that ends in order on SIGINT and SIGTERM, and does not raise them again."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let the first signal ask it to end, and the second end what is under way too."""
+        """Let the first signal ask the server to end, and the second end requests under way too."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed when it is one too many, or when nothing moves on it.
-
-    Uvicorn bounds the time between two requests of a connection, but not the time that a request,
-    or the reading of an answer, may take.
-    """
+    """A connection that is closed if there are too many, or if it has no traffic for too long.
+    Uvicorn limits the time between two requests of a connection, but not the time that a request,
+    or the reading of an answer, may take."""
 
     idle_after_s: float = IDLE_S
 

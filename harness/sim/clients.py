@@ -108,7 +108,7 @@ class SimClients(RunClients):
             self._arm(client, due_us)
 
     def _carry_out(self, client: str, effects: SessionEffects) -> None:
-        """Record first, then send."""
+        """Add the effects of a client to the history, then send its messages."""
         self._changed = True
         for op in effects.ops:
             self.ops.append(op)

@@ -391,7 +391,7 @@ class SimDisk:
             self._synced.apply(op)
 
     def _has(self, kind: str) -> bool:
-        """Return whether the disk has a fault of this kind, which is counted."""
+        """Return whether the disk has a fault of this kind; if so, count the affected write."""
         for number, fault in self.faults.items():
             if fault.what == kind:
                 self.writes[number] += 1
@@ -456,9 +456,9 @@ class SimDisk:
         return _sound(self._now.values, key)
 
     def _write(self, place: tuple[str, str], op: Op, durable: bool) -> None:
-        """Add a write to the turn. A log or key with a deferred write stays deferred, and a durable
-        write to it makes the turn end in a flush. One written durably in this
-        turn stays durable."""
+        """Add a write to the turn. A deferred write keeps its log or key deferred, and a later
+        durable write to the same one makes the turn end in a flush. A log or key with a durable
+        write in this turn stays durable."""
         self._now.apply(op)
         if durable and place in self._deferred:
             self._must_flush = True
@@ -474,7 +474,7 @@ class SimDisk:
 
 
 def _sound(values: dict[str, bytes], key: str) -> bytes | None:
-    """Return a value with a right checksum, None if there is none. Raises DamagedStore."""
+    """Return a value, None if there is none. Raises DamagedStore if its checksum is wrong."""
     found = values.get(key)
     if isinstance(found, DamagedValue):
         raise DamagedStore("its checksum does not match", key=key)

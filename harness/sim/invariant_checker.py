@@ -276,8 +276,8 @@ class InvariantChecker:
             self._candidate(event["partition"], p, node)
 
     def _on_deleted(self, node: str, event: TraceEvent) -> None:
-        """Check that a head that is deleted is committed, and as much as retention keeps is behind
-        it."""
+        """Check that a deleted head of a log is committed, and that the records that retention
+        promises are left."""
         p, start = self._of(event["partition"]), event["start"]
         if event["leo"] == start:
             p.ends[node] = (start, event["hash"])
@@ -298,7 +298,7 @@ class InvariantChecker:
         )
 
     def _candidates(self, partition: str, p: _WatchedPartition) -> None:
-        """Every replica that may be elected has every committed record."""
+        """Check that every replica that may be elected has every committed record."""
         state = p.state
         if state is not None and self._by_controller:
             for name in (*state["isr"], *state["elr"]):
@@ -450,10 +450,8 @@ class InvariantChecker:
         self._superset(partition, p)
 
     def _clean_election(self, before: TraceEvent, event: TraceEvent) -> None:
-        """Only a member of ISR or ELR is elected, or of the last known ELR where both are empty.
-
-        A replica that a reassignment adds may enter the ISR and lead by one and the same record.
-        """
+        """Check that the elected replica is in the ISR or ELR, or in the last known ELR if both are
+        empty. A replica that a reassignment adds may enter the ISR and lead by the same record."""
         elected = event["leader"]
         if not elected or elected == before["leader"]:
             return
@@ -502,7 +500,8 @@ class InvariantChecker:
     # -- acknowledgements and reads
 
     def _on_ack(self, node: str, event: TraceEvent) -> None:
-        """Remember what was acknowledged before it was committed: no high watermark covers it."""
+        """Remember a record that was acknowledged before it was committed: no high watermark covers
+        it."""
         if self.durable_acks and event["acks"] == _ALL:
             p = self._of(event["partition"])
             log = self._log(node, event["partition"])
@@ -615,7 +614,8 @@ def _frozen(value: Any) -> Any:
 
 
 def _settled(r: Replica) -> bool:
-    """Note that no proposal is pending: the leader commits with exactly the committed ISR."""
+    """Return whether no proposal is pending, so that the leader commits with exactly the committed
+    ISR."""
     if r.pending_alter is None:
         return set(r.maximal_isr) == set(r.isr)
     return set(r.isr) <= set(r.maximal_isr)

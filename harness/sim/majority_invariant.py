@@ -73,8 +73,8 @@ class MajorityInvariant:
         self._on_majority(quorum, partition)
 
     def _would_win(self, quorum: Quorum, partition: str, hw: int) -> Iterator[Witness]:
-        """Return the voters whose log ends in a later term than what was committed, which they
-        lack."""
+        """Yield the voters whose logs end in a later term than the committed records, and lack
+        these."""
         log = quorum.r.log
         epoch = log.epoch_at(hw - 1) if log.start < hw else log.last_epoch
         for voter in quorum.voters:
@@ -85,7 +85,7 @@ class MajorityInvariant:
                 yield Witness(what="log end", node=voter, epoch=other.r.log.last_epoch)
 
     def _on_majority(self, quorum: Quorum, partition: str) -> None:
-        """Check that a majority of the voters has what is committed, or does not vote."""
+        """Check that a majority of the voters have all committed records, or do not vote."""
         hw, chain = self._checker.committed(partition)
         lacking = [v for v in quorum.voters if hw and self._lacks(v, partition, hw, chain)]
         if 2 * len(lacking) < len(quorum.voters):

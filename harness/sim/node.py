@@ -275,7 +275,7 @@ class SimNode:
         return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
 
     def _send_early(self, turn: Effects) -> None:
-        """Messages that do not wait for the disk leave, after the trace."""
+        """Send the messages that do not wait for the disk, after the trace is written."""
         early, later = split(turn.messages, turn.trace)
         if not early:
             return

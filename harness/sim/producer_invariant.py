@@ -32,7 +32,8 @@ _Batch = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class _Expected:
-    """The producers in the log of one replica, up to `end`. Another `replica` was loaded since."""
+    """The producers in the log of one replica, up to the offset `end`. It is valid for this
+    `replica` object only: a restart loads another one."""
 
     replica: Replica
     end: int = 0

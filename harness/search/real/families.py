@@ -135,8 +135,8 @@ class StormDice:
         return tuple(kind for kind in kinds if kind in chosen)
 
     def _kind(self, row: Callable[[Drawing], Sequence[int]]) -> type[FaultKind] | None:
-        """Return one of the kinds that have a place in a row of the drawings: of this storm, or
-        else of all."""
+        """Draw a kind of fault that has a place in a row of the drawings: one of this storm's
+        kinds, or else of all."""
         for among in (self._kinds, self._usable):
             fit = [(KINDS[k], _WEIGHTS.get(k, 1.0)) for k in among if row(_drawing(k))]
             if fit:
@@ -279,8 +279,8 @@ def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fa
 
 
 def _timed(fault: Fault, late_ms: int) -> Fault:
-    """Return a fault so much later, and of some length. Parts of a failover that is very long or
-    short may lie before the storm, or before the beginning of the fault."""
+    """Return a fault later by `late_ms`, with a length of at least `LEAST_MS`. If a failover is
+    very long or short, a computed time may lie before the storm, or an end before its beginning."""
     at_ms = None if fault.at_ms is None else fault.at_ms + late_ms
     for_ms = None if fault.for_ms is None else max(LEAST_MS, fault.for_ms)
     return replace(fault, at_ms=at_ms, for_ms=for_ms)

@@ -101,7 +101,9 @@ def wanted_losses(system: str, only: tuple[str, ...] = ()) -> list[KnownLoss]:
     found = [row for row in KNOWN_LOSSES if system in (ALL, row.system)]
     if not found:
         known = ", ".join(dict.fromkeys(row.system for row in KNOWN_LOSSES))
-        raise UsageError(f"no loss is known of system '{system}' (known: {ALL}, {known})")
+        raise UsageError(
+            f"no loss is known of system '{system}' (of these one is: {known}; or {ALL})"
+        )
     codes = {row.code for row in found}
     if missing := [code for code in only if code not in codes]:
         raise UsageError(f"unknown loss '{missing[0]}' (known: {', '.join(sorted(codes))})")
@@ -109,5 +111,5 @@ def wanted_losses(system: str, only: tuple[str, ...] = ()) -> list[KnownLoss]:
 
 
 def _is_told(run: Path, pattern: str, text: str) -> bool:
-    """Return whether a file of a run folder has a text."""
+    """Return whether a file of a run folder, matched by a pattern, contains a text."""
     return any(text.encode() in file.read_bytes() for file in run.glob(pattern) if file.is_file())

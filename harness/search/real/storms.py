@@ -95,9 +95,15 @@ class StormGenerator:
         on_links = set(kinds_on(self._links))
         found = tuple(kind for kind in system.faults if kind in chosen and kind in on_links)
         if lost := [kind for kind in named if kind not in found]:
-            raise UsageError(f"fault '{lost[0]}' is not possible on links of this form")
+            raise UsageError(
+                f"--faults: {system.name} cannot take '{lost[0]}' on links of this form; "
+                "choose other --links, or leave it out"
+            )
         if not found:
-            raise UsageError(f"there is no kind of fault that system '{system.name}' can take")
+            raise UsageError(
+                f"{system.name} can take none of these faults on links of this form; "
+                "choose other --faults or --links"
+            )
         return found
 
 

@@ -93,7 +93,7 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         return StormWorld(self, store, run_name)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return after how many seconds a job is killed because it must hang. A job that shrinks
+        """Return after how many seconds a job counts as hung and is killed. A job that shrinks
         has no limit, because it limits its own runs."""
         if isinstance(job, FinishJob):
             return math.inf
@@ -224,7 +224,7 @@ def _lines_by_fault(folder: Path) -> dict[int, list[FaultLine]]:
 
 @cache
 def _keeper(store: str) -> ClusterKeeper:
-    """Return the keeper of this process: the cluster lives on from job to job."""
+    """Return the keeper of this process, which leaves a cluster running from job to job."""
     return ClusterKeeper(Path(store))
 
 

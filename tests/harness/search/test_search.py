@@ -143,7 +143,7 @@ def test_an_answer_that_is_there_when_a_search_stops_counts(tmp_path: Path) -> N
 def test_a_search_that_only_loses_its_jobs_ends(tmp_path: Path) -> None:
     pool = LocalPool()
     pool.do = lambda job: None  # type: ignore[method-assign]
-    with pytest.raises(FloodmarkError, match="5 jobs were lost"):
+    with pytest.raises(FloodmarkError, match="5 jobs were lost in a row"):
         searched(tmp_path, pool, Budget(seconds=60))
 
 
