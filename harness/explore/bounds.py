@@ -62,7 +62,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
     def cluster(self) -> Cluster:
-        """Return the cluster that is explored."""
+        """Return the cluster that is explored, as a schedule would declare it."""
         return Cluster(
             protocol=self.protocol,
             bugs=self.bugs,
@@ -87,7 +87,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def voted(self) -> bool:
-        """Return whether votes decide which broker leads."""
+        """Return whether replicas vote on the leader of the topic's partition, instead of the
+        controller choosing it."""
         return protocol(self.protocol).leader_by is LeaderBy.VOTES
 
     def budget(self) -> tuple[int, ...]:

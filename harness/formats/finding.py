@@ -142,7 +142,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     schedule, `bucket` the class of the failure. `sentences` tell what happened to the record at
     `offset` in `partition` ("" and -1 if the failure is about no record). Times are virtual; the
     storm began at `storm_us`. `counterfactuals` are runs with one fault or message left out;
-    `untried` messages that faults affected were not left out, for lack of time."""
+    `untried` is the number of further messages that faults affected, which were not left out one by
+    one."""
 
     schedule: str = ""
     bucket: str = ""

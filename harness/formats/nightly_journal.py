@@ -1,4 +1,4 @@
-"""The journal of a nightly run, `store/nightly/NNNN.jsonl`."""
+"""The journal of a nightly run, `store/nightly/NNNN.jsonl`: one row for each finished job."""
 
 from __future__ import annotations
 

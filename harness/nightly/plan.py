@@ -46,8 +46,8 @@ flush=async, so protocols that promise durability only with flush=sync get no su
 
 
 class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
-    """A storm of real processes that is to be drawn from `seed`, in one cell of the matrix of
-    protocols and sets of fault kinds."""
+    """A storm of real processes that is to be drawn: its protocol, its set of fault kinds (these
+    two are a cell of the matrix), and its seed."""
 
     protocol: str
     kinds: str

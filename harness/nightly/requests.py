@@ -1,4 +1,4 @@
-"""The request of a nightly run."""
+"""The request of a nightly run: the options of `floodmark nightly`."""
 
 from __future__ import annotations
 

@@ -583,8 +583,8 @@ def in_and_out(builder: ScenarioBuilder) -> None:
 
 
 def comes_back(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a replica is removed from the partition and added again, empty; then
-    messages to or from its former time arrive. A leader may be removed too."""
+    """Draw a sequence in which a replica is removed from the partition and added again, empty. Then
+    messages that it sent or was sent before its removal arrive. A leader may be removed too."""
     choose, when = builder.choose, builder.when()
     on = builder.broker() if choose.chance(80) else builder.preferred
     stays = [name for name in builder.replicas if name != on]

@@ -1,4 +1,4 @@
-"""The request of the web server."""
+"""The request of the web server: the options of `floodmark serve`."""
 
 from __future__ import annotations
 

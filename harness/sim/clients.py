@@ -58,7 +58,7 @@ class SimClients(RunClients):
         return status
 
     def go(self) -> None:
-        """Start the workload."""
+        """Let the clients begin the workload."""
         self._begin(self._group.begin_workload())
 
     def operate(self, operation: int) -> None:

@@ -52,7 +52,7 @@ class Network:
         self._arrive[name] = arrive
 
     def send(self, sender: str, receiver: str, message: AnyMessage, body: bytes | None) -> None:
-        """Send a message."""
+        """Send a message and its body from one node to another, under the link rules in force."""
         self.messages += 1
         if self._ruled:
             self._under_rules((receiver, sender, message, body))
@@ -81,7 +81,7 @@ class Network:
         self._pipeline.on_affected = affected
 
     def add_rule(self, rule: LinkRule) -> int:
-        """Put a link rule in force."""
+        """Put a link rule in force; return its number."""
         self._ruled = True
         return self._pipeline.add(rule)
 

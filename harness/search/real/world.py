@@ -64,8 +64,8 @@ _UNDELIVERED: Final = ", undelivered only"
 class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A system to search on real processes, by its name. `settings` are the given settings, `links`
     is what stands between the nodes. `kinds` are the kinds of faults (empty: all that it can take),
-    `disks` is how many nodes may lose data. With `loss`, the code of a known loss, only failures
-    that show it count as alike."""
+    `disks` is how many nodes may lose data (none, one, any). With `loss`, the code of a known loss,
+    only failures that show it count as alike."""
 
     system: str
     settings: dict[str, str] = {}
