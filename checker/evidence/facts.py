@@ -284,7 +284,7 @@ class Deletions(Events):
 
 
 class RoleChanges(Events):
-    """A node became the leader (`leads`) or a follower of a partition."""
+    """Changes of a node's role in a partition: it became leader (`leads`) or follower."""
 
     what, place = "role", ""
     epoch, hw, leo, leads = Numbers(), Numbers(), Numbers(), Flag()
