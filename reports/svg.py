@@ -43,7 +43,7 @@ class Axis:
 
     @property
     def length_us(self) -> int:
-        """Never zero, so that an empty run still has an axis."""
+        """The length of the window; at least 1, so that an empty run still has an axis."""
         return max(1, self.end_us - self.start_us)
 
     def fraction(self, t_us: float) -> float:
@@ -57,7 +57,7 @@ class Axis:
         return end >= self.start_us and start_us <= self.end_us
 
     def units(self, t_us: Ints) -> Ints:
-        """Moments as horizontal drawing units 0..UNITS, clipped to the window."""
+        """Return times as horizontal drawing units 0..UNITS, clipped to the window."""
         scaled = (t_us - self.start_us) * (UNITS / self.length_us)
         return np.clip(np.round(scaled), 0, UNITS).astype(np.int64)
 
@@ -69,7 +69,7 @@ class Axis:
         return Markup(f"--a:{a:.5g}{width}{f';top:{top}px' if top >= 0 else ''}")
 
     def fitting(self, start_us: int, end_us: int, text: str) -> str:
-        """Return a text if it fits over an interval; one that would be cut is left to a tooltip."""
+        """Return a text if it fits over an interval, else "": the tooltip has it."""
         return text if self.fraction(end_us) - self.fraction(start_us) > 0.008 * len(text) else ""
 
     def label(self, t_us: int) -> str:
@@ -77,7 +77,7 @@ class Axis:
         return f"{(t_us - self.zero_us) / 1e6:.3f} s"
 
     def ticks(self, wanted: int = 10) -> list[AxisTick]:
-        """Return about `wanted` round moments."""
+        """Return about `wanted` ticks at round times."""
         seconds = self.length_us / 1e6
         step = nice_step(seconds / wanted)
         places = max(0, -math.floor(math.log10(step) + 1e-9))
@@ -129,7 +129,7 @@ def merge(start: Ints, end: Ints, gap: int) -> tuple[Ints, Ints]:
 
 
 def bars(start: Ints, end: Ints, y: float) -> str:
-    """Path data of horizontal bars at height `y`; the shortest is still wide enough to be seen."""
+    """Return the path data of horizontal bars at height `y`; a very short bar is still visible."""
     widths = np.maximum(end - start, 12)
     pairs = zip(start.tolist(), widths.tolist(), strict=True)
     return "".join(f"M{x} {y:g}h{w}" for x, w in pairs)
@@ -151,7 +151,7 @@ def line(points: Iterable[tuple[int, float]]) -> str:
 
 
 def steps(points: Sequence[tuple[int, float]]) -> str:
-    """Path data of a staircase: each value holds until the next point."""
+    """Return the path data of a staircase: each value holds until the next point."""
     if not points:
         return ""
     rest = "".join(f"H{x}V{y:.4g}" for x, y in points[1:])
@@ -159,7 +159,7 @@ def steps(points: Sequence[tuple[int, float]]) -> str:
 
 
 def path(kind: str, d: str, title: str = "") -> Markup:
-    """Return one path of CSS class `kind`; nothing at all if there is nothing to draw."""
+    """Return one path of CSS class `kind`; "" if it has no data."""
     if not d:
         return Markup("")
     if not title:
@@ -188,10 +188,8 @@ def element(
 def pack(
     items: Iterable[T], extent: Callable[[T], tuple[int, int]], room: int = 0
 ) -> list[list[T]]:
-    """Share items out over as few lanes as need be, so that none overlap within a lane.
-
-    `extent` gives an item's start and end, `room` the least distance between neighbours.
-    """
+    """Distribute items over as few lanes as possible, so that none overlap within a lane. `extent`
+    gives an item's start and end, `room` is the least distance between neighbours."""
     lanes: list[list[T]] = []
     ends: list[int] = []
     for item in sorted(items, key=lambda item: extent(item)[0]):

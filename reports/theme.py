@@ -44,17 +44,17 @@ class ReportError(FloodmarkError):
 
 @lru_cache(maxsize=16)
 def asset(name: str) -> str:
-    """Return a file of the templates' folder as text."""
+    """Return the text of a file of `templates/`, such as `run_page/page.css`."""
     return (TEMPLATES / name).read_text("utf-8")
 
 
 def script_hash(name: str) -> str:
-    """Return a script of ours as a content policy names it: `sha256-` and its digest in base 64."""
+    """Return the hash of a script for a content security policy: `sha256-` and base 64."""
     return "sha256-" + base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()
 
 
 def stylesheet(*names: str) -> Markup:
-    """Return the style sheet of a page: the shared one, then the files (`run_page/page.css`)."""
+    """Return the style sheet of a page: `base.css`, then the files `names` of `templates/`."""
     return Markup("\n".join(asset(name) for name in ("base.css", *names)))
 
 
@@ -75,7 +75,7 @@ def _source(name: str) -> tuple[str, str, Callable[[], bool]]:
 
 @lru_cache(maxsize=4)
 def template(name: str) -> jinja2.Template:
-    """Return a template; everything is escaped, an unknown name is an error."""
+    """Return a template of `templates/`, which escapes all values and refuses unknown names."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,
@@ -90,7 +90,7 @@ def template(name: str) -> jinja2.Template:
 
 def write(target: Path, content: bytes) -> Path:
     """Write a page. Raises ReportError when it is larger than a page may be, StorageError when the
-    disk refuses."""
+    system cannot write it."""
     if len(content) > MOST_BYTES:
         raise ReportError(
             f"{target}: the page would be {wording.size(len(content))}, "

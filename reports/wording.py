@@ -22,7 +22,7 @@ def clip(text: object, limit: int = LONGEST_TEXT) -> str:
 
 
 def bare(sentence: str) -> str:
-    """Return the sentence of a verdict, without the verdict in front."""
+    """Return the sentence of a verdict without its first word, the verdict itself."""
     verdict, _, rest = sentence.partition(": ")
     if not rest or verdict not in set(Verdict):
         return sentence
@@ -39,7 +39,8 @@ def by_number(name: str) -> tuple[str, int, str]:
 
 
 def count(number: int, noun: str = "", plural: str = "") -> str:
-    """`1,234`, or with a noun `1 batch`, `1,234 batches` (`plural` where an s is not enough)."""
+    """Format a number, `1,234`, or with a noun `1 batch`, `1,234 batches` (`plural` if an s is not
+    enough)."""
     if not noun:
         return f"{number:,}"
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
@@ -97,7 +98,7 @@ def _trigger(after: After) -> str:
 
 
 def place_of(path: Path) -> str:
-    """Return the path of a folder from its last `store` on, or else its name."""
+    """Return the path of a folder from its last `store` on, or else its last two names."""
     parts = path.parts
     if "store" in parts:
         return "/".join(parts[len(parts) - 1 - parts[::-1].index("store") :])
@@ -105,7 +106,8 @@ def place_of(path: Path) -> str:
 
 
 def folder_of(replay: str, run: str) -> str:
-    """Return the run folder as the replay command names it."""
+    """Return the folder given by `--schedule` in a replay command, else `store/` and the run's
+    name."""
     try:
         parts = shlex.split(replay)
     except ValueError:

@@ -41,7 +41,7 @@ Lag = dict[str, tuple[Curve, ...]] | None
 
 
 def read(tables: RunTables) -> tuple[Unseen, Lag]:
-    """Read both tables, as far as they are there."""
+    """Return the curves of both tables; None for a table that is missing or cannot be read."""
     unseen = tables.measure("unseen", ("partition", "at_us", "unseen"))
     lag = tables.measure("lag", ("partition", "node", "at_us", "lag"))
     by_partition: dict[str, tuple[Curve, ...]] = {}

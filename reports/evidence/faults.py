@@ -34,11 +34,11 @@ _PATTERNS: Final = {
 class Executed:
     """One fault of the run. Times are monotonic microseconds; `end_us` is when it was undone.
 
-    `status`: "done" was injected, "skipped" found no target, "missed" never came, "waiting" was
-    not reached before the run ended. `counts` are those of its effects. `touched` is False when a
-    link fault affected no message, None if not counted. `took_effect` is as in
-    `nemesis.formats.fault_log`. `asked` is the schedule's fault, None if that is unreadable.
-    """
+    `status`: "done" means injected, "skipped" that it found no target, "missed" that its trigger
+    never came, "waiting" that the run ended before it was due. `counts` are the numbers of its
+    effects by name, such as "dropped". `touched` is False when a link fault affected no message,
+    None if not counted. `took_effect` is as in `nemesis.formats.fault_log`. `asked` is the fault of
+    the schedule, None if the schedule cannot be read."""
 
     index: int
     what: str
@@ -179,11 +179,10 @@ def join(
     restarts: Mapping[str, list[int]],
     last_us: int,
 ) -> tuple[Executed, ...]:
-    """Join the lines of each fault, in schedule order.
+    """Return the executed faults in schedule order, each joined from its lines in faults.jsonl.
 
-    `asked` are the schedule's faults, `restarts` when each node's processes began (a kill ends
-    when its victim is up again, whatever restarted it), `last_us` the end of the run.
-    """
+    `asked` are the schedule's faults, `restarts` when each node's processes began (a kill ends when
+    its victim is up again, whatever restarted it), `last_us` the end of the run."""
     known = joined_faults(lines)
     made = []
     for index in sorted(known.keys() | set(range(len(asked)))):

@@ -1,8 +1,7 @@
-"""Tolerant reading of the files of a run folder that no table stands for.
+"""Tolerant reading of the files of a run folder that the checker makes no table of.
 
-A killed harness leaves half lines, a full disk leaves empty files. Neither may cost the page: what
-cannot be read is a sentence in its `Notes`, and the rest is used.
-"""
+A killed harness leaves half lines, a full disk leaves empty files. Neither may cost the page: each
+file that cannot be read adds a sentence to the `Notes`, and the rest is used."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ T = TypeVar("T")
 
 
 class Notes:
-    """Sentences about what could not be read or was summarised, in the order they came up."""
+    """Sentences about evidence that could not be read or is shown in part, in order."""
 
     def __init__(self) -> None:
         self.sentences: list[str] = []

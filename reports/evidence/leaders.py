@@ -34,7 +34,8 @@ class RoleSpan:
 
 @dataclass(frozen=True)
 class InSync:
-    """The in-sync set of a partition from `start_us` to `end_us`, as committed or as led."""
+    """The in-sync set of a partition from `start_us` to `end_us`, from the traces of its leaders,
+    or as the controller committed it. `unclean`: its leader came from outside of the last set."""
 
     isr: tuple[str, ...]
     start_us: int
@@ -44,7 +45,7 @@ class InSync:
 
 @dataclass(frozen=True)
 class Up:
-    """A process of `node` lived from `start_us` to `end_us`."""
+    """The time from `start_us` to `end_us` in which a process of `node` was alive."""
 
     node: str
     incarnation: int
@@ -54,7 +55,7 @@ class Up:
 
 @dataclass
 class PartitionTimeline:
-    """Everything the leader strip shows of one partition; `cuts` are the truncations."""
+    """Roles, in-sync sets, truncations (`cuts`) and high watermarks of one partition over time."""
 
     name: str
     roles: list[RoleSpan] = field(default_factory=list)
@@ -70,7 +71,7 @@ class PartitionTimeline:
 
 @dataclass(frozen=True)
 class ClusterTimeline:
-    """All partitions' stories, the processes' lives, the controllers' terms."""
+    """The timelines of all partitions, the lives of processes and the terms of controllers."""
 
     partitions: dict[str, PartitionTimeline]
     processes: tuple[Up, ...]
@@ -86,8 +87,8 @@ class ClusterTimeline:
 
 
 def read(traces: Traces, last_us: int) -> ClusterTimeline:
-    """Read leaders, in-sync sets and lives of processes; `last_us` is the end of the run by other
-    evidence."""
+    """Read leaders, in-sync sets and lives of processes from the traces. `last_us` is the time of
+    the last event that other files of the run record."""
     last_us = max(last_us, traces.last_us)
     of: dict[str, list[Event]] = {kind: [] for kind in _KINDS}
     for e in traces.of_kinds(_KINDS):

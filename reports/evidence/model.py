@@ -69,7 +69,7 @@ class RawFile:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot as a picture: its name in `plots/`, what it shows, both forms."""
+    """A plot as PNG and as SVG, its file name in `plots/`, and a sentence on its content."""
 
     name: str
     title: str
@@ -78,7 +78,7 @@ class Plot:
 
     @property
     def base64(self) -> str:
-        """The PNG as the page embeds it."""
+        """The PNG in base 64, to be embedded in the page."""
         return base64.b64encode(self.png).decode()
 
 
@@ -124,18 +124,18 @@ class RunFolder:
 
     @cached_property
     def gaps(self) -> dict[str, AckGap]:
-        """The longest time without an acknowledged write, by partition, and of all under ""."""
+        """The longest time without an acknowledged write, by partition ("": all of them)."""
         return self.operations.gaps(self.info.phases)
 
     @property
     def verdict(self) -> Verdict:
-        """The checker's verdict; unknown where there is none."""
+        """The checker's verdict; unknown if the run was not judged."""
         return self.result.verdict if self.result else Verdict.UNKNOWN
 
     @property
     def can_have_baseline(self) -> bool:
-        """Whether the same schedule can be run where it should hold: only in a simulated world of
-        the system itself. The failure of another system proves nothing about our brokers."""
+        """Whether the schedule can also be run under a protocol that is expected to hold. Only for
+        our own brokers: their baseline run proves nothing about another system."""
         return self.schedule is not None and self.info.system.simulated
 
     @property
@@ -152,7 +152,7 @@ class RunFolder:
 
     @property
     def steps(self) -> tuple[StoryStep, ...]:
-        """The steps of the story; none where there is no story."""
+        """The steps of the story; empty if there is no story."""
         return self.story.steps if self.story is not None else ()
 
     @property

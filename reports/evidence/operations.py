@@ -67,7 +67,7 @@ class LogWindow:
 
 @dataclass(frozen=True)
 class AckGap:
-    """The longest time without an acknowledged write; `partition` is "" for all together."""
+    """The longest time without an acknowledged write; `partition` "" is all together."""
 
     partition: str
     start_us: int
@@ -75,7 +75,7 @@ class AckGap:
 
     @property
     def length_us(self) -> int:
-        """The duration of the run."""
+        """The length of the gap in microseconds."""
         return self.end_us - self.start_us
 
 
@@ -84,9 +84,9 @@ class Operations:
     """The operations, one row each, ordered by invocation. Text columns are codes into tables.
 
     `completed_us` is -1 if no completion was recorded (counted as info). `partition` is that of the
-    first send or read, `value` .. `count` the first batch sent or the records read. The lines are
-    those of begin and end in history.jsonl, 0 if unknown. One in `every` operations is here.
-    """
+    first send or read, `value` .. `count` describe the first batch sent or the records read. The
+    line columns hold the lines of the operation's begin and end in history.jsonl, 0 if unknown. In
+    a very long run only one in `every` operations is here."""
 
     clients: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -128,17 +128,16 @@ class Operations:
         return dict(zip(self.op[rows].tolist(), rows.tolist(), strict=True))
 
     def last_us(self) -> int:
-        """Return the time of the last recorded event, 0 without one."""
+        """Return the time of the last recorded event, 0 if there is none."""
         if not len(self):
             return 0
         return int(max(self.invoked_us.max(), self.completed_us.max()))
 
     def gaps(self, phases: Phases) -> dict[str, AckGap]:
-        """Return the longest gap of each partition, and of all together under "".
+        """Return the longest gap of each partition; key "" is all partitions together.
 
-        Looked for from storm start to the moment the last producer stopped; the time before a
-        partition's first and after its last acknowledgement counts.
-        """
+        A gap is looked for between the start of the storm and the end of writing; the time before a
+        partition's first and after its last acknowledgement counts."""
         acked = self.acked
         if not acked.any():
             return {}
@@ -197,8 +196,8 @@ class _Words(dict[str, int]):
 def read(
     tables: RunTables, windows: Sequence[LogWindow] = (), cited: Collection[int] = ()
 ) -> Operations:
-    """Read the operations, and fill `windows` on the way; those that are `cited` are never left
-    out."""
+    """Read the operations, and fill `windows` with the values that clients saw in them. In a very
+    long run only some operations are kept, but always those whose numbers are in `cited`."""
     every = max(1, -(-tables.number("ops") // MOST_OPERATIONS))
     words = {name: _Words() for name in ("clients", "kinds", "partitions")}
     errors = _Words({"": 0})

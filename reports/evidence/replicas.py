@@ -39,7 +39,7 @@ Cells = dict[tuple[str, str], dict[int, Held]]
 
 @dataclass
 class Replicas:
-    """Heads by (partition, node), and the batches of the logs as a table."""
+    """The ends of replicas' logs by (partition, node), and the batches of the logs as a table."""
 
     heads: dict[tuple[str, str], Head] = field(default_factory=dict)
     batches: pa.Table = None
@@ -49,7 +49,7 @@ class Replicas:
         return [head for (name, _), head in sorted(self.heads.items()) if name == partition]
 
     def held(self, windows: Iterable[tuple[str, int, int]]) -> Cells:
-        """Return the content of each replica in each (partition, low, high) window."""
+        """Return the records that each replica holds in each (partition, low, high) window."""
         found: Cells = {}
         for partition, low, high in windows:
             for row in self._overlapping(partition, low, high).to_pylist():
@@ -71,7 +71,8 @@ class Replicas:
         return log.filter(pc.and_(pc.equal(log["partition"], partition), inside))
 
     def lines(self, places: Iterable[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
-        """Return the line of the batch that holds each (node, partition, offset), if any."""
+        """Return the line in its log file of the batch that holds each (node, partition, offset),
+        if any."""
         found = {}
         for node, partition, offset in places:
             rows = self._overlapping(partition, offset, offset + 1)
@@ -82,7 +83,7 @@ class Replicas:
 
 
 def read(tables: RunTables, notes: Notes) -> Replicas:
-    """Read the logs of the nodes."""
+    """Read the logs of the nodes; a note says if there are none."""
     if not tables.files["log"]:
         notes.add("No replica logs were collected: the offset grid shows only what clients saw.")
     made = Replicas(batches=tables.table("log"))

@@ -1,7 +1,5 @@
-"""The tables of a run: those that the checker left, or else made of the files now, in memory.
-
-A file is read by `checker.ingest` alone. Its tables stand for it if they are no older.
-"""
+"""The tables of a run: those that the checker left, if they are no older than the files they were
+made of, else tables made of the files in memory. Only `checker.ingest` reads the files."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _PARTED: Final = ("trace", "log")
 
 
 class RunTables:
-    """The rows of the evidence of a run, by table; what cannot be read is noted."""
+    """The rows of the evidence of a run, by table; a note says which table cannot be read."""
 
     def __init__(self, folder: Path, notes: Notes) -> None:
         self._folder, self._notes = folder, notes
@@ -100,7 +98,7 @@ class RunTables:
         return made + sum(_rows_in(file) for file in self._files.get(table, ()))
 
     def rows(self, table: str) -> Iterator[Table]:
-        """Yield the rows of a table, some at a time, texts as dictionaries."""
+        """Yield the rows of a table in chunks; text columns are dictionary-encoded."""
         yield from map(whole, self._made.get(table, ()))
         for file in self._files.get(table, ()):
             try:
@@ -118,7 +116,7 @@ class RunTables:
         return pa.concat_tables([SCHEMAS[name].empty_table(), *parts])
 
     def measure(self, name: str, columns: Sequence[str]) -> pa.Table | None:
-        """Return columns of a table of measures; None if the checker left none."""
+        """Return columns of a table of measures; None if it is missing or (noted) unreadable."""
         file = self._folder / "tables" / f"{name}.parquet"
         if not file.is_file():
             return None

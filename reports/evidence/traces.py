@@ -60,8 +60,8 @@ class Traces:
         return [e for e, _ in self._events(_is_in(self.rows["event"], kinds))]
 
     def of_partition(self, partition: str) -> list[Cited]:
-        """Return what the traces say of a partition, with starts, controllers and exits, by time;
-        each with its line."""
+        """Return the events of a partition, and all starts, changes of controller and exits, by
+        time; each with its line."""
         wanted = pc.equal(self.rows["partition"], partition).fill_null(False)
         found = self._events(pc.or_(wanted, _is_in(self.rows["event"], _OF_ALL)))
         for ended in self.exits:
@@ -70,7 +70,7 @@ class Traces:
         return sorted(found, key=lambda pair: (pair[0].t_us, pair[0].node))
 
     def at(self, moments: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[Cited]]:
-        """Return the events of nodes at these (node, t_us)."""
+        """Return the events at each (node, time in us), each with its line."""
         found: dict[tuple[str, int], list[Cited]] = {each: [] for each in moments}
         times = pa.array([t_us for _, t_us in found], pa.int64())
         for e, line in self._events(pc.is_in(self.rows["t_us"], times)):
@@ -85,7 +85,8 @@ class Traces:
 
 
 def of_probes(run_dir: Path, exits: tuple[Exit, ...], notes: Notes) -> Traces:
-    """Return what the nodes of a run answered when they were asked who leads and who is in sync."""
+    """Return the leaders and in-sync sets that a system's nodes reported when the harness asked
+    them."""
     schema = SCHEMAS["trace"]
     rows = [
         {name: getattr(e, name, None) for name in schema.names} | {"line": number}

@@ -67,7 +67,8 @@ def findings(folder: RunFolder, axis: svg.Axis) -> TrackRow | None:
 
 
 def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
-    """Lanes of the nodes (processes and what hit them), then lanes of the faults on links."""
+    """Draw the lanes of the nodes (processes and the faults on them), then the lanes of link
+    faults."""
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
     rows: list[TrackRow] = []
     nodes = (*folder.info.brokers, *folder.info.voters) or tuple(
@@ -147,7 +148,7 @@ def _legend(faults: Iterable[Executed], *, processes: bool) -> Markup:
 
 
 def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
-    """Bands behind the whole view, one for each fault; merged by kind when there are many."""
+    """Draw bands behind the whole view, one for each fault; merged by kind when there are many."""
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
     made = []
     for kind, own in (
@@ -167,7 +168,8 @@ def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
 
 
 def sentences(folder: RunFolder) -> list[tuple[Executed, str]]:
-    """Each fault in a sentence; of very many, those nearest to the first finding."""
+    """Return each fault with its sentence; if there are very many, those nearest to the first
+    finding."""
     chosen = list(folder.faults)
     if len(chosen) > MOST_SENTENCES:
         found = folder.first_finding

@@ -24,7 +24,7 @@ SHORTEST_GAP_US: Final = 1_000_000
 
 
 def panels(folder: RunFolder, axis: svg.Axis) -> list[Panel]:
-    """Draw a panel for each partition shown: those with findings first, then the most contested."""
+    """Draw a panel for each partition with findings, then for those with most leader changes."""
     timelines = folder.cluster.partitions
     if not timelines:
         return []

@@ -1,9 +1,8 @@
-"""The offset grid: what clients were promised, what each replica holds, what consumers saw.
+"""The offset grid: the values acknowledged to clients, held by replicas and seen by consumers.
 
 Rows are the acknowledgements, the replicas and the reads; columns are offsets. The reference of a
-column is the acknowledged value, else what most replicas hold; a replica that holds anything else
-there is outlined. Equal neighbouring columns are not folded: the window is small by construction.
-"""
+column is the acknowledged value, else the value that most replicas hold; a replica that holds
+anything else there is outlined. Equal neighbouring columns are not folded: a window is small."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ class Grid:
 
 
 def grids(folder: RunFolder) -> list[Grid]:
-    """Return a grid for each window that was chosen; none without log and history."""
+    """Return a grid for each window of `folder.windows` in which anything is known."""
     return [made for window in folder.windows if (made := _grid(folder, window)) is not None]
 
 
@@ -248,9 +247,10 @@ def _clients(
 
 
 def lineage(heads: list[Head]) -> tuple[Lineage, ...]:
-    """Each replica's epochs (epoch → start offset). Marked is who has other epochs than most at
-    offsets that all have: an epoch without a record there, or a log that is only shorter, is no
-    difference."""
+    """Return each replica's epochs (epoch → start offset), marked if they differ from the
+    majority's.
+
+    Only offsets that all replicas have are compared; a log that is only shorter does not differ."""
     common_leo = min((head.leo for head in heads), default=0)
     shared = [tuple(e for e in head.epochs if e[1] < common_leo) for head in heads]
     usual = Counter(shared).most_common(1)

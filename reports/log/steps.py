@@ -32,11 +32,11 @@ _WHAT: Final = {
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """One change, in English in `words`; `node` is an index.
+    """One change of a replica, in English in `words`; `node` is its index in the replay.
 
-    `what`: append a..b of `epoch`, cut to a, hw a, role (b: 1 leader, 0 not) in `epoch` with high
-    watermark a, up, down, ack a..b.
-    """
+    `what` says how to read `a` and `b`: append (offsets a..b, of `epoch`), cut (to offset a), hw
+    (a), role (b: 1 leader, 0 not; in `epoch`, with high watermark a), up, down, ack (offsets
+    a..b)."""
 
     at_s: float
     node: int
@@ -76,7 +76,8 @@ def _as_data(replay: Replay) -> Markup:
 
 
 def replays(folder: RunFolder) -> dict[str, Replay]:
-    """Return a replay for each window that broke something, by partition and first offset."""
+    """Return the replays of a failed run by "partition/first offset" of their window. A window in
+    which no replica appended a record has none."""
     if folder.verdict is not Verdict.INVALID:
         return {}
     return {

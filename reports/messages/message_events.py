@@ -34,7 +34,7 @@ class MessageRow:
 
 @dataclass
 class Known:
-    """The knowledge that the events so far give about offsets low .. high-1 of a partition."""
+    """The state that the events so far show, about offsets low .. high-1 of a partition."""
 
     low: int
     high: int
@@ -46,7 +46,7 @@ class Known:
     refused: set[tuple[str, str, str]] = field(default_factory=set)
 
     def row(self, e: Event, citation: str) -> MessageRow | None:
-        """Return the row of an event; None if it does not concern the offsets."""
+        """Return the row of the next event; None if it does not concern the offsets."""
 
         def remark(tone: Tone = "own", **more: Any) -> MessageRow:
             return MessageRow(e.t_us, e.node, "", action(e), tone, citation, **more)

@@ -54,9 +54,7 @@ class _Window(NamedTuple):
 
 def messages(folder: RunFolder) -> Messages | None:
     """Return the messages of the first finding: about its offset if it names one, else at its time.
-
-    None where there is no finding, or no trace of its partition.
-    """
+    None if there is no finding, or no trace of its partition."""
     place = _place(folder)
     if place is None:
         return None

@@ -1,4 +1,6 @@
-"""The results of all nightly runs together: buckets, known bugs, fault coverage. Pure."""
+"""The results of all nightly runs together: buckets, known bugs, fault coverage. Pure.
+
+A bucket is a class of failures: the same protocol breaks the same property in the same way."""
 
 from __future__ import annotations
 
@@ -18,12 +20,10 @@ TREND: Final = 30
 
 @dataclass(frozen=True)
 class BucketTrend:
-    """One bucket over all nightly runs; `is_gone`: the last one replayed its schedule, which no
-    longer fails.
+    """One bucket over all nightly runs.
 
-    `shown` has the smallest schedule there is, `counts` the failures in each of the last runs,
-    `total` those in all runs.
-    """
+    `shown` has its smallest schedule, `counts` the failures in each of the last runs, `total` those
+    in all runs. `is_gone`: the last run replayed its schedule, which no longer fails."""
 
     shown: Bucket
     first: int
@@ -35,13 +35,14 @@ class BucketTrend:
 
     @property
     def is_current(self) -> bool:
-        """Whether the last nightly run met it."""
+        """Whether the last nightly run met a failure of this bucket."""
         return self.counts[-1] > 0
 
 
 @dataclass(frozen=True)
 class Square:
-    """One protocol and one property: what is known of it, and what was found, in how many runs."""
+    """The results of one protocol for one property: `expected` is "holds" or how it should break,
+    `found` the number of failures in `runs` runs."""
 
     expected: str
     found: int
@@ -49,7 +50,8 @@ class Square:
 
     @property
     def tone(self) -> str:
-        """`holds`, `found` as expected, `missing` (expected, never seen), `broken`, `none`."""
+        """The colour class: `holds`, `found` as expected, `missing` (expected, but never found),
+        `broken` (unexpected), `none` (never run)."""
         if self.expected == "holds" and self.found:
             return "broken"
         if not self.runs:
@@ -106,7 +108,7 @@ class VersionsCompared:
 
 
 def buckets(nightly_runs: Sequence[NightlyRun]) -> list[BucketTrend]:
-    """All buckets: unexpected before expected, new before old, then the most recent."""
+    """Return all buckets: unexpected before expected, new before old, then the most recent."""
     if not nightly_runs:
         return []
     latest = nightly_runs[-1].number
@@ -142,8 +144,8 @@ def _is_gone(nightly: NightlyRun, bucket: Bucket) -> bool:
 def still_open(
     nightly_runs: Sequence[NightlyRun], is_there: Callable[[str], bool]
 ) -> list[BucketTrend]:
-    """Return the unexpected buckets of earlier nightly runs that the last one neither met nor saw
-    fixed, as long as their schedules are in the store (`is_there` of a path)."""
+    """Return the unexpected buckets that may still fail: the last nightly run neither met them nor
+    saw them fixed, and `is_there` finds their schedules in the store."""
     return [
         trend
         for trend in buckets(nightly_runs)
@@ -158,10 +160,8 @@ def new_buckets(nightly_runs: Sequence[NightlyRun]) -> set[str]:
 
 
 def squares(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, Square]]:
-    """Return what was expected and found in all nightly runs, by protocol and property.
-
-    A search for a known bug counts where the protocol itself is the bug.
-    """
+    """Return the expected and found failures of all nightly runs, by protocol and property. A
+    search for a known bug counts only if the bug is that of a whole protocol."""
     if not nightly_runs:
         return {}
     known = nightly_runs[-1].expected
@@ -190,8 +190,8 @@ def squares(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, Square]]:
 def known_bugs(nightly_runs: Sequence[NightlyRun]) -> list[BugSummary]:
     """Return the known bugs: those never found first, then the longest median time to the bug.
 
-    Medians are over searches; one that found nothing counts with all the time that it was given.
-    """
+    Medians are over searches; a search without a find counts with the whole time that it was
+    given."""
     searches: dict[str, list[tuple[int, bool, int, float]]] = {}
     about = {}
     for nightly in nightly_runs:
@@ -218,8 +218,8 @@ def known_bugs(nightly_runs: Sequence[NightlyRun]) -> list[BugSummary]:
 
 
 def systems(nightly_runs: Sequence[NightlyRun]) -> list[SystemStorms]:
-    """Each version of other systems in each configuration, over all nightly runs; versions of a
-    system in their order."""
+    """Return the storms of each version and configuration of other systems, over all nightly runs.
+    Versions of a system are in their order."""
     found: dict[str, SystemStorms] = {}
     for nightly in nightly_runs:
         for one in nightly.systems:
@@ -234,8 +234,8 @@ def systems(nightly_runs: Sequence[NightlyRun]) -> list[SystemStorms]:
 
 
 def versions_compared(nightly_runs: Sequence[NightlyRun]) -> list[VersionsCompared]:
-    """Each version of a system with the next newer one that was stormed in the same configuration.
-    A bucket that one has not may be missing by chance: the storms say how much was tried."""
+    """Compare each version of a system with the next newer one run in the same configuration. A
+    bucket may be missing by chance: the numbers of storms say how much was tried."""
     found = []
     for older, newer in pairwise(systems(nightly_runs)):
         if (older.system, older.given) == (newer.system, newer.given):
@@ -271,10 +271,8 @@ def canary_failed(nightly_runs: Sequence[NightlyRun]) -> tuple[int, int]:
 
 
 def coverage(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, int]]:
-    """Return how often a fault took effect in all nightly runs, by fault kind and `role/phase`.
-
-    Every kind that a storm can draw has a row, even an empty one.
-    """
+    """Return how often a fault took effect in all nightly runs, by fault kind and then `role/phase`
+    of its victim. Every kind that a storm can draw has a row, if only an empty one."""
     known = nightly_runs[-1].kinds if nightly_runs else ()
     table: dict[str, dict[str, int]] = {kind: {} for kind in known}
     for nightly in nightly_runs:
@@ -286,7 +284,7 @@ def coverage(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, int]]:
 
 
 def never(table: dict[str, dict[str, int]]) -> list[str]:
-    """Word what is not covered: kinds without effect, roles that a kind never affected."""
+    """Describe gaps of coverage: kinds without effect, roles that a kind never affected."""
     found = []
     if idle := [kind for kind, row in table.items() if not row]:
         found.append(f"not at all: {', '.join(idle)}")

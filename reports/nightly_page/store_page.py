@@ -60,9 +60,9 @@ class _Info(msgspec.Struct):
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run. `path` is its folder within the store; `classes` are the `property: anomaly` that
-    broke; `page` is "" where none was built, `began` (local time) and `took` are "" where the run
-    does not say."""
+    """One run in the list. `path` is its folder within the store; `classes` are the `property:
+    anomaly` pairs that broke. `page` is "" if no page was built; `began` (local time) and `took`
+    are "" if the run does not record them."""
 
     path: str
     protocol: str
@@ -81,8 +81,8 @@ class RunRow:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A filter of the list: "" matches everything. `bucket` is a key, or a `property: anomaly`;
-    `text` is looked for in path and sentence."""
+    """A filter of the list: "" matches everything. `bucket` is the key of a bucket, or `property:
+    anomaly`; `text` is looked for in path and sentence."""
 
     verdict: str = ""
     protocol: str = ""
@@ -91,7 +91,7 @@ class Wanted:
 
 
 class Store:
-    """A store being browsed; a run is read again only when its files changed."""
+    """The runs of a store for its web page; a run is read again only when its files changed."""
 
     def __init__(self, path: Path) -> None:
         """Read the store at `path`, which may be empty, or not exist yet."""
@@ -111,7 +111,7 @@ class Store:
         return buckets(nightly_runs(self.path)[0])
 
     def listed(self, wanted: Wanted) -> list[RunRow]:
-        """Return the runs that are wanted."""
+        """Return the runs that pass the filter, the latest first."""
         runs = self.runs()
         bucket = next((s for s in self.buckets() if s.shown.key == wanted.bucket), None)
         return [row for row in runs if _fits(row, wanted, bucket)]

@@ -25,7 +25,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
-    """Every completed write as a dot over its completion time, log scale; lines for quantiles."""
+    """Draw each completed write as a dot at its completion time and latency (log scale), and
+    quantiles."""
     ops = folder.operations
     done = ops.writes & (ops.completed_us >= 0)
     rows = np.flatnonzero(
@@ -119,7 +120,7 @@ def _quantile(x: Ints, y: npt.NDArray[np.float64], q: float) -> str:
 
 
 def rate(folder: RunFolder, axis: svg.Axis) -> Panel:
-    """Acknowledged writes per second, and where the longest gap was."""
+    """Draw the acknowledged writes per second, and the longest gap without any."""
     ops = folder.operations
     times = ops.completed_us[ops.acked]
     times = times[(times >= axis.start_us) & (times <= axis.end_us)]

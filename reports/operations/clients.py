@@ -1,4 +1,5 @@
-"""The operation timeline: a row for each client, every failed, unknown and witness operation."""
+"""The operation timeline: a row for each client. Operations that failed, have no known outcome or
+are witnesses of a finding are drawn one by one."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def witness_rows(folder: RunFolder) -> dict[int, str]:
 
 
 def witnesses_in(folder: RunFolder, axis: svg.Axis) -> dict[int, str]:
-    """Return what `witness_rows` returns of the operations that this axis shows."""
+    """Return the part of `witness_rows` whose operations are in the window of the axis."""
     if not len(folder.operations):
         return {}
     visible = _visible(folder, axis)
@@ -55,7 +56,7 @@ def _visible(folder: RunFolder, axis: svg.Axis) -> npt.NDArray[np.bool_]:
 
 
 def panel(folder: RunFolder, axis: svg.Axis, anchored: Container[int]) -> Panel:
-    """Draw a row for each client; witnesses in the rows `anchored` get ids to link to."""
+    """Draw a row for each client; witnesses whose rows are in `anchored` get ids to link to."""
     ops = folder.operations
     if not len(ops):
         return Panel("Operations", (), note="No operation was recorded.")

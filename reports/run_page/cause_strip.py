@@ -32,7 +32,7 @@ class Strip:
 
 
 def strip(folder: RunFolder) -> Strip | None:
-    """Return the strip of the story; None if there is none, or nothing to draw."""
+    """Return the strip of the story; None if there is no story, or nothing to draw."""
     story = folder.story
     if story is None or not story.steps:
         return None

@@ -63,17 +63,17 @@ class PageFinding:
 
     @property
     def first(self) -> tuple[WitnessRow, ...]:
-        """The witnesses that are not folded."""
+        """The witnesses that show at once."""
         return self.witnesses[: FIRST_WITNESSES if self.number == 1 else 0]
 
     @property
     def rest(self) -> tuple[WitnessRow, ...]:
-        """The witnesses that unfold."""
+        """The witnesses that show after a click."""
         return self.witnesses[len(self.first) :]
 
 
 def findings(folder: RunFolder) -> list[PageFinding]:
-    """Return the findings that matter most."""
+    """Return the first findings, as many as the page shows; a note says if there are more."""
     most = MOST_FINDINGS // 6 if folder.lean else MOST_FINDINGS
     shown = folder.anomalies[:most]
     if len(folder.anomalies) > most:

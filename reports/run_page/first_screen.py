@@ -122,7 +122,8 @@ def _of_verdict(folder: RunFolder) -> str:
 
 
 def lines(folder: RunFolder) -> list[HeadLine]:
-    """Return the lines under the headline: record, cause, fault, and how to repeat it."""
+    """Return the lines under the headline: the lost record, cause, fault, and how to repeat the
+    run."""
     made: list[HeadLine] = []
     if folder.verdict is Verdict.INVALID:
         made = [*_whose(folder), *_cause(folder), *_needed(folder)]

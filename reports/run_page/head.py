@@ -78,7 +78,7 @@ def _bare(verdict: Verdict) -> str:
 
 
 def badges(folder: RunFolder) -> list[Badge]:
-    """Harness clean, faults took effect, exercised, acknowledged operations."""
+    """Return the badges: harness clean, faults took effect, exercised, acknowledged operations."""
     return [
         _harness(folder),
         *_crashes(folder),
@@ -337,7 +337,7 @@ def _again_for_real(folder: RunFolder, where: str) -> ShownCommand:
 
 
 def properties(folder: RunFolder) -> list[PropertyResult]:
-    """Return the checker's table, worst first and otherwise in its own order."""
+    """Return the results of the properties, worst first and otherwise in the checker's order."""
     found = folder.result.properties if folder.result else ()
     return sorted(found, key=lambda p: SEVERITY.index(p.verdict))
 

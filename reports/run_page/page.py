@@ -24,11 +24,10 @@ PAGE: Final = "report.html"
 def build(run_dir: Path, *, plots: bool = False, program: str = PROGRAM) -> Path:
     """Build the page of a run folder and return its path.
 
-    With `plots`, plots as pictures too, beside the page and in it; its command lines begin with
-    `program`. Damaged or missing files become
-    notes on the page. Raises ReportError when the folder holds no run or the page is too large,
-    StorageError when it cannot be written; then no file is left or changed.
-    """
+    With `plots`, also save the plots as pictures and embed them. Command lines on the page begin
+    with `program`. Damaged or missing files become notes on the page. Raises ReportError when the
+    folder holds no run or the page is too large, StorageError when the page cannot be written; then
+    no file is left or changed."""
     run_dir = Path(run_dir)
     if why := foreign_entry(run_dir):
         raise ReportError(f"{run_dir}: no page is built of this folder, since {why}")

@@ -54,7 +54,7 @@ def draw(folder: RunFolder) -> list[Plot]:
 
 
 def save(folder: RunFolder, plots: Iterable[Plot]) -> list[Path]:
-    """Write both forms of each plot beside the page. Raises ReportError."""
+    """Write each plot beside the page, as PNG and as SVG. Raises ReportError."""
     into = folder.path / FOLDER
     made = []
     try:
@@ -74,7 +74,9 @@ def _plot(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Plot
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise theme.ReportError("no matplotlib: pip install '.[plots]' in a clone") from None
+        raise theme.ReportError(
+            "plots need matplotlib, which is missing: pip install '.[plots]' in a clone"
+        ) from None
 
     ink = theme.colours("light")
     with matplotlib.rc_context(_STYLE):

@@ -17,7 +17,7 @@ MOST_FAULTS: Final = 40
 
 @dataclass(frozen=True)
 class FaultCell:
-    """One fault in a lane; `fate` is its state after shrinking: kept, simpler or removed."""
+    """One fault in a lane; `fate` says what shrinking did to it: kept, simpler or removed."""
 
     letter: str
     what: str
@@ -39,8 +39,8 @@ class Plan:
 
 
 def reproduction(folder: RunFolder) -> list[Plan] | None:
-    """Return the schedule as drawn and as shrunk; None if the run did not fail, or
-    where its system has neither a search nor a baseline run."""
+    """Return the schedule as drawn and as shrunk. Empty if the run replays no finding; None if it
+    did not fail, or if its system has no simulated world to search in."""
     if folder.verdict is not Verdict.INVALID or not folder.can_have_baseline:
         return None
     provenance = folder.provenance

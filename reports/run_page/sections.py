@@ -22,8 +22,7 @@ class Section:
     """A section of the page: the id of its element, its title, its template and its data.
 
     The template is a path inside `reports/templates/`, or an absolute one. It sees `data`, `folder`
-    and the names that `page.render` gives. Where `data` returns None, the page has no such section.
-    """
+    and the names that `page.render` gives. If `data` returns None, the page has no such section."""
 
     id: str
     title: str

@@ -36,7 +36,7 @@ class View:
 
 
 def views(folder: RunFolder) -> list[View]:
-    """Return a view of each window. A witness has its anchor in the first view that shows it."""
+    """Return a view of each window. A witness can be linked to in the first view that shows it."""
     made: list[View] = []
     anchored: set[int] = set()
     for name, axis in windows(folder).items():
@@ -49,10 +49,10 @@ def views(folder: RunFolder) -> list[View]:
 
 
 def windows(folder: RunFolder) -> dict[str, svg.Axis]:
-    """Return the whole run, and before it a close-up if there is a finding with a time.
+    """Return the windows of the time view: the whole run, after a close-up of the first finding.
 
-    There is no window if nothing is known to have happened. A lean page shows one.
-    """
+    There is no close-up without a finding whose time is known, and no window at all if the run
+    recorded nothing. A page that must be kept small has only one window."""
     if not len(folder.operations) and not folder.faults and not folder.cluster.processes:
         return {}
     whole = _whole(folder)
@@ -70,11 +70,10 @@ def _whole(folder: RunFolder) -> svg.Axis:
 
 
 def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
-    """Return the time from the last good moment to the finding, a quarter more on both sides, at
-    most 12 s; with a story, wide enough for its steps that broke something.
+    """Return the time from the last good event before the finding to the finding, a quarter more on
+    both sides, at most 12 s; with a story, wide enough for its steps that broke something.
 
-    None when nothing was found, or when the window would be most of the run anyway.
-    """
+    None if there is no finding, or if the window would be most of the run anyway."""
     found = folder.first_finding
     if found is None:
         return None
