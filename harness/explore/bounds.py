@@ -117,7 +117,7 @@ BUDGETS: Final = (
     *("records", "retries", "reads", "kills", "voter_kills", "power_cuts", "crashes", "restarts"),
     *("losses", "doubles", "delays", "cuts", "fencings", "elections", "moves"),
 )
-"""The actions that are counted, in the order in which they are tried."""
+"""The kinds of actions that the bounds count, in the order in which they are tried."""
 _WORDS: Final = {
     "records": ("record", "records"),
     "retries": ("retry of a record", "retries of records"),

@@ -29,9 +29,9 @@ from harness.sim.run import no_collections
 
 Outcome = Literal["violation", "none", "time", "memory", "stopped"]
 SLICE: Final = 200
-"""States that are expanded between two looks at time and memory."""
+"""The number of states that are expanded between two checks of time and memory."""
 MOST_VIOLATIONS: Final = 1000
-"""So many are remembered of one length."""
+"""The largest number of violations of one length that are remembered."""
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -139,7 +139,8 @@ class Explorer:
         found.known.add(self.model.key(first), first, 0, before=-1, action=STEP, costs=False)
         found.frontier = _Frontier(0, 0, [(0, first)], [], [])
         outcome: Outcome | None = None
-        # What it makes stays, and has no cycles: to look for them would take long.
+        # Objects made here stay, and are in no cycles; the garbage collector would search them in
+        # vain.
         with no_collections():
             while outcome is None:
                 outcome = self._round(limits, stop)
@@ -184,7 +185,7 @@ class Explorer:
         found.bad = found.bad or found.bad_next
         if found.bad:
             return "violation"
-        # What takes an action less may have been found later.
+        # A path with one action less may have been found later.
         now = [
             (n, s)
             for n, s in next_round
@@ -217,7 +218,7 @@ class Explorer:
         for action, after, violation, costs in edges:
             found.edges += 1
             if violation is not None:
-                # The state may be known: what is violated is shown by the way to it.
+                # The state may be known; the violation is one of the path to it.
                 bad = found.bad_next if costs else found.bad
                 if len(bad) < MOST_VIOLATIONS:
                     bad.setdefault(after, _Edge(before, action, violation, costs))

@@ -21,7 +21,7 @@ def forget(broker: Broker) -> None:
         voted = broker.quorums.get(name)
         r = broker.replicas[name] if voted is None else voted.r
         if r.role == "leader" or (r.role == "none" and voted is None):
-            # A replica that begins to follow sets all of it.
+            # A replica that begins to follow sets all of these fields.
             r.fetching = Fetching()
         else:
             _forget_fetching(r)

@@ -56,7 +56,7 @@ class Invariants:
             _no_time,
             _nobody,
         )
-        # The log of a sole voter has no other to differ from: its events prove nothing.
+        # The log of a sole voter cannot differ from another one, so its events prove nothing.
         self._sole_voter = bounds.voters == 1
         self._known: dict[Memory, Memory] = {}
         self._numbers: dict[Memory, int] = {}

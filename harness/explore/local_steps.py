@@ -28,8 +28,8 @@ TOLD: Final = frozenset(
 """Events that invariants look at."""
 
 Event = tuple[Any, ...]
-"""Of a node: ("deliver", source, message number), ("expire", names), ("start",), ("kill",),
-("power-cut",); or ("crash", event) and ("torn", event), in which the node makes the step and ends
+"""An event of a node: ("deliver", source, message number), ("expire", names), ("start",),
+("kill",), ("power-cut",); or ("crash", event) and ("torn", event): the node makes the step and ends
 before it has sent anything, or before it has committed."""
 
 
@@ -132,7 +132,7 @@ class LocalSteps:
         return LocalStep(self._number(turn.node), messages, events, early, turn.error)
 
     def _number(self, node: ModelNode) -> int:
-        # To be compared with those that were merged with it, a node stays as it is.
+        # Nodes are not reset here, so that they can be compared with the ones merged with them.
         made = node.state() if self._check else None
         if self._reduced:
             node.forget()

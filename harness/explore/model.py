@@ -43,8 +43,8 @@ _CRASHES: Final = _AT["crashes"]
 _INTERRUPTING: Final = tuple(
     _AT[n] for n in ("records", "retries", "losses", "doubles", "delays", "crashes")
 )
-"""While one of these is left, rounds of messages that change nothing matter: one of them may be
-under way when it happens."""
+"""While one of these actions is left, rounds of messages that change nothing matter: a message may
+be under way when the action happens."""
 
 Sent = tuple[int, int, int]
 """A message under way: sender, receiver and number of the message."""
@@ -52,14 +52,14 @@ STEP: Final[Action] = ("step",)
 """The forced step."""
 _encoder: Final = msgspec.msgpack.Encoder()
 _MOST_RECORDS: Final = 10
-"""More than bounds can have: the first attempts have smaller numbers."""
+"""More records than bounds can have: first attempts have smaller numbers."""
 STRETCH: Final = 12
-"""So many steps without a choice are made at once: beyond that a state is looked up, for the same
-stretch follows many states."""
+"""The number of steps without a choice that are made before a state is looked up: many states lead
+to the same chain of steps."""
 _Judged = tuple[Memory, Violation | None]
-"""What is remembered after a step, and the violation that it showed."""
+"""The memory of the invariants after a step, and the violation that the step showed."""
 LOST: Final[Event] = ("lost",)
-"""Instead of a step: a message came to a node that is down or cut off."""
+"""The result instead of a step if a message came to a node that is down or cut off."""
 
 
 class State(NamedTuple):
@@ -150,7 +150,7 @@ class Model:
         state = self._at_rest(state)
         if self.bounds.voted:
             state = self._led(state, PARTITION, self.brokers)
-        # What was seen so far stays, but nothing that happened before counts as an action.
+        # The memory of the invariants stays, but nothing that happened so far counts as an action.
         return state._replace(left=self.bounds.budget())
 
     def _led(self, state: State, partition: str, members: range) -> State:
@@ -354,7 +354,7 @@ class Model:
     def _late(self, state: State, at: int) -> Iterator[Action]:
         """Return the deliveries of late messages to a node."""
         for number, sent in enumerate(state.held):
-            # To be late for a process that is not there is to be late for ever.
+            # A late message to a node without a process never arrives.
             if sent[1] == at and (self._is_heard(state, sent) or not self._reduced):
                 yield ("release", number)
 
@@ -584,7 +584,7 @@ class Model:
         if made.error:
             return state.memory, self.invariants.ended(name, made.error)
         if event[0] in ("crash", "torn"):
-            # It traced what it did while it was still there.
+            # Its trace of the step was written before it ended.
             alive = self.local.step(state.nodes[at], event[1]).node
             nodes = (*nodes[:at], alive, *nodes[at + 1 :])
         answers = [self.local.messages[message] for to, message in made.messages if to == CLIENT]

@@ -20,7 +20,7 @@ REDUCTIONS: Final = (
     "a state that can do no more than a known one is not followed",
     "nodes and states count as one when their canonical values have the same hash of 128 bits",
 )
-"""What holds for every exploration; docs/explore.md has the reasons."""
+"""Assumptions of every exploration; docs/explore.md has the reasons."""
 
 _ENDED: Final = {
     "none": "none within the bounds",

@@ -70,7 +70,7 @@ def _confirmed(
         made = confirm(explorer.model, found, breaks=request.breaks)
         if made is not None:
             folder = _kept(request, made)
-            # The first counterexample that is told is the one that was confirmed.
+            # The first counterexample of a report is the one that was confirmed.
             rest = tuple(c for c in result.counterexamples if c is not found)
             result = msgspec.structs.replace(result, counterexamples=(found, *rest))
             return Explored(

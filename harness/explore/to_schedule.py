@@ -49,20 +49,20 @@ from node.formats import trace, wire
 from node.formats.trace import METADATA_PARTITION
 
 MOST_RUNS: Final = 120
-"""Simulated runs that are spent on one counterexample."""
+"""The largest number of simulated runs for one counterexample."""
 SEEDS: Final = 12
 MESSAGE_MS: Final = 0.3
-"""From one node of the simulated world to another."""
+"""The time of a message from one node of the simulated world to another."""
 SLOW_MS: Final = 10
-"""How much longer messages between nodes take where clients and faults must come between two."""
+"""The extra time of messages between nodes if clients and faults must act between two of them."""
 _CLOSING_MS: Final = 2500
-"""How long after the last step the storm goes on."""
+"""The time for which the storm continues after the last step."""
 _TIMEOUT_MS: Final = 1500
-"""How long a client tries to send a record."""
+"""The time for which a client tries to send a record."""
 _HELD_MS: Final = 600
-"""By then a leader has answered each fetch that it held."""
+"""The time after which a leader has answered each fetch that it held."""
 _COPY_MS: Final = 700
-"""When a second copy arrives by itself."""
+"""The time after which a second copy of a message arrives by itself."""
 _WAIT_MS: Final = {
     "fetch": 60,
     "alter": 100,
@@ -80,7 +80,7 @@ _WAIT_MS: Final = {
     "silence": 1500,
     "reports": 1500,
 }
-"""About how long each wait lasts with the timings of a schedule, from when nothing else happens."""
+"""The usual length of each wait with the timings of a schedule, if nothing happens before."""
 _ANCHORS: Final[dict[str, tuple[str, ...]]] = {
     trace.ROLE: ("node", "partition", "role", "leader_epoch"),
     trace.TRUNCATED: ("node", "partition", "leo"),
@@ -96,13 +96,13 @@ _ANCHORS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Events that actions can wait for, and the fields that tell them apart."""
 _OTHER_MS: Final = (0, 1, 4, 30, 70, 130, 260, 560, 1100, 1700)
-"""Waits after an event that are tried instead of the estimated one."""
+"""Delays after an event that are tried instead of the estimated one."""
 _PLAIN: Final = (int, str, bool)
 _TOLD_APART: Final = (
     *("offset", "last_epoch", "leader_epoch", "request_epoch", "hw", "error", "replica", "asked"),
     *("log_end", "end_offset", "epoch", "term", "granted", "pre", "broker"),
 )
-"""Header fields by which a message is known again, where they are numbers of a data partition."""
+"""Header fields that identify a message; their values are numbers of a data partition."""
 
 
 class _Anchor(NamedTuple):
@@ -294,7 +294,7 @@ def _first_event(model: Model, actions: tuple[Action, ...]) -> tuple[str, str, A
 def _when(due: _Due) -> list[dict[str, Any]]:
     """Return the times of an action that are tried, the estimated one first."""
     if not due.anchors:
-        # Nothing tells when the rounds of fetches began: all of one is tried.
+        # When a round of fetches began is not known, so all times within one are tried.
         return [{"at_ms": max(0, round(due.ms)) + late} for late in (1, *range(11, 132, 10), 600)]
     first = due.anchors[0]
     # A client asks for the leader first.

@@ -17,7 +17,7 @@ from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION
 
 LONGEST: Final = 10_000
-"""So many steps in a row without an end are an error of the model."""
+"""The number of steps in a row after which a chain counts as endless, an error of the model."""
 _SOON: Final = (
     *("retry", "alter", "announce", "recovery", "wait", "heartbeat", "timeout"),
     *("checkpoint", "flush"),
@@ -26,7 +26,7 @@ _SOON: Final = (
 its answer (`timeout`)."""
 
 Action = tuple[Any, ...]
-"""What happens: its kind, then what it is about. ("expire", node, waits) is the end of waits."""
+"""An action: its kind, followed by what it is about. ("expire", node, waits) ends waits."""
 Nodes = tuple[int, ...]
 Cuts = tuple[tuple[int, int], ...]
 
@@ -52,7 +52,7 @@ class Waits:
         self._names = local.names
         self._number = {name: at for at, name in enumerate(local.names)}
         self._next: dict[tuple[Nodes, Cuts], Action | None] = {}
-        # States that count as rest although waits lead on; and all from which a circle is reached.
+        # States that count as rest although waits lead on, and all states that lead to a circle.
         self._circular: set[tuple[Nodes, Cuts]] = set()
         self._to_circles: set[tuple[Nodes, Cuts]] = set()
         # The answers of `_changes_of_circle`.

@@ -16,7 +16,7 @@ from nemesis.formats.schedule import Schedule
 from node.formats.bounds import LargeCount, Number, Offset, OptionalTime, Seconds, Time
 
 STORE_FOLDER: Final = "findings"
-"""In the store; each finding has a folder of its own in it."""
+"""The folder of findings in a store; each finding has a folder in it."""
 FOLDER: Final = "finding"
 """The copy of a finding in the folder of a run that replays it."""
 RECORD: Final = "finding.json"
@@ -73,10 +73,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     of schedule.
 
     `faults` describes the faults of the smallest schedule. `counts` are runs of the smallest
-    schedule, `drawn_counts` of the one that was drawn. `shrunk`: shrinking came to its end without
-    finding a smaller one. `stability` is in how many of 20 worlds with other jitter the smallest
-    schedule fails, -1 if not measured; `failing_worlds` is the same for the schedule for real
-    processes, 0 if there is none.
+    schedule, `drawn_counts` of the one that was drawn. `shrunk`: shrinking was finished, not ended
+    by a limit. `stability` is in how many of 20 worlds with other jitter the smallest schedule
+    fails, -1 if not measured; `failing_worlds` is the same for the schedule for real processes, 0
+    if there is none.
 
     For real processes only: `disks` is how many disks lost data, `on_links` whether there were
     faults on links, `run` the folder of a failing run of the smallest schedule. `safe_settings` is

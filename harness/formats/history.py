@@ -23,7 +23,7 @@ from node.formats.json_input import JsonReader
 
 FORMAT_VERSION: Final = 1
 VALUES_PER_PROCESS: Final = 1 << 32
-"""Our own values say who wrote them: process * VALUES_PER_PROCESS + a count."""
+"""A value is process * VALUES_PER_PROCESS + a count, so that it names its writer."""
 
 OpType = Literal["invoke", "ok", "fail", "info"]
 Isolation = Literal["", "read_committed", "read_uncommitted"]

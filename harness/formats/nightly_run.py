@@ -21,10 +21,11 @@ FORMAT_VERSION: Final = 1
 FOLDER: Final = "nightly"
 _DIGITS: Final = 12
 ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
-"""Nodes that a fault acts on. `follower`: in every ISR it belongs to; `lagging`: out of one;
-`none`: a fault without nodes."""
+"""The roles of nodes that a fault acts on. `follower`: in the ISR of all its partitions; `lagging`:
+not in one of these ISRs; `none`: a fault without nodes."""
 PHASES: Final = ("in-sync", "isr-short", "leaderless")
-"""How the partitions stood, the worst of them: led with the whole ISR, led, without a leader."""
+"""The states of partitions when a fault came, of which the worst one counts: led with the whole
+ISR, led, without a leader."""
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +116,8 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     sentence: str
     is_finding: bool = False
-    """It was once found on a protocol expected to hold, and no longer fails: good news."""
+    """Whether the schedule was once found on a protocol expected to hold: no longer failing is good
+    news."""
 
 
 class Totals(msgspec.Struct, kw_only=True):

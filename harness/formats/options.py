@@ -30,7 +30,7 @@ WRITABLE_FOLDER: Final = {"path": "writable folder"}
 Seed = Annotated[
     int, Meta(ge=-(2**62), le=2**62, description="The same seed tries the same schedules.")
 ]
-"""As many as fit the files."""
+"""A seed; the bounds are those of the files."""
 Budget = Annotated[
     float,
     Meta(
@@ -49,7 +49,7 @@ Jobs = Annotated[
         description="Worker processes, or clusters side by side of a system; 0: one per core.",
     ),
 ]
-"""See `worker_count`."""
+"""The number of worker processes (see `worker_count`)."""
 Store = Annotated[Path, Meta(description="Folder for results.", extra=WRITABLE_FOLDER)]
 Page = Annotated[
     Path | None, Meta(description="File for the table as Markdown.", extra=WRITABLE_FILE)

@@ -24,7 +24,7 @@ from node.formats.errors import FloodmarkError
 
 PAGE: Final = "report.html"
 UNNAMED: Final = "?"
-"""Stands in a class for a mechanism that nobody has named."""
+"""The cause in a bucket's name if none is known."""
 
 
 class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):

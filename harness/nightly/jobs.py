@@ -150,7 +150,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
         row.broken = broken_classes(result)
         row.faults = sum(fault.action == "inject" for fault in faults)
         if not row.system:
-            # Without traces nobody knows whom a fault met, and how.
+            # Without traces the roles of the nodes that a fault acted on are not known.
             row.fault_coverage = dict(fault_coverage(_trace(folder), faults))
         expected = result.verdict is Verdict.INVALID and plan.is_expected_of(row, row.broken)
         if result.verdict in _KEEPING and (self.keeps_expected or not expected):
@@ -174,7 +174,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
             expectation=self.schedule.expectation,
         )
         if self.subject is not None:
-            # A version that cannot be asked for must not cost the run.
+            # A system that does not tell its version must not stop the run.
             row.system, row.version, row.given, row.holds, row.options = tested(self.subject)
             row.protocol = system_label(row.system, row.version, row.given)
         return row

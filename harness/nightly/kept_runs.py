@@ -16,7 +16,7 @@ from harness.runs.run_folder import remove
 from node.formats.errors import StorageError
 
 OURS: Final = "nightly-"
-"""How the names of run folders of nightly runs begin."""
+"""The prefix of the names of nightly runs' run folders."""
 
 
 class _Kept(NamedTuple):

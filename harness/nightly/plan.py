@@ -26,7 +26,7 @@ from node.core import protocol as protocols
 from node.formats.errors import UsageError
 
 SHARES: Final = {"search": 50, "known-bug": 15, "storm": 22, "replay": 8, "determinism": 5}
-"""Percent of the budget. The time of a share with nothing left to do goes to the others."""
+"""Percent of the budget. Time of a share without jobs goes to the others."""
 SYSTEM: Final = "system"
 """The share of third-party systems, if some are requested."""
 SEEDS_PER_RUN: Final = 1_000_000

@@ -53,16 +53,16 @@ from node.formats.host_errors import refused
 DISK_FULL: Final = "disk-full"
 FAILED: Final = "failed"
 LATE_S: Final = 600.0
-"""How long beyond its time a job may take before its process is killed."""
+"""The time beyond its limit after which a job's process is killed."""
 AROUND_A_RUN_S: Final = 50.0
 """Start, recovery, final reads, end and verdict of a real run."""
 LEAST_FINISH_S: Final = 60.0
-"""What a find may take to be shrunk and explained, even if the time is over."""
+"""The time that shrinking and explaining a finding may take even after the budget."""
 FORM_RUNS: Final = 150
-"""How hard a nightly run looks for a form for real processes."""
+"""The number of runs in which a nightly run looks for a form for real processes."""
 KEPT_EXPECTED: Final = 2
-"""Of each protocol that is known to fail, of each configuration of another system that is not safe,
-and of the canary, so many failing runs a nightly run stay."""
+"""The number of failing runs that one nightly run keeps of each protocol that is known to fail, of
+each configuration of a third-party system that is not safe, and of the canary."""
 _TOO_LITTLE_S: Final = 1.0
 MOST_LOSSES_OF_A_CELL: Final = 2
 
@@ -91,7 +91,7 @@ class NightlySession:
         self._systems_share = settings.systems_share if systems else 0
         self._share = ""
         self._batch: list[Job] = []
-        """The jobs that are done together; the next share has its turn after them."""
+        """The jobs that are done at the same time; the next share is chosen after them."""
         self._together = 1
         self._digests: list[Digests] = []
         self.state = ""

@@ -361,7 +361,7 @@ class RealClass(NamedTuple):
 def real_class(run: Ran) -> RealClass:
     """Return the class of failure of a real run that failed. An unexpected broken property comes
     before one that is expected to break."""
-    # One that breaks something it may break, and something else, is of the something else.
+    # If it breaks an expected and an unexpected property, the unexpected one counts.
     news = [p for p in run.broken if not plan.is_expected_of(run, [p])]
     about = next(iter([*news, *run.broken]), "?")
     under = "+".join((run.protocol, *run.bugs))

@@ -35,7 +35,7 @@ def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
         about = read_file(folder / "run.json", RunInfo)
     except (OSError, Unreadable):
         about = RunInfo()
-    # Another system has no simulated world, and our brokers say nothing about it.
+    # A third-party system has no simulated world, and our brokers prove nothing about it.
     if not about.system.simulated:
         return None
     other = registry.find(about.system.name).baseline(schedule)

@@ -27,7 +27,7 @@ from node.formats.run_folder_entries import foreign_entry
 from reports import build
 
 BASELINE_LIMIT_S: Final = 15.0
-"""How long `floodmark run` waits for the baseline run of a failure."""
+"""The longest time that `floodmark run` spends on the baseline run of a failure."""
 
 
 def page_of(run: Path, tell: Tell) -> Path:

@@ -128,7 +128,7 @@ def _kept(result: SimResult, protocol: str | None) -> str:
 
 def _sentence(result: SimResult) -> str:
     alone = f" (only the {result.only_seen_by} saw it)" if result.only_seen_by else ""
-    # The checker's sentences name operations and replicas; the invariant checker's are for its own.
+    # The checker's sentences name operations and replicas, so they come first.
     said = result.sentence if result.only_seen_by == "invariants" else result.checked.sentence
     return said + alone
 

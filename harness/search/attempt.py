@@ -22,7 +22,7 @@ from node.formats.errors import FloodmarkError
 from node.formats.event_text import parse
 
 UNKNOWN_CAUSE: Final = "?"
-"""Stands in a bucket for a cause that is not known."""
+"""The cause in a bucket's name if none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def outcome_of(result: SimResult, about: str = "") -> Attempt:
     """Return the result of a simulated run as a search needs it; `about` as in `attempt`."""
     visible = any(violation.visible for violation in result.violations)
     failed = visible or result.checked.verdict is Verdict.INVALID
-    # Faults without a target and few operations do not matter here.
+    # A run with few operations, or with faults without a target, is not unknown here.
     unknown = any(
         p.verdict is Verdict.UNKNOWN and p.property != EXERCISE for p in result.checked.properties
     )

@@ -27,7 +27,7 @@ from nemesis.formats.schedule import Expectation, Schedule
 
 SHRINK_TRIES: Final = 1_000
 CHUNK: Final = 1_000_000
-"""Schedules of a job, which ends by its time or with its find."""
+"""Schedules of a job; it ends before at its time limit, or when the bug is found."""
 
 
 class BugSubject(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 Stop = Callable[[], bool]
-"""Whether to end now, with what was found so far."""
+"""A function that returns True when the work should end with what was found so far."""
 
 
 def never() -> bool:

@@ -232,8 +232,8 @@ LATE_DIMENSIONS: Final = (
     LateDimension("batch-sizes", 25, _sizes_differ),
     LateDimension("short-answers", 15, _short_answers),
 )
-"""Those that a schedule decides for when all else is drawn: a seed that does without them draws
-what it drew before they came. New ones go to the end."""
+"""Dimensions for which a schedule decides after all else is drawn, so that a seed without them
+draws the same schedule as before they existed. New ones go to the end."""
 
 
 def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:

@@ -37,7 +37,8 @@ from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 MAX_DEPTH: Final = 2
-"""One fault makes a replica lack a record, the next one makes it the leader."""
+"""The number of faults that are added: one makes a replica lack a record, the next makes it the
+leader."""
 _LEFT_OUT: Final = "quorum-superset"
 _DIFFERS: Final = "log-matching"
 _INVALID_RECORD: Final = "valid-isr-and-elr"
@@ -338,7 +339,7 @@ _ENDINGS: Final = {
     "commits-own-term-first": _elect_later_term,
     "producers-as-in-log": _lead_with_wrong_producers,
 }
-"""How each violation becomes a loss; all others by leaving the incomplete replicas alone."""
+"""The function that yields endings for each invariant; for all others it is `_leave_alone`."""
 
 
 def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> list[str]:

@@ -27,7 +27,7 @@ from nemesis.formats.schedule import Schedule
 from reports import wording
 
 MOST_MESSAGES: Final = 30
-"""The number of messages that are let through one by one; each takes a run."""
+"""The largest number of messages that are left out one by one; each takes a run."""
 
 
 def explain(schedule: Schedule, stop: Stop = never) -> Explanation:

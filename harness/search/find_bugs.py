@@ -50,7 +50,7 @@ from node.formats.files import write_whole
 FOLDER: Final = "known-bugs"
 """The journal and the tables, in the store."""
 SLICE_S: Final = 20.0
-"""How long a job searches for one bug; most need less."""
+"""The longest time in which one job searches for one bug; most need less."""
 CHUNK: Final = 250
 """Schedules of a correct protocol that are tried in one job."""
 Print = Callable[[str], None]
@@ -200,7 +200,7 @@ class BugSearch:
         ]
         for state in self._wanted:
             if state.finding is not None:
-                # It may not have been written before the command was killed.
+                # The command may have been killed before it was written.
                 state.finding = findings.latest(request.store, state.finding)
                 findings.keep(state.finding, request.store)
         for run in self._replays().glob("*/*"):

@@ -30,7 +30,7 @@ from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
 GENERATOR_VERSION: Final = 21
-"""Under another version the same seed draws another schedule."""
+"""The version of the generator; under another one a seed draws another schedule."""
 MOST_SCENARIOS: Final = 6
 TIMINGS: Final = Timings(
     heartbeat_ms=80,
@@ -57,7 +57,7 @@ TIMING_PROFILES: Final = (
     # Candidates stand at the same time, and the high watermark is seldom written down.
     replace(TIMINGS, election_min_ms=170, election_max_ms=185, hw_checkpoint_ms=2000),
 )
-"""How clusters differ in what they notice first."""
+"""Changes of the timeouts, which decide what a cluster notices first."""
 
 
 def draw_schedule(

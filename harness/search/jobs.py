@@ -24,7 +24,7 @@ from node.runtime.reap import REAP_S
 
 LOOK_S: Final = 0.25
 MOST_LOSSES_IN_A_ROW: Final = 5
-"""After so many lost jobs, without a result between them, a search or a share of it ends."""
+"""The number of lost jobs in a row after which a search, or a share of a nightly run, ends."""
 
 
 class Job(Protocol):

@@ -51,12 +51,13 @@ from node.formats.errors import FloodmarkError
 FOLDER: Final = "searches"
 """The journals of searches, in the store."""
 GRACE_S: Final = 10.0
-"""How long a job may go on after the end of the time before it is killed."""
+"""The time after the end of the budget for which a job may continue before it is killed."""
 MOST_BUCKETS: Final = 100
-"""Buckets that a search shrinks; with more the protocol is plainly broken."""
+"""The largest number of buckets that a search shrinks; with more, the protocol is plainly
+broken."""
 MOST_PROBLEMS: Final = 20
 MOST_UNKNOWN: Final = 3
-"""Runs that could not be judged whose folders a search keeps."""
+"""The largest number of folders that a search keeps of runs that could not be judged."""
 GIVEN: Final = "a run that failed"
 """The family of a schedule that was not drawn."""
 
@@ -221,7 +222,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
         world = self.subject.world(self.store, self.run_name)
         is_late = deadline.after(self.seconds)
         save = _Saver(Path(self.store), world.shrinks.save_every_s) if self.store else None
-        # One half to shrink it, the other for what follows.
+        # Shrinking gets one half of the time, the rest what follows.
         until = deadline.after(self.seconds / 2)
         finding = self.finding
         if not finding.shrunk:
@@ -476,7 +477,7 @@ class Search:
         self._clock_s = clock_s
         self._next = 0
         self._left: list[tuple[int, int]] = []
-        """Stretches below `_next` that are not done, as (first, count)."""
+        """Ranges of schedules below `_next` that are not done, as (first, count)."""
         self._started: set[str] = set()
         if state_of(journal.rows) == FINISHED:
             journal.clear()
@@ -642,7 +643,7 @@ class Search:
         before, spent = self.total.schedules, round(self.seconds(), 1)
         found: list[Finding] = []
         for finding in row.findings:
-            # Another job may have found one too, and another failure of the class may be the one.
+            # Another job may have found the same bucket, with a failure that is `wanted`.
             if finding.bucket in self.kept or not self._wanted(finding):
                 findings.discard(finding)
                 continue

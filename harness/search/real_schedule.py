@@ -40,16 +40,16 @@ WORLDS: Final = len(stability.WORLDS)
 Due = TypeVar("Due", Fault, Operation)
 
 SLOWER: Final = (6, 10, 16)
-"""Factors that turn the timeouts of a search into those of a storm, or longer ones."""
+"""Factors that make the timeouts of a search as long as those of a storm, or longer."""
 STOP_MS: Final = 300
-"""How long a breakpoint stops a node: the harness reads traces every few milliseconds, on a busy
-host less often."""
+"""The time for which a breakpoint stops a node: the harness reads traces every few milliseconds, on
+a busy host less often."""
 NEAR: Final = 5
-"""Events that are tried before the time of a fault, and as many after it."""
+"""The number of events that are tried before the time of a fault, and of events after it."""
 WITH_ALTERNATIVES: Final = 2
-"""So many of the nearest events are tried with alternative triggers too."""
+"""The number of nearest events for which alternative triggers are tried too."""
 MOST_SWEEPS: Final = 3
-"""Each fault and operation is moved at most so often."""
+"""The largest number of times that each fault and operation is moved."""
 MOST_RUNS: Final = 400
 """The limit of runs for each kind of variant, and at the end for the best one."""
 

@@ -36,7 +36,8 @@ from node.formats.files import cannot_write
 
 Print = Callable[[str], None]
 JOBS_EACH: Final = 500
-"""Of simulated searches: a process is replaced now and then, whatever it has collected."""
+"""The number of simulated search jobs after which a process is replaced, so that its memory stays
+bounded."""
 
 
 STORMS_EACH: Final = 100  # They share a cluster as long as it is good.

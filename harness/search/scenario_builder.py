@@ -41,7 +41,7 @@ FAILING_DISKS: Final = (
     "slow-fsync",
     "disk-full",
 )
-"""The faults of disks of a schedule for which none are asked for: those that brokers notice."""
+"""The kinds of disk faults of a schedule if none are requested: those that brokers notice."""
 
 
 @dataclass

@@ -518,7 +518,7 @@ def alternate_leaders(builder: ScenarioBuilder) -> None:
     pauses = (1, 5) if choose.chance(50) else (1, 5, 30, 60, 150)
     for _ in range(choose.pick((2, 3, 3, 4, 1))):
         if cut and choose.chance(60):
-            # The link is mended before the leader changes: the next fetch is answered.
+            # The link is restored before the leader changes, so the next fetch is answered.
             builder.add(Release(of=cut, **change))
             cut = ""
         asked = later(change, choose.pick((1, 5)))
@@ -694,7 +694,7 @@ SCENARIOS: Final[dict[Scenario, int]] = {
     alternate_leaders: 40,
     repeated_failover: 30,
 }
-"""Each scenario, and in how many percent of the schedules it is used."""
+"""The scenarios, each with the percentage of schedules that may use it."""
 SCENARIOS_WITH_VOTES: Final[dict[Scenario, int]] = {
     fail_leader: 45,
     diverge_leader: 35,
@@ -707,4 +707,4 @@ SCENARIOS_WITH_VOTES: Final[dict[Scenario, int]] = {
     repeated_failover: 70,
     contended_election: 45,
 }
-"""The same where replicas vote: there is no controller to send requests to."""
+"""The scenarios if replicas vote, so that there is no controller to send requests to."""

@@ -44,11 +44,12 @@ from nemesis.formats.schedule import Cluster, Fault, Schedule
 T = TypeVar("T")
 
 Rerun = Callable[[Schedule, int], Iterator[Schedule]]
-"""Proposes smaller schedules without the fault of that number, see `endings.rerun_without`."""
+"""A function that proposes smaller schedules without the fault of that number (see
+`endings.rerun_without`)."""
 FailsAlike = Callable[[Schedule], bool]
-"""Whether a schedule still fails in the way that is being shrunk."""
+"""A function that returns whether a schedule still fails in the way that is being shrunk."""
 Pass = Callable[[Schedule], Iterator[Schedule]]
-"""Proposes schedules that are smaller in one respect, the plainest first."""
+"""A function that proposes schedules that are smaller in one respect, the simplest first."""
 SIMULATED_PASSES: Final[tuple[Pass, ...]] = (
     joined_faults,
     lower_names,
@@ -57,9 +58,9 @@ SIMULATED_PASSES: Final[tuple[Pass, ...]] = (
     smaller_clusters,
     plainer_faults,
 )
-"""What is tried after fewer faults, in this order, where a run costs little."""
+"""The passes after the removal of faults, in this order, for simulated runs, which cost little."""
 REAL_PASSES: Final[tuple[Pass, ...]] = (plainer_kinds, rounder_times, shorter_faults, fewer_clients)
-"""The same where a run costs much: few proposals, each a large step."""
+"""The passes for runs of real processes, which cost much: few proposals, each a large step."""
 
 DEFAULT_TRIES: Final = 2_000
 _PLAIN_CLUSTER: Final = Cluster()

@@ -22,13 +22,13 @@ from node.formats.json_input import decode
 
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
-"""No fault is made shorter: what only works to the millisecond works in one world only."""
+"""The shortest length to which a fault is shrunk: shorter ones fail in one world only."""
 THROWS: Final = 4
-"""How many other draws of the dice a schedule without one of its faults is given."""
+"""The number of other seeds that are tried for a schedule without one of its faults."""
 GRAIN_MS: Final = 500
-"""On real processes times are rounded to this: nothing finer is repeated there."""
+"""The unit to which times are rounded for real processes, which repeat nothing finer."""
 FIRST_MS: Final = 1000
-"""On real processes something must have been acknowledged before the first fault."""
+"""The earliest first fault for real processes: some record must be acknowledged before."""
 
 
 def possible(schedule: Schedule) -> bool:

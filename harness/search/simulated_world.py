@@ -30,7 +30,7 @@ from node.formats.errors import UsageError
 SHRINK_TRIES: Final = 1_500
 HANGS_S: Final = 3600.0
 INTERNAL: Final = "internal-invariant"
-"""Stands for the property of a failure that only an internal invariant shows."""
+"""The property of a failure that only an internal invariant shows."""
 
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):

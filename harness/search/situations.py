@@ -46,7 +46,7 @@ from node.core.protocol import protocol as protocol_of
 from node.formats.trace import METADATA_PARTITION
 
 PERCENT: Final = 38
-"""So many schedules begin with a situation."""
+"""The percentage of schedules that begin with a situation."""
 
 
 def _same(choose: RandomChoices, cluster: Cluster) -> Cluster:
@@ -375,7 +375,7 @@ def leads_again(builder: ScenarioBuilder) -> None:
     session_ms = builder.cluster.timings.session_ms
     wait_ms = choose.pick((60, 30, 120, 200, 400))
     if choose.chance(75):
-        # What it writes last, only the third has, or nobody.
+        # Only the third replica, or none, has what it writes last.
         to = choose.pick((second, second, second, third))
         for_ms = wait_ms + choose.pick((session_ms, 20, session_ms // 2))
         builder.add(Cut(on=one, to=to, for_ms=for_ms, **when))
@@ -748,4 +748,4 @@ SITUATIONS: Final = (
         "outlived-proposal", who.outlived_proposal, LeaderBy.CONTROLLER, cluster=who.lags_soon
     ),
 )
-"""The situations; those of one leadership share the schedules by their weights."""
+"""The situations. Those for the same kind of leadership are drawn by their weights."""

@@ -23,7 +23,7 @@ from nemesis.faults import Delay
 from nemesis.formats.schedule import Fault, Schedule
 
 FailsAlike = Callable[[Schedule, int], bool]
-"""Whether a schedule fails in the way that is being kept, in the world of a seed."""
+"""A function that returns whether a schedule fails in the same way in the world of a seed."""
 
 STABILITY_RUNS: Final = 20
 MESSAGE_DELAY_MS: Final = 2
@@ -97,7 +97,7 @@ FIRST_WORLDS: Final = 12
 """The number of worlds in which variants are compared at first; the best one is then improved in
 all of them."""
 PROBES: Final = 3
-"""Each variant is probed in so many worlds; only the most promising are run in all."""
+"""The number of worlds in which each variant is tried first; only the best are run in all."""
 PROMISING: Final = 4
 
 

@@ -25,9 +25,9 @@ from nemesis.faults import Release
 from nemesis.formats.schedule import After, Fault, Operation, Poll, Schedule, Send
 
 MOST_OPERATIONS: Final = 30
-"""Runs with more operations are not scripted."""
+"""The largest number of operations in a script."""
 OVER_MS: Final = 300
-"""How long the storm continues after the last scripted operation or fault."""
+"""The time for which the storm continues after the last scripted operation or fault."""
 
 Timed = TypeVar("Timed", Send, Poll)
 

@@ -20,9 +20,9 @@ from node.formats.errors import UsageError
 from node.formats.host_errors import reason
 
 BUSY_CONNECTIONS: Final = 64
-"""From this many open connections on, requests are answered with 503."""
+"""The number of open connections from which on requests are answered with 503."""
 MOST_CONNECTIONS: Final = 128
-"""A connection beyond these is closed at once."""
+"""The largest number of connections; one more is closed at once."""
 IDLE_S: Final = 20.0
 STOP_S: Final = 3
 _ALWAYS: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -132,7 +132,7 @@ class _Connection(H11Protocol):
         at_work = self.cycle is not None and not self.cycle.response_complete
         seen = (self._received, self.cycle, to_send)
         if seen == self._seen and (to_send or not at_work):
-            # Without this the kernel would go on offering what it holds already.
+            # Otherwise the kernel would continue to offer connections that wait already.
             own: socket.socket = self.transport.get_extra_info("socket")
             own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.transport.abort()

@@ -52,7 +52,7 @@ class SimClients(RunClients):
         if self._changed:
             self._changed = False
             return self._group.status(self._queue.now_us)
-        # No client has done anything since the last look: only the time is another one.
+        # No client has acted since the last call, so only the time differs.
         status = self._group.statistics.status
         status.t_us = self._queue.now_us
         return status

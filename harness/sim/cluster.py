@@ -39,7 +39,7 @@ from node.runtime.breakpoints import Breakpoint
 
 READY_LIMIT_US: Final = 30_000_000
 POLL_US: Final = 20_000
-"""How often the phases of a run look at the cluster, in virtual time."""
+"""The virtual time between two polls of the cluster by the phases of a run."""
 
 
 class SimWorld(World):
@@ -86,7 +86,8 @@ class SimWorld(World):
             self._nodes[node].ask_to_stop()
         limit_us = self._queue.now_us + HAND_OVER_US
         while any(self._nodes[n].up for n in nodes) and self._queue.now_us < limit_us:
-            # The end of a process stops it. So would an event that a fault waits for: no matter.
+            # The end of a process stops the queue. An event that a fault waits for does too,
+            # without harm.
             self._queue.run_until_stopped(limit_us)
 
     def pause(self, node: str) -> None:

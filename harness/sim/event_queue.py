@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 START_US: Final = 1_000_000
-"""Where virtual time begins. In a run's phases 0 means "never"."""
+"""The virtual time at the start. It is not 0, which means "never" in a run's phases."""
 
 Action = Callable[[Any], None]
 

@@ -19,10 +19,10 @@ from node.formats import wire
 from node.formats.errors import FloodmarkError
 
 LATENCY_US: Final = 300
-"""From one node to another: about that of loopback with the hub in between."""
+"""The latency from one node to another: about that of loopback with the hub in between."""
 
 Envelope = tuple[str, str, AnyMessage, bytes | None]
-"""Receiver, sender, message, body."""
+"""A message in the network: receiver, sender, message, body."""
 
 
 class AffectedMessage(NamedTuple):

@@ -28,7 +28,7 @@ from node.runtime.breakpoints import Armed, Breakpoint, break_event
 from node.runtime.node_clock import HOST_CLOCK
 
 HAND_OVER_US: Final = 2_000_000
-"""How long the core may take to hand over when it is asked to stop."""
+"""The longest time that the core may take to hand over when it is asked to stop."""
 INBOX_MESSAGES: Final = 2_000
 """Capacity of a paused process's queues; further messages are lost."""
 _EXIT_BROKEN: Final = 70

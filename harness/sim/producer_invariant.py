@@ -24,7 +24,8 @@ from node.formats.trace import TraceEvent
 
 TOO_LITTLE: Final = "forgotten batch"
 TOO_MUCH: Final = "batch that is not in the log"
-"""What a violation's witness is: the replica lacks, or has, what the log does not say."""
+"""The text of a violation's witness: the replica's state lacks, or has, what the log does not
+say."""
 _REBUILDS = frozenset({trace.TRUNCATED, trace.DELETED, trace.ROLE})
 _Batch = tuple[int, int, int, int]
 """Producer epoch, first sequence, base offset, end."""

@@ -26,20 +26,21 @@ from nemesis.formats.schedule import Cluster, Fault, Workload
 from nemesis.ready_made import RESTART_MS
 
 Disks = Literal["none", "one", "any"]
-"""How many nodes may lose unsynced writes in one storm: a part of what a system shall survive."""
+"""How many nodes may lose unsynced writes in one storm; this is part of what a system promises to
+survive."""
 PARTITION: Final = "log-0"
 LEADER: Final = f"leader:{PARTITION}"
 FOLLOWER: Final = f"follower:{PARTITION}"
 ANOTHER: Final = f"another-follower:{PARTITION}"
 POWER_CUT: Final = "power-cut"
 PLAIN_MS: Final = 9000
-"""What a plain storm has beside a part of a failover."""
+"""The length of a plain storm without its part that depends on the failover."""
 LEAST_MS: Final = 10
-"""No fault is shorter."""
+"""The length of the shortest fault."""
 _WEIGHTS: Final = {"kill": 4.0, "pause": 2.0, "isolate": 2.0}
-"""How often a kind is drawn, where that is not once."""
+"""The weights with which kinds are drawn, for kinds with another weight than one."""
 _SWARMS: Final = ((1, 0.35), (2, 0.40), (99, 0.25))
-"""How many kinds of faults a storm may have, and how often that is."""
+"""Numbers of kinds of faults in a storm, with their weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,10 +258,10 @@ FAMILIES: Final[dict[str, tuple[Family, float]]] = {
     "links-then-failover": (links_then_failover, 4),
     "plain": (plain_storm, 6),
 }
-"""The families by name, with how often each is drawn. A seed draws by place and weight."""
+"""The families by name, with their weights. A seed draws by place and weight."""
 _POWER_LOST_BY_DISKS: Final = {"any": 2.0, "one": 1.0, "none": 0.4}
-"""How many times as often the family of lost power is drawn: where no power can be cut it is little
-but a row of kills."""
+"""Factors for the weight of the family of lost power. Without power cuts it is little more than a
+row of kills."""
 
 
 def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:

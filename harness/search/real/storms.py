@@ -28,7 +28,7 @@ USUAL: Final = Workload(clients=5, consumers=1, rate=10.0, batch=1, payload_byte
 """Few clients: a search makes many storms on few cores."""
 _PARTITIONS: Final = (1, 1, 3)
 _TAIL: Final = 0.25
-"""How long a storm goes on after its last fault, in failovers."""
+"""The time for which a storm continues after its last fault, in failovers."""
 _BEFORE_MS: Final = 1000
 
 
@@ -88,7 +88,7 @@ class StormGenerator:
         system, groups = self._system, aliases()
         named = [kind for kind in wanted if kind not in groups]
         system.check_kinds(tuple(named))
-        # The others are drawn only when they are named: few systems promise to survive them.
+        # Rare kinds are drawn only if they are named: few systems promise to survive them.
         rare = {*KINDS_OF_CLOCKS, SYSCALL}
         usual = {k for k in system.faults if not KINDS[k].on_disks and k not in rare}
         chosen = set(expand(wanted, Cluster())) if wanted else usual

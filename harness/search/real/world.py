@@ -47,12 +47,11 @@ from node.formats.errors import FloodmarkError, StorageError
 from node.formats.json_input import JsonReader, Unreadable
 
 RUNS: Final = 3
-"""How often a schedule is run, at most, to see whether it fails."""
+"""The largest number of runs in which it is decided whether a schedule fails."""
 SAFE_RUNS: Final = 2
 SHRINK_TRIES: Final = 60
 BESIDE_THE_STORM_S: Final = 600.0
-"""What a run may take beside storm and recovery. One that takes longer is taken to hang, and
-killed."""
+"""The longest time of a run besides storm and recovery. A run that takes longer is killed."""
 OUTPUT: Final = "search-output.txt"
 _DISKS: Final = {0: "", 1: "one disk"}
 _PLAIN: Final = "processes only"
