@@ -643,7 +643,8 @@ class Search:
         before, spent = self.total.schedules, round(self.seconds(), 1)
         found: list[Finding] = []
         for finding in row.findings:
-            # Another job may have found the same bucket, with a failure that is `wanted`.
+            # Another job may have found this bucket before; and if this failure is not wanted,
+            # a later one of the same bucket may be.
             if finding.bucket in self.kept or not self._wanted(finding):
                 findings.discard(finding)
                 continue
