@@ -12,8 +12,8 @@
       bug | n1 stays                    only this variant did
 
 A command is a method of the stage (`power-cut` calls `power_cut`), `name=value` a keyword. A method
-returns lines of output, and `observe` of the stage what else happened. To write the output of a new
-script, and to review the difference after a change:
+returns lines of output, and `observe` of the stage, if it has one, what else happened. To write the
+output of a new script, and to review the difference after a change:
 
     python -m tests.support.scripts --rewrite FILE...
 """
@@ -25,28 +25,8 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-STAGES: Final = {
-    "client": "tests.support.stage_client:ClientStage",
-    "cluster": "tests.support.stage_cluster:ClusterStage",
-    "controller": "tests.support.stage_controller:ControllerStage",
-    "folder": "tests.support.stage_folder:FolderStage",
-    "events": "tests.support.stage_events:EventStage",
-    "histories": "tests.support.stage_histories:Histories",
-    "hub": "tests.support.stage_hub:HubStage",
-    "links": "tests.support.stage_links:LinksStage",
-    "loop": "tests.support.stage_loop:LoopStage",
-    "nemesis": "tests.support.stage_nemesis:NemesisStage",
-    "nightly": "tests.support.stage_nightly:NightlyStage",
-    "replica": "tests.support.stage_replica:ReplicaStage",
-    "voters": "tests.support.stage_voters:Voters",
-    "run": "tests.support.stage_run:RunStage",
-    "store": "tests.support.stage_store:StoreStage",
-    "storm": "tests.support.stage_storm:StormStage",
-    "tcp": "tests.support.stage_tcp:TcpStage",
-    "voter": "tests.support.stage_voter:VoterStage",
-}
 Options = dict[str, Any]
 
 
@@ -153,8 +133,9 @@ def proves(case: Case) -> None:
 
 
 def make(stage: str, **options: Any) -> Any:
-    module, _, name = STAGES[stage].partition(":")
-    return getattr(importlib.import_module(module), name)(**options)
+    """Return a stage: `hub` is `HubStage` of `tests.support.stage_hub`."""
+    module = importlib.import_module(f"tests.support.stage_{stage}")
+    return getattr(module, f"{stage.title()}Stage")(**options)
 
 
 def play(case: Case, stage: str, **options: Any) -> tuple[Any, list[list[str]]]:
@@ -173,7 +154,8 @@ def act(stage: Any, command: str) -> list[str]:
     positional = [_value(word) for word in words if "=" not in word]
     said = method(*positional, **options_of(word for word in words if "=" in word))
     lines = [said] if isinstance(said, str) else list(said or ())
-    return [f"  {line}" for line in [*lines, *stage.observe()]]
+    observe = getattr(type(stage), "observe", lambda stage: ())
+    return [f"  {line}" for line in [*lines, *observe(stage)]]
 
 
 def merged(outputs: dict[str, list[str]]) -> list[str]:

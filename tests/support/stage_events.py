@@ -10,7 +10,7 @@ import msgspec
 from node.formats.event_text import Event, action, message
 
 
-class EventStage:
+class EventsStage:
     """The sentences on an event, and on the message that it is the effect of."""
 
     def __getattr__(self, name: str) -> Any:
@@ -20,10 +20,6 @@ class EventStage:
         read = msgspec.convert({"event": event} | parsed(fields), Event, strict=False)
         shown = message(read)
         return [f"n1 {action(read)}", *[f"message: {shown}"] * bool(shown)]
-
-    def observe(self) -> list[str]:
-        """Nothing else happens."""
-        return []
 
 
 def parsed(fields: dict[str, Any]) -> dict[str, Any]:

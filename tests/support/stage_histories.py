@@ -85,7 +85,7 @@ class Node(Bench):
         return str(events[-1]["reason"]).removeprefix(f"{PARTITION}: ") if events else ""
 
 
-class Histories:
+class HistoriesStage:
     """Replicas, the mail between them, and what was promised. MinISR is 1."""
 
     def __init__(self, protocol: str = "kafka", bugs: str = "") -> None:

@@ -263,10 +263,6 @@ class HubStage:
         self._outsider.send_multipart(frames)
         return str(msgspec.msgpack.decode(self._outsider.recv())["error"])
 
-    def observe(self) -> list[str]:
-        """Return nothing: what happens is asked for."""
-        return []
-
 
 def sized(value: Any) -> Any:
     """Return a value in which `{"times": [n, x]}` is n times x."""

@@ -88,10 +88,6 @@ class LoopStage:
             *["gave up"] * loop.gave_up,
         ]
 
-    def observe(self) -> list[str]:
-        """Nothing happens but in `run`."""
-        return []
-
 
 class _Around:
     """Core, storage, inbox, outbox and trace file at once."""

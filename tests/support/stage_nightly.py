@@ -267,10 +267,6 @@ class NightlyStage:
         failed, skipped = suite.get("failures"), suite.get("skipped")
         return [*map(self._plain, lines), f"{failed} failures, {skipped} skipped"]
 
-    def observe(self) -> list[str]:
-        """Nothing happens but in `run`."""
-        return []
-
     def _plain(self, text: str) -> str:
         there = text.replace(str(self.runs.store), "STORE")
         return RUN_NAME.sub("RUN", ELSEWHERE.sub("findings/", there))

@@ -194,10 +194,6 @@ class RunStage:
         lengths = ", ".join(f"{name} {us // 1000} ms" for name, us in took.items())
         return [lengths, f"not reached: {' '.join(missing) or '-'}"]
 
-    def observe(self) -> list[str]:
-        """Nothing happens but in `run`."""
-        return []
-
 
 def _after(thing: Any, name: str, then: Callable[[], None]) -> None:
     """Do something more whenever a method was called."""

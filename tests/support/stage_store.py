@@ -191,7 +191,3 @@ class StoreStage:
         except FloodmarkError as error:
             return f"refused: {str(error).replace(str(self.path), 'n1')}"
         return ""
-
-    def observe(self) -> list[str]:
-        """Return nothing: what is there is asked for."""
-        return []

@@ -193,9 +193,6 @@ class StormStage:
 
     # -- output
 
-    def observe(self) -> list[str]:
-        return []
-
     def _all(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         chosen = {"event": event, **fields}.items()
         trace = self.result.trace

@@ -218,7 +218,3 @@ class TcpStage:
     def refused(self) -> str:
         """Return the connections that the proxy could not make."""
         return f"{self._net.links.stats().refused - self._net.before.refused} refused"
-
-    def observe(self) -> list[str]:
-        """Nothing happens by itself."""
-        return []

@@ -102,7 +102,7 @@ class Node:
         return [f"{'*' if v.control else v.payload.decode()}{v.epoch}" for v in views]
 
 
-class Voters:
+class VotersStage:
     """The nodes, the mail between them, and what was committed. All begin empty and connected."""
 
     def __init__(self, protocol: str = "quorum", bugs: str = "", count: int = 3) -> None:
@@ -281,7 +281,3 @@ class Voters:
         if any(node.r.leo != len(log) for node in self.nodes.values()):
             return "S"
         return "." if all(node.records() == log for node in self.nodes.values()) else "D"
-
-    def observe(self) -> list[str]:
-        """Nothing is shown by itself."""
-        return []

@@ -20,17 +20,7 @@ from reports.evidence.model import read
 from reports.run_page.head import commands, summary
 from tests.support.checker.story import Story, against
 from tests.support.checker.story_text import steps_of, take
-
-
-def edn(value: Any) -> str:
-    """Return a value as Clojure prints it: words as keywords."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{edn(k)} {edn(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + " ".join(map(edn, value)) + "]"
-    if isinstance(value, str):
-        return f":{value}"
-    return "nil" if value is None else str(value).lower()
+from tests.support.checker.weakened import edn
 
 
 class Jepsen:

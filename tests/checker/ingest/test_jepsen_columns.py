@@ -22,8 +22,8 @@ from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Ingested, Source
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_jepsen, write_lines
-from tests.checker.ingest.test_external_history import edn
 from tests.support.checker.agreed import budget
+from tests.support.checker.weakened import edn
 
 KEYS = ["1", "2", "x-07", "k"]
 ERRORS = [None, "timeout", ["after", 5], 1.5, {"1": 2}, "e" * 70, f"{'e' * 50} 123", True]

@@ -226,7 +226,7 @@ def edn(value: Any) -> str:
     match value:
         case dict():
             return "{" + ", ".join(f"{edn(k)} {edn(v)}" for k, v in value.items()) + "}"
-        case list():
+        case list() | tuple():
             return "[" + " ".join(map(edn, value)) + "]"
         case str():
             return f":{value}"
