@@ -14,21 +14,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from node.core import wire
-from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
-from node.formats.wire import envelope
+from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest
 from node.runtime import template
 from node.runtime.loop import monotonic_us
 from node.runtime.node_clock import NodeClock
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
-from tests.support.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk, TellsTime
+from tests.support.runtime_fakes import FakeCore, SmallDisk, TellsTime
 from tests.support.runtime_rig import BODY, Node, until_gone
+from tests.support.scripts import Case, proves, read
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
+SCRIPTS = Path(__file__).parent / "processes"
 MODULES = ("node.runtime.process", "tests.support.runtime_fakes")
 
 
@@ -67,17 +67,18 @@ def stored(node: Node, partition: str) -> int:
 
 
 @either
-@pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
-def test_a_node_serves_and_stops_cleanly(node: Node, partition: str) -> None:
-    for corr in range(20):
-        answer = node.produce(partition, corr)
-        assert isinstance(answer, ProduceResponse)
-        assert (answer.corr, answer.base_offset) == (corr, corr)
-    assert node.stop() == 0
-    assert "n1/1: stopped after" in node.output()
-    assert "0 messages dropped, 0 not understood" in node.output()
-    assert stored(node, partition) == 20
-    assert (Path(node.config.data_dir) / "journal").stat().st_size == 0
+@pytest.mark.parametrize("case", read(SCRIPTS / "lives.txt"), ids=lambda case: case.title)
+def test_life(case: Case) -> None:
+    proves(case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*read(SCRIPTS / "troubles.txt"), *read(SCRIPTS / "breakpoints.txt")],
+    ids=lambda case: case.title,
+)
+def test_script(case: Case) -> None:
+    proves(case)
 
 
 def test_the_core_gets_the_time_of_the_nodes_clock_and_the_trace_that_of_the_host(
@@ -96,22 +97,6 @@ def test_the_core_gets_the_time_of_the_nodes_clock_and_the_trace_that_of_the_hos
         assert second["hw"] == fast.read(second["t_us"])
 
 
-@either
-@pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
-def test_a_kill_loses_nothing_answered_and_the_next_process_goes_on(
-    node: Node, partition: str
-) -> None:
-    for corr in range(10):
-        node.produce(partition, corr)
-    node.process.kill()
-    assert node.ended() == -signal.SIGKILL
-    node.start()
-    answer = node.produce(partition)
-    assert isinstance(answer, ProduceResponse)
-    assert answer.base_offset == 10
-    assert [one["clean"] for one in node.trace("started")] == [True, True]
-
-
 def test_every_answer_is_in_the_trace_before_it_arrives(node: Node) -> None:
     for corr in range(50):
         node.produce("log-0", corr)
@@ -122,59 +107,6 @@ def test_every_answer_is_in_the_trace_before_it_arrives(node: Node) -> None:
     assert all((one["node"], one["incarnation"]) == ("n1", 1) for one in events)
     times = [one["t_us"] for one in events]
     assert times == sorted(times)
-
-
-def test_garbage_is_counted_traced_and_survived(node: Node) -> None:
-    good = wire.encode("n1", "c1", MetadataRequest())
-    garbage = [
-        [b"x"],
-        [b""],
-        [b"", b"", b""],
-        [good[0][:5]],
-        [good[0].replace(b"c1", b"\xff\xfe")],
-        [envelope("n1", "c1", b"\xc1")],
-        [b"\x07" + good[0][1:]],
-        [*good, b"a", b"b"],
-        wire.encode("n9", "c1", MetadataRequest()),
-        [envelope("n1", "c1", msgspec.msgpack.encode({"kind": "nonsense"}))],
-    ]
-    for frames in garbage:
-        node.outbox.send_multipart(frames)
-    answer = node.produce("log-0", 7)
-    assert answer.corr == 7
-    refused = node.trace("refused")
-    assert [one["kind"] for one in refused] == ["?"] * len(garbage)
-    assert {one["reason"] for one in refused} == {"invalid-request"}
-    assert node.stop() == 0
-    assert f"{len(garbage)} not understood" in node.output()
-
-
-def test_an_unreachable_peer_costs_messages_not_the_node(tmp_path: Path) -> None:
-    with Node(tmp_path, FakeCore, peers={"c2": "tcp://127.0.0.1:1"}) as node:
-        node.start()
-        for corr in range(30):
-            node.send(ProduceRequest(corr=corr, partition="log-0"), BODY)
-        until(lambda: len(node.trace("append")) == 30, "thirty appends")
-        assert node.stop() == 0
-        assert "30 messages dropped" in node.output()
-
-
-@pytest.mark.parametrize(
-    ("partition", "sentence"),
-    [
-        ("boom", "n1/1: the fake was told to break"),
-        ("crash", "n1/1: unexpected ZeroDivisionError: told to crash"),
-    ],
-)
-def test_an_error_of_the_core_ends_the_process_with_its_reason(
-    node: Node, partition: str, sentence: str
-) -> None:
-    node.produce("log-0")
-    node.send(ProduceRequest(partition=partition), BODY)
-    assert node.ended() == 70
-    assert node.output().splitlines()[-1] == sentence
-    assert "Traceback" in node.output()
-    assert stored(node, "log-0") == 1
 
 
 @pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
@@ -193,58 +125,6 @@ def test_a_full_disk_ends_the_process_with_its_reason(tmp_path: Path, partition:
             answered += 1
         assert stored(node, partition) >= answered
         assert len(node.trace("append")) <= stored(node, partition)
-
-
-@pytest.mark.parametrize(
-    ("what", "code", "sentence"),
-    [
-        (
-            "bind",
-            73,
-            "cannot listen on {}: another process uses that port; end it, or choose another port",
-        ),
-        ("data_dir", 74, "the store in {} is open in another process"),
-    ],
-)
-def test_a_place_that_is_taken_is_one_sentence(
-    node: Node, tmp_path: Path, what: str, code: int, sentence: str
-) -> None:
-    (tmp_path / "second").mkdir()
-    taken = getattr(node.config, what)
-    with Node(tmp_path / "second", FakeCore, **{what: taken}) as second:
-        second.start()
-        assert second.ended() == code
-        assert second.output() == f"n1/1: {sentence.format(taken)}\n"
-
-
-def test_a_core_that_does_not_hand_over_is_stopped_flushed(tmp_path: Path) -> None:
-    with Node(tmp_path, NeverStops) as node:
-        node.start()
-        node.produce("deferred-0")
-        assert node.stop() == 0
-        assert "stopped without having handed over" in node.output()
-        assert (Path(node.config.data_dir) / "journal").stat().st_size == 0
-        assert stored(node, "deferred-0") == 1
-
-
-def test_a_core_that_hangs_at_its_stop_is_ended_with_its_stacks(tmp_path: Path) -> None:
-    with Node(tmp_path, Hangs) as node:
-        node.start()
-        assert node.stop() not in (0, None)
-        assert "Timeout" in node.output()
-        assert "runtime_fakes.py" in node.output()
-
-
-def test_an_interrupt_is_not_for_a_node(node: Node) -> None:
-    os.kill(node.process.pid, signal.SIGINT)
-    node.produce("log-0")
-    assert node.stop() == 0
-
-
-def test_a_node_shows_its_stacks_when_asked(node: Node) -> None:
-    os.kill(node.process.pid, signal.SIGUSR1)
-    until(lambda: "loop.py" in node.output(), "a dump of the stacks")
-    node.produce("log-0")
 
 
 def test_only_a_main_thread_may_spawn(tmp_path: Path) -> None:
@@ -310,13 +190,6 @@ def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool, modules: Seq
         parent.kill()
         parent.communicate()
         until_gone(pid)
-
-
-def test_a_node_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
-    with Node(tmp_path, FakeCore, parent_pid=1) as node:
-        node.start()
-        assert node.ended() == 70
-        assert not node.trace()
 
 
 def _state(pid: int) -> str:
