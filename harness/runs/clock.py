@@ -1,4 +1,4 @@
-"""The one clock of a run, how time passes in a real run, and looks that come again and again."""
+"""The one clock of a run, ways to let time pass in it, and a thread that repeats a call."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ class Pace(Protocol):
     """A clock, and a way to let time pass: real time, or a simulator's."""
 
     def now_us(self) -> int:
-        """Return the clock of the run, in microseconds."""
+        """Return the monotonic time of the run, in microseconds."""
 
     def wait(self, until_us: int) -> None:
-        """Let time pass until `until_us` at the latest; sooner when there may be news."""
+        """Let time pass until `until_us` at the latest; a simulator returns sooner if something
+        happens."""
 
 
 class RealPace:
-    """Real time: sleeps a little, for news arrive at any moment."""
+    """Real time: `wait` sleeps for a short while only, because news may arrive at any moment."""
 
     def now_us(self) -> int:
         """Return the host's monotonic clock, in microseconds."""
         return now_us()
 
     def wait(self, until_us: int) -> None:
-        """Sleep until the next look."""
+        """Sleep until `until_us`, but for `LOOK_US` at most."""
         time.sleep(max(0, min(LOOK_US, until_us - now_us())) / 1e6)
 
 
 class PeriodicThread:
-    """A thread that calls a function at once and then every so often, while it is entered. When it
-    is left, it has ended, or hangs in a call. An error of the function ends the calls and is raised
-    when the thread is left, so a caller does not take incomplete results for complete ones.
-    """
+    """A thread that calls a function at once and then at intervals, for as long as the context
+    lasts.
+
+    When the context is left, the thread has ended, unless a call hangs. An error of the function
+    ends the calls and is raised then, so a caller does not take incomplete results for complete
+    ones."""
 
     def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:
         """`name` is that of the thread."""

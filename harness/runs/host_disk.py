@@ -1,10 +1,9 @@
-"""The disk of the host under a run: full, read-only, failing or gone, and what ends because of it.
+"""The disk of the host under a run: full, read-only, failing or gone, and processes that end by it.
 
-No fault of a schedule makes the host's disk fail, so whatever follows from it is a problem of the
-run and no finding about the system. It is noticed in two ways: by a look at the file system, and by
-what a process says at its end. A disk that fails for less than the time between two looks is
-noticed by the second way only.
-"""
+No fault of a schedule makes the host's disk fail, so its failure is a problem of the run and no
+finding about the system. It is noticed in two ways: by a periodic look at the file system, and by
+the last words of a process. A failure that is shorter than the time between two looks is noticed in
+the second way only."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _SAID: Final[Mapping[ProblemKind, tuple[str, ...]]] = {
 
 
 def kind_of(said: str) -> ProblemKind | None:
-    """Return the kind of problem of the host that a sentence is about, None if about none."""
+    """Return the kind of host problem that an error message shows, None if it shows none."""
     low = said.lower()
     return next((k for k, words in _SAID.items() if any(w.lower() in low for w in words)), None)
 
@@ -58,8 +57,8 @@ class HostDisk:
         self.problems.append(Problem(kind=kind, sentence=sentence))
 
     def why_ended(self, node: str, said: str) -> Problem | None:
-        """Return the problem of the host because of which a process of `node` ended, None if it
-        ended for another reason; `said` is its last sentence."""
+        """Return the host's problem that ended a process of `node`, None if it ended for another
+        reason. `said` is the last line that the process printed."""
         self.look()
         kind = kind_of(said)
         if kind is not None:

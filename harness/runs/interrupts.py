@@ -1,5 +1,5 @@
-"""Ctrl-C (and SIGTERM): the first asks the run to end early and well, the second ends it now, and
-a third one does not even wait for that."""
+"""The handling of Ctrl-C and SIGTERM: the first asks the run to end early and in order, the second
+ends it now, and a third ends the process without tidying up."""
 
 from __future__ import annotations
 
@@ -20,19 +20,16 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopNow(BaseException):
-    """The user wants out at once: leave nothing running, judge nothing."""
+    """The user asked twice to stop: leave nothing running, judge nothing."""
 
 
 @contextmanager
 def ended_by_signals(*, for_good: bool) -> Iterator[None]:
-    """Guard a whole command: SIGTERM raises StopNow in it, and a further signal ends the process
-    with EXIT_STOPPED at once, so that none ends it with a code of its own. SIGINT is a
-    KeyboardInterrupt, as ever, which may end less than the whole command.
+    """Guard a whole command: SIGTERM raises StopNow in it. A second signal ends the process at once
+    with exit code EXIT_STOPPED. SIGINT raises KeyboardInterrupt, as in any Python program.
 
-    `for_good`: the process ends after the command, signals that come then change nothing, and no
-    helper outlives it. Otherwise the handlers are as before afterwards. Outside the main thread
-    nothing changes.
-    """
+    `for_good`: the process ends after the command; later signals are ignored and helpers are
+    killed. Otherwise the former handlers are restored. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -62,11 +59,11 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class Interrupts:
-    """The requests to stop while it is entered. Main thread only.
+    """The requests to stop (SIGINT, SIGTERM) while the context lasts. Main thread only.
 
-    `at_once` makes the first one count like a second: set it when nothing is left to be ended well.
-    `terminated`: one of them was a SIGTERM, which comes from no person: a time-out of a CI, say.
-    """
+    `asked`: there was one. `at_once` makes the first one count like a second: set it when there is
+    nothing that must end in order. `terminated`: one was a SIGTERM, which a program sends, such as
+    CI."""
 
     def __init__(self) -> None:
         self.asked = False

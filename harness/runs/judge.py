@@ -1,12 +1,10 @@
 """The judging of run folders, their pages, and the result in a few lines for the terminal.
 
-Small runs are judged in this process: below `IN_PROCESS_BYTES` that is over before others have
-begun. Larger ones, and many at once, are judged on Spark. Without it, or where it cannot be had
-(a sentence on stderr says why), processes of this machine make the same checks.
-
-Checker, pages and Spark are slow to import and to start, so nothing here imports them before they
-are needed, or before there is time for it: `get_ready` is called when a storm begins.
-"""
+Small runs (below `IN_PROCESS_BYTES`) are judged in this process, which takes less time than
+starting another. Larger ones, and many at once, are judged on Spark. If Spark is missing (a
+sentence on stderr says why), processes of this machine make the same checks. Checker, pages and
+Spark are slow to import and to start, so they are imported late, or by `get_ready` while a storm
+goes on."""
 
 from __future__ import annotations
 
@@ -77,7 +75,7 @@ def require_spark() -> None:
 
 
 class SparkSoon:
-    """A judge of large runs on a Spark session, which is made ready meanwhile."""
+    """A judge of large runs on Spark; its session starts in the background."""
 
     def __init__(self, log_file: Path | None = None, options: SparkOptions | None = None) -> None:
         """Prepare a session, which `begin` starts. `log_file` gets Spark's output."""
@@ -87,14 +85,13 @@ class SparkSoon:
 
     @property
     def elsewhere(self) -> bool:
-        """Return whether a cluster was asked for: this process is then no substitute."""
+        """Return whether the user asked for a Spark cluster; then runs are not judged on this
+        machine."""
         return self._options.master is not None
 
     def begin(self, *, large: bool = False) -> None:
-        """Start it now, in the background; `large` for histories of millions of operations.
-
-        Raises SparkMissing.
-        """
+        """Start the session in the background; `large` for histories of millions of operations.
+        Raises SparkMissing."""
         require_spark()
         from checker.engine.spark_session import SessionInBackground
 
@@ -111,7 +108,7 @@ class SparkSoon:
             )
 
     def ready(self) -> None:
-        """Wait for it. Raises CheckerError when Spark cannot be had."""
+        """Wait for the session. Raises SparkMissing or CheckerError when there is none."""
         self.begin()
         assert self._session is not None
         self._session.get(SPARK_PATIENCE_S)
@@ -119,7 +116,10 @@ class SparkSoon:
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
     ) -> list[RunResult]:
-        """Judge run folders. Raises CheckerError when Spark fails or cannot be had."""
+        """Judge run folders and return their results.
+
+        `out` is the folder for results (None: the run folders); without `again`, unchanged runs
+        keep their results. Raises CheckerError when Spark fails or is missing."""
         from checker.ingest.ingest import work_bytes
 
         self.begin(large=work_bytes(folders) > _LARGE_BYTES)
@@ -131,29 +131,31 @@ class SparkSoon:
 
 
 class ManyProcesses:
-    """A judge of large runs by processes of this machine, a core each. In the main thread only."""
+    """A judge of large runs by one process for each core of this machine. Main thread only."""
 
     def ready(self) -> None:
-        """Do nothing: the workers start with the work."""
+        """Do nothing: `check` starts the processes."""
 
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
     ) -> list[RunResult]:
-        """Judge run folders. Raises CheckerError when a process fails."""
+        """Judge run folders, as `SparkSoon.check` does. Raises CheckerError when a process
+        fails."""
         from checker.engine.stages import check_on_processes
 
         return check_on_processes(folders, out=out, again=again, small_bytes=IN_PROCESS_BYTES)
 
 
 def is_much(folders: Sequence[Path]) -> bool:
-    """Return whether these run folders are more work than this process should do alone."""
+    """Return whether these run folders are too much work for this process alone."""
     from checker.ingest.ingest import work_bytes
 
     return len(folders) > MANY_RUNS or work_bytes(folders) > IN_PROCESS_BYTES
 
 
 class Keep(NamedTuple):
-    """The place of results (None: the run folders); whether unchanged runs are judged again."""
+    """The options for results: the folder `out` (None: the run folders), `again` to judge unchanged
+    runs too."""
 
     out: Path | None = None
     again: bool = True
@@ -162,11 +164,11 @@ class Keep(NamedTuple):
 def judge(
     folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep | None = None
 ) -> list[RunResult]:
-    """Judge run folders and leave `results.json` of each, and a `story.json` if there is one.
+    """Judge run folders; write `results.json` of each, and `story.json` if there is a story.
 
-    Without `spark` in this process. `tell` takes sentences for a person. Raises FloodmarkError if
-    results cannot be written, or a cluster that was asked for cannot be had.
-    """
+    If `spark` is None, this process judges them. `tell` is called with sentences for a person.
+    Raises FloodmarkError if results cannot be written, or if the requested Spark cluster is
+    missing."""
     keep = keep or Keep()
     from checker.engine.plan import refusal
     from checker.story.story import write_story
@@ -224,8 +226,8 @@ def _judged(
 
 
 def get_ready(spark: SparkSoon | None, schedule: Schedule) -> None:
-    """Load in the background, while a storm goes on, what its verdict and its page will need; and
-    start Spark if so much will be left to judge."""
+    """Import, in the background of a storm, the modules that verdict and page need. Also start
+    Spark if the run will be too large for this process."""
     work = schedule.workload
     sends_s = work.clients * (work.rate or _MOST_SENDS_S)
     expected = sends_s * work.duration_ms / 1000 * _BYTES_PER_SEND
@@ -258,12 +260,11 @@ def run_and_judge(
     spark: SparkSoon | None = None,
     source: Path | None = None,
 ) -> RunResult:
-    """Execute a run and judge it; a large one on `spark` if given, which starts while the storm
-    goes on.
+    """Execute a run and judge it. `spark`, if given, judges a large run; it starts during the
+    storm.
 
-    `source` is what the run was asked to replay; a finding's explanation is copied from there.
-    Raises what `Run.execute` raises.
-    """
+    `source` is the path that the run replays, None if it replays nothing; the files of a finding
+    are copied from there. Raises what `Run.execute` raises."""
     folder = run.folder.path
     try:
         run.execute(on_storm=lambda: get_ready(spark, run.schedule))
@@ -279,10 +280,8 @@ def run_and_judge(
 
 
 def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
-    """Copy the files of a finding into the run folder that replays it: `finding/`.
-
-    `source` is what the run was asked to replay; nothing happens unless it is a finding's folder.
-    """
+    """Copy the files of a finding into `finding/` of the run folder that replays it. `source` is
+    the path that the run replays; if it is not the folder of a finding, nothing is copied."""
     if source is None or not (source / EXPLANATION).is_file():
         return
     target = run / FOLDER
@@ -296,7 +295,7 @@ def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
 
 
 def build_page(folder: Path, tell: Tell) -> Path | None:
-    """Write `report.html`; a failure is reported and changes no verdict."""
+    """Write `report.html` and return its path; None if that failed, which `tell` says."""
     from reports import build
 
     try:
@@ -307,7 +306,7 @@ def build_page(folder: Path, tell: Tell) -> Path | None:
 
 
 def summarise(folder: Path, result: RunResult) -> str:
-    """Return a run in a few lines, even if the report cannot sum it up."""
+    """Return a run in a few lines; if the page's summary fails, its verdict and sentence only."""
     from reports.run_page.head import summary
 
     try:
@@ -319,13 +318,13 @@ def summarise(folder: Path, result: RunResult) -> str:
 
 
 def tidy(folder: Path, result: RunResult) -> None:
-    """Remove the nodes' own data, which is evidence only if something was found."""
+    """Remove the nodes' data folders after a valid run: they are evidence only of a failure."""
     if result.verdict is Verdict.VALID:
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 
 def wrong_lines(path: Path) -> list[str]:
-    """Yield the errors of a history, by line. Raises UsageError if there is no history."""
+    """Return the errors of a history, by line. Raises UsageError if there is no history."""
     from checker.ingest.external_history import external_history_in, validate
 
     file = path / "history.jsonl" if path.is_dir() else path

@@ -1,4 +1,4 @@
-"""From what a person typed to the schedule of a run (pure but for reading a schedule file)."""
+"""Making the schedule of a run from the options of `run` (pure but for reading a schedule file)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 
 def to_schedule(request: RunRequest) -> Schedule:
-    """Return the checked schedule that is asked for. Raises UsageError with the one thing wrong."""
+    """Return the schedule that the options ask for, checked. Raises UsageError for a wrong
+    option."""
     system = system_of(request.schedule, request.system, request.settings)
     if request.schedule is not None:
         if request.faults is not None:
@@ -76,7 +77,7 @@ def to_schedule(request: RunRequest) -> Schedule:
 
 
 def kinds_of(schedule: Schedule) -> tuple[str, ...]:
-    """Return the kinds of faults that a schedule has."""
+    """Return the kinds of faults in a schedule, each once."""
     return tuple(dict.fromkeys(fault.what for fault in schedule.faults))
 
 
@@ -99,8 +100,8 @@ def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) ->
 
 
 def load_schedule(path: Path, system: System | None = None) -> Schedule:
-    """Load a schedule by its file or run folder, or else by the name of a ready-made one, with
-    times of `system`."""
+    """Load a schedule from a file or run folder, or by the name of a ready-made one. The times of a
+    ready-made schedule are scaled to the failover and restart times of `system`."""
     if path.exists() or len(path.parts) != 1 or path.suffix:
         return schedules.load(path)
     if system is None:
@@ -112,12 +113,11 @@ def load_schedule(path: Path, system: System | None = None) -> Schedule:
 def system_of(
     path: Path | None, given: str | None = None, settings: Mapping[str, str] | None = None
 ) -> System:
-    """Return the system that is `given`, else that of the run folder `path`, else ours.
+    """Return the system named `given`, else that of the run folder `path`, else our brokers.
 
     A run of another system is never repeated on our brokers, and its settings are those of the run
-    unless others are given. Raises UsageError for an unknown system or setting, and where run.json
-    cannot say which it was.
-    """
+    unless `settings` has others. Raises UsageError for an unknown system or setting, and if the
+    system cannot be read from run.json."""
     settings = settings or {}
     if given is not None:
         return registry.find(given, settings)
@@ -142,7 +142,7 @@ class _Record(msgspec.Struct):
 
 
 def fault_kinds(text: str) -> tuple[str, ...]:
-    """`kill,pause` as names; "none" names no fault."""
+    """Return the kinds in a text such as `kill,pause`; none for "none"."""
     names = tuple(name.strip() for name in text.split(","))
     return tuple(name for name in names if name not in NO_FAULTS)
 

@@ -12,7 +12,7 @@ _STOPPED: Final = b"T"
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a signal keeps the process from running; a debugger does not count."""
+    """Return whether a signal such as SIGSTOP has stopped a process; a debugger does not count."""
     try:
         # The name of the program, in parentheses, may have any character.
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -22,7 +22,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def resume_if_stopped(pid: int) -> bool:
-    """Let a process go on that somebody else has stopped; whether one had."""
+    """Send SIGCONT to a process if a signal has stopped it, and return whether it was stopped."""
     if not is_stopped(pid):
         return False
     with contextlib.suppress(OSError):
@@ -31,7 +31,8 @@ def resume_if_stopped(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return all processes that `pid` started, and theirs; threads and processes end meanwhile."""
+    """Return the children of `pid`, their children and so on; processes that end meanwhile may
+    lack."""
     found = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -42,8 +43,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_helpers() -> None:
-    """Kill the processes below this one that are left as it ends, stopped ones too: one that ends
-    when a pipe is closed does not do so while it is stopped. A browser has a session of its own."""
+    """Kill the processes that this one started and that still run when it ends, stopped ones too. A
+    process in a session of its own (a browser) is left alone, unless it is stopped."""
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
             if os.getsid(pid) == os.getsid(0) or is_stopped(pid):

@@ -1,9 +1,8 @@
 """The time that the processes of a run waited for a processor, as the kernel counts it.
 
 Whether a cluster recovers in time, and then answers its readers, is judged by the clock. On a
-machine that is too busy its processes do not get to run, and what takes too long there says nothing
-about the system.
-"""
+machine that is too busy its processes do not get to run, so a delay proves nothing about the
+system."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ _SPARK: Final = "spark"
 
 
 def waited(output: Path) -> dict[int, float]:
-    """Of each thread of each process that this one started and that writes to the folder `output`,
-    by its number, the seconds that it was ready to run and did not. Empty where the kernel does not
-    count them. What it counts of a process is that of the first thread, which works least in a
-    server of many."""
+    """Return the seconds that each thread of a run waited, ready to run, for a processor.
+
+    By thread id, for the threads of all processes below this one that write their output to the
+    folder `output`. Empty if the kernel does not count these times."""
     found: dict[int, float] = {}
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -44,9 +43,10 @@ def _of_threads(pid: int) -> Iterator[tuple[int, float]]:
 def too_busy(
     what: str, before: Mapping[int, float], after: Mapping[int, float], over_s: float
 ) -> str:
-    """Return a sentence that `what` cannot be judged, if some thread waited for more than
-    MOST_SHARE of `over_s`, which passed between the two looks; "" if none did. A thread that was
-    not there before waited since it began."""
+    """Return a sentence that `what` cannot be judged if one thread waited too long, else "".
+
+    Too long is more than the share MOST_SHARE of `over_s`, the seconds between the readings
+    `before` and `after` of `waited`. A thread that is missing in `before` counts from its start."""
     most_s = max((s - before.get(thread, 0.0) for thread, s in after.items()), default=0.0)
     # The kernel counts a wait when it ends: one that began before the first look is longer.
     most_s = min(most_s, over_s)

@@ -1,5 +1,5 @@
-"""The words by which this program was called, for the command lines that it suggests: they can be
-copied."""
+"""The words by which this program was called. Command lines that it suggests begin with them, so
+they can be copied."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MODULE: Final = "harness.cli"
 
 
 def called() -> tuple[str, ...]:
-    """Return the words before the subcommand: `floodmark` where a shell finds that, else as it was
-    called: `.venv/bin/floodmark`, or `python -m harness.cli`. Where another program uses this
-    package it is `floodmark`."""
+    """Return the words before the subcommand: `floodmark` if the shell finds that program, else the
+    path or `python -m harness.cli` as it was called. For another program that uses this package,
+    `floodmark`."""
     if sys.orig_argv[1:3] == ["-m", _MODULE]:
         return (sys.orig_argv[0], "-m", _MODULE)
     path = sys.argv[0] if sys.argv else ""
@@ -28,11 +28,11 @@ def called() -> tuple[str, ...]:
 
 
 def program() -> str:
-    """Return the same, quoted for the shell."""
+    """Return the words of `called()`, quoted for the shell."""
     return shlex.join(called())
 
 
 def command_line(*words: object) -> str:
-    """Return a command line of this program to copy: its name and the words, quoted for the
+    """Return a command line to copy: the words of `called()`, then `words`, quoted for the
     shell."""
     return shlex.join((*called(), *map(str, words)))

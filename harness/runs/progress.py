@@ -19,7 +19,7 @@ PLAIN_EVERY_S: Final = 10.0
 
 
 class ProgressState(msgspec.Struct, kw_only=True):
-    """A moment of a run: operations so far, leaders, active faults."""
+    """The state of a run at one moment: operations so far, leaders by partition, active faults."""
 
     acked: int = 0
     failed: int = 0
@@ -29,10 +29,11 @@ class ProgressState(msgspec.Struct, kw_only=True):
 
 
 class ProgressDisplay:
-    """The display of the phases of a run: this one shows nothing."""
+    """A display of the phases of a run. This base class shows nothing."""
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """Show that a new part of the run begins; it should take `limit_s` (0: no idea)."""
+        """Show that a new phase of the run begins; it should take `limit_s` seconds (0:
+        unknown)."""
 
     def show(self, moment: ProgressState) -> None:
         """Show the present state."""
@@ -78,7 +79,7 @@ class Progress(ProgressDisplay):
             self._console.print(Text(plain(line)))
 
     def show(self, moment: ProgressState) -> None:
-        """Update the line; without a terminal, print one now and then."""
+        """Update the line; without a terminal, print a line every `PLAIN_EVERY_S` seconds."""
         now_s = time.monotonic()
         self._rate.add(now_s, moment.acked)
         if self._live is not None:
@@ -88,7 +89,8 @@ class Progress(ProgressDisplay):
             self.note(self._line(now_s, moment).plain)
 
     def tell(self, words: str) -> None:
-        """Update the line with the phase's own words; as `show` does without a cluster."""
+        """Update the line with `words` instead of a ProgressState; without a terminal, as `show`
+        does."""
         now_s = time.monotonic()
         if self._live is not None:
             elapsed = f"{now_s - self._began_s:4.1f}"
@@ -131,8 +133,8 @@ class _Rate:
 
 
 def leaders_in_words(leaders: tuple[str, ...]) -> str:
-    """Return the leaders of the partitions, such as `n1 n2 - n1`, "-" for a partition without one;
-    counted when there are many."""
+    """Return the leaders of the partitions, such as `n1 n2 - n1` ("-": no leader). For more than
+    eight partitions, return how many each node leads: `n1×5 n2×7`."""
     if len(leaders) <= 8:
         return " ".join(leader or "-" for leader in leaders)
     counts = {node: leaders.count(node) for node in sorted(set(leaders))}

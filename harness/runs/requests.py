@@ -24,10 +24,8 @@ from harness.formats.options import (
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, and what to show of it. None stands for an option that was not given.
-
-    With `schedule` everything comes from there, the system too, except for the options beside it.
-    """
+    """The options of `run`: a run, and what to show of it. None means that an option is not given.
+    A `schedule` gives everything, the system too, except for the options given beside it."""
 
     system: Annotated[
         str | None,
@@ -242,8 +240,8 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule to run again, where and how often, and what to show of it. Real runs go to `store`
-    without `keep`."""
+    """The options of `replay`: the schedule, where and how often to run it, and what to show. Real
+    runs go to `store` if `keep` is not given."""
 
     file: Annotated[
         Path,
@@ -291,7 +289,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An adapter to check."""
+    """The options of `systems check`: the adapter to check."""
 
     system: Annotated[str, Meta(description="path/to/file.py:Class, or the name of a system.")]
     settings: SystemSettings = {}
@@ -300,7 +298,7 @@ class SystemCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemGetRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Servers to fetch."""
+    """The options of `systems get`: the systems whose servers to download."""
 
     names: Annotated[
         tuple[str, ...],

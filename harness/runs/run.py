@@ -1,7 +1,5 @@
 """One run, from an empty folder to a full one: cluster up, storm, everything collected.
-
-Judging what it left behind is `harness.runs.judge`'s.
-"""
+`harness.runs.judge` judges it afterwards."""
 
 from __future__ import annotations
 
@@ -39,10 +37,10 @@ _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run beside its schedule: its name, its seed, its folder.
+    """The settings of a run beside its schedule: its name, its seed, its store.
 
-    `links` is one of the system's `link_forms`, `disk` one of its `disk_forms`.
-    """
+    `command` is the command line that started it, `links` one of the system's `link_forms`, `disk`
+    one of its `disk_forms`."""
 
     name: str
     seed: int
@@ -53,7 +51,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """One run of a schedule."""
+    """One run of a schedule on real processes, in a run folder of its own."""
 
     def __init__(
         self,
@@ -79,11 +77,10 @@ class Run:
         self.last_op_us = 0
 
     def execute(self, on_storm: Callable[[], None] = lambda: None) -> None:
-        """Run the schedule; `on_storm` is called when the cluster is up.
+        """Run the schedule and collect the evidence; `on_storm` is called when the cluster is up.
 
-        What goes wrong before that is raised as FloodmarkError; from then on it becomes a problem
-        of the run, which goes on to collect what there is. StopNow ends it at once.
-        """
+        An error before that is raised as FloodmarkError. A later one becomes a problem of the run,
+        which goes on to collect the rest. StopNow ends it at once."""
         cluster: ClusterUnderTest | None = None
         try:
             forms = self.info.system
@@ -216,7 +213,9 @@ class Run:
                 kind_of(str(error)) or "disk-failed", f"the host refused: {refused(error)}"
             )
         except MemoryError:
-            self._problem("no-memory", "the command got no more memory from the host")
+            self._problem(
+                "no-memory", "the harness ran out of memory: free some, or run fewer nodes"
+            )
 
     def _problem(self, kind: ProblemKind, sentence: str) -> None:
         self._problems([Problem(kind=kind, sentence=sentence)])
@@ -256,7 +255,7 @@ def first_info(
     links: str = "",
     disk: str = "",
 ) -> RunInfo:
-    """Return what can be said about a run before it begins; `now_us` is the clock of its world."""
+    """Return the contents of `run.json` before a run begins; `now_us` is the clock of its world."""
     cluster = schedule.cluster
     factory = ClientFactory(cluster=cluster, workload=schedule.workload)
     return RunInfo(
@@ -334,7 +333,7 @@ def _host() -> dict[str, object]:
 
 
 def machine() -> str:
-    """Return the machine without its name."""
+    """Return the operating system and hardware of this machine, without its host name."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "
         f"Python {platform.python_version()}"

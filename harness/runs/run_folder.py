@@ -39,26 +39,29 @@ class RunDir:
         return f"{self.path.parent.name}/{self.path.name}"
 
     def write_info(self, info: RunInfo) -> None:
-        """Write `run.json`, whole or not at all."""
+        """Write `run.json`, atomically."""
         text = msgspec.json.format(_encoder.encode(info), indent=2) + b"\n"
         write_whole(self.path / "run.json", text)
 
     def seal(self) -> None:
-        """Seal the evidence: write `seal.json`, and say so in `run.json`. Only when all processes
-        of the run have ended. Raises StorageError when that fails."""
+        """Write `seal.json`, the digests by which the checker notices later changes of the
+        evidence.
+
+        Call it when all processes of the run have ended. Raises StorageError when it cannot be
+        written."""
         try:
             seal_run(self.path)
         except OSError as error:
             raise StorageError(cannot_write(self.path / SEAL, error)) from None
 
     def reserve(self) -> None:
-        """Take some space that `release` gives back, so that the end of a run can be written to a
-        disk that is full by then. Where that cannot be had, the run goes on without it."""
+        """Fill some disk space that `release` frees later, so that the end of a run can be written
+        to a full disk. If there is no space, the run goes on without it."""
         with contextlib.suppress(OSError):
             (self.path / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
 
     def release(self) -> None:
-        """Free the disk space of `reserve`."""
+        """Free the disk space that `reserve` filled."""
         with contextlib.suppress(OSError):
             (self.path / _RESERVE).unlink(missing_ok=True)
 
@@ -71,7 +74,8 @@ class RunDir:
         return AppendOnlyFile(self.path / name)
 
     def folder(self, name: str) -> Path:
-        """Return a folder of this folder, made when it is missing."""
+        """Return the folder `name` inside this one; make it if it is missing. Raises
+        StorageError."""
         folder = self.path / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,10 +85,8 @@ class RunDir:
 
 
 def create(store: Path, name: str) -> RunDir:
-    """Make the folder of a new run `name`, called by the present time, and point `latest` to it.
-
-    Raises UsageError for a name that is no file name, StorageError when the disk refuses.
-    """
+    """Make the run folder `store/name/TIME` and point the link `latest` to it. Raises UsageError
+    for a name that is no file name, StorageError when the folder cannot be made."""
     if _NAME.fullmatch(name) is None or name == LATEST:
         raise UsageError(
             f"run name {name!r}: use letters, digits, dots, dashes and underscores "
@@ -105,7 +107,7 @@ def create(store: Path, name: str) -> RunDir:
 
 
 def remove(folder: Path) -> None:
-    """Remove a run folder, and that of its name when it was the last."""
+    """Remove a run folder, and its parent `store/NAME` if that has no other run."""
     shutil.rmtree(folder, ignore_errors=True)
     parent = folder.parent
     left = [path for path in parent.iterdir() if not path.is_symlink()]

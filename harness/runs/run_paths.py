@@ -25,20 +25,20 @@ class _Stated(Promise, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def promise_in(file: Path) -> dict[str, Any]:
-    """Return the promise that a file states. Raises UsageError for a wrong or unknown field."""
+    """Return the fields of a promise file: the guarantees of a system, such as its acks. Raises
+    UsageError for a wrong or unknown field."""
     try:
         found: dict[str, Any] = msgspec.to_builtins(read_file(file, _Stated))
     except (OSError, Unreadable) as error:
-        raise UsageError(f"{file}: not a promise: {reason(error)}") from None
+        raise UsageError(f"{file}: not a promise (see docs/checks.md): {reason(error)}") from None
     return found
 
 
 def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None) -> list[Path]:
-    """Return the runs meant by `paths`: run folders, histories of other tools, or whole stores of
-    runs. A `promise` is that of the system whose clients recorded the histories.
+    """Return the run folders meant by `paths`: run folders, histories of other tools, or stores.
 
-    Raises UsageError when a path is none of these, CheckerError when a folder cannot be written.
-    """
+    `promise` holds the guarantees of the system whose clients recorded the histories. Raises
+    UsageError when a path is none of these, CheckerError when a folder cannot be written."""
     found: list[Path] = []
     for path in paths:
         depths = ("*", "*/*", "findings/*/simulated")
@@ -52,8 +52,8 @@ def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None)
 
 
 def folders_with_pages(paths: Iterable[Path]) -> list[Path]:
-    """Return the runs and findings meant by `paths`, which may be whole stores. The run of a
-    finding has the page of the finding. Raises as `run_folders` does."""
+    """Return the folders of runs and findings meant by `paths`, which may be whole stores. The run
+    inside a finding is left out: it shares the finding's page. Raises as `run_folders` does."""
     found: list[Path] = []
     for path in paths:
         if is_finding(path):
@@ -71,14 +71,14 @@ def _holds_runs(path: Path) -> bool:
 
 
 def run_folder(path: Path, promise: Mapping[str, Any] | None = None) -> Path:
-    """`path` as the folder of one run; one with this promise is made beside a history.
-
-    Raises UsageError when it is none of these, CheckerError when the folder cannot be written.
-    """
+    """Return `path` if it is a run folder; for a history, make a run folder with `promise` beside
+    it. Raises UsageError when it is neither, CheckerError when the folder cannot be written."""
     if (history := external_history_in(path)) is not None:
         return run_folder_of(history, promise or {})
     if promise is not None:
-        raise UsageError(f"{path}: not a history alone; the promise of a run is in its run.json")
+        raise UsageError(
+            f"{path}: --promise is for histories of other tools; a run has its promise in run.json"
+        )
     if not path.is_dir():
         raise UsageError(f"{path}: no such run folder")
     if not any((path / part).exists() for part in _PARTS):

@@ -1,7 +1,6 @@
 """The middle of a run: storm, heal, recovery, end of writing, final reads.
 
-There are no fixed sleeps: each phase ends when what it waits for is seen, or with its limit.
-"""
+There are no fixed sleeps: a phase ends when its condition is met, or at its time limit."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ _PASSING: Final = ("node-ended", "suspended")
 
 
 class Storm:
-    """The course of clients and injector through the phases; `info.phases` has the begin of each.
+    """The phases of clients and fault injector in a run; `info.phases` gets the start of each
+    phase.
 
-    Any phase may raise FloodmarkError (the hub is gone, ..); the others can still be tried.
-    `is_complete` says that storm and recovery took place as planned; an interrupt after that
-    changes nothing any more.
-    """
+    Any phase may raise FloodmarkError (the link hub died, ..); the other phases can still be
+    tried. `is_complete`: storm and recovery took place as planned, so a later interrupt costs no
+    evidence."""
 
     def __init__(
         self,
@@ -102,8 +101,11 @@ class Storm:
         self._clients.healed(self._info.phases.heal_us)
 
     def recover(self) -> None:
-        """Go on writing until every partition acknowledged something (where clients write) and
-        has all its replicas in sync again, at least for a minimum time."""
+        """Keep writing until every partition has acknowledged a write and has all its replicas in
+        sync.
+
+        Lasts for a minimum time in any case. If clients cannot write, only the replicas are waited
+        for."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
             self.is_complete = False
@@ -157,7 +159,7 @@ class Storm:
         self._info.phases.stop_writing_us = self._pace.now_us()
 
     def read_everything(self) -> None:
-        """Fresh clients read every partition to its end, as long as they get on with it."""
+        """Read every partition to its end with new clients, for as long as they make progress."""
         self._progress.phase("final reads")
         began_us = progressed_us = self._info.phases.final_us = self._pace.now_us()
         patience_us = self._info.recovery_limit_ms * 1000

@@ -1,8 +1,7 @@
-"""Suspension (SIGSTOP) of processes of a run by others, which is a problem of the run.
+"""Processes of a run that somebody else suspends (SIGSTOP), which is a problem of the run.
 
 A suspended process looks like a slow network. It is resumed, because later phases need it. A
-suspension shorter than the time between two looks is not seen.
-"""
+suspension shorter than the time between two looks is not noticed."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ _SPARK: Final = "spark"
 
 
 class KeptGoing(PeriodicThread):
-    """Resumes all processes below this one, while it is entered. For processes outside of the
-    system under test, such as the JVM of Spark: their waits must end, and change no verdict."""
+    """A thread that resumes all suspended processes below this one, for as long as the context
+    lasts. For helpers such as the JVM of Spark, whose suspension must change no verdict."""
 
     def __init__(self) -> None:
         super().__init__(self._resume, LOOK_S, "kept-going")
@@ -41,13 +40,13 @@ class StoppableNodes(Protocol):
         """Return the node that a process belongs to, "" if to none."""
 
     def note_stopped(self, node: str, pid: int) -> bool:
-        """Note that a process of a node is stopped; return whether no fault did that."""
+        """Note that a process of a node is suspended; return whether it shall be resumed, since no
+        fault suspended it."""
 
 
 class SuspensionWatch:
-    """Watches all processes below the harness from `begin` to `end`, whatever they are: a look
-    lists them from the process tree. It has a thread of its own, because the harness itself may be
-    waiting for the process that is stopped."""
+    """A watch for suspended processes below the harness, from `begin` to `end`. It has a thread of
+    its own, because the harness itself may wait for a suspended process."""
 
     def __init__(self, nodes: StoppableNodes, parts: Callable[[], Mapping[str, int]]) -> None:
         """`parts` gives the processes that are never stopped on purpose and have a name for a
@@ -58,11 +57,11 @@ class SuspensionWatch:
         self.problems: list[Problem] = []
 
     def begin(self) -> None:
-        """Look every so often from now on."""
+        """Start the thread, which calls `look` every `LOOK_S` seconds."""
         self._looking.enter_context(PeriodicThread(self.look, LOOK_S, "suspensions"))
 
     def end(self) -> None:
-        """Look no more. May be called before `begin`, and twice."""
+        """Stop the thread. May be called before `begin`, and twice."""
         try:
             self._looking.close()
         except Exception as error:
@@ -70,7 +69,7 @@ class SuspensionWatch:
             self.problems.append(Problem(kind="phase-failed", sentence=sentence))
 
     def look(self) -> None:
-        """Resume all processes that somebody else has stopped, and note them."""
+        """Find all suspended processes, note and resume each that no fault suspended."""
         for pid in descendants(os.getpid()):
             if is_stopped(pid) and self._note(pid):
                 resume_if_stopped(pid)

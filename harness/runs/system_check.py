@@ -1,4 +1,5 @@
-"""Whether an adapter works: what its class lacks, then a run without faults, a kill, and a cut."""
+"""The check of an adapter: missing parts of its class, then a run without faults, with a kill, and
+with a cut link."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ HINTS: Final = {
 
 
 class CheckStep(NamedTuple):
-    """One step of the check: whether it is passed, and remarks."""
+    """One step of the check: whether it passed, a sentence, hints for a failure, and its run
+    folder."""
 
     name: str
     passed: bool
@@ -51,10 +53,8 @@ class CheckStep(NamedTuple):
 
 
 def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[CheckStep]:
-    """Yield each step when it is done; the first failure ends them.
-
-    Raises UsageError for a system that has no adapter.
-    """
+    """Check an adapter and yield each step when it is done; the first failure ends the check.
+    Raises UsageError for a system that has no adapter."""
     if not isinstance(system, ExternalSystem):
         raise UsageError(f"system '{system.name}' has no adapter to check")
     found = list(mistakes(system.adapter))

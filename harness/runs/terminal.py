@@ -1,10 +1,8 @@
-r"""Text for a terminal: foreign text as text, never as an order to the terminal.
+r"""Text for a terminal: foreign text shown as text, never obeyed as an escape sequence.
 
-Names of files, messages of brokers and of other systems, words of a history: anybody may have put
-an escape sequence there that moves the cursor, hides a line or renames the window. So control
-characters, changes of the direction of writing and halves of characters are shown as `\u001b`
-is, which is also how JSON spells them.
-"""
+File names, messages of brokers and of other systems, values of a history: any of them may have an
+escape sequence that moves the cursor, hides a line or renames the window. So control characters,
+bidirectional marks and lone surrogates are shown as `\u001b` is, in the spelling of JSON."""
 
 from __future__ import annotations
 
@@ -27,23 +25,24 @@ _SHOWN: Final = {code: f"\\u{code:04x}" for code in _CONTROLS if chr(code) not i
 
 
 def plain(text: str) -> str:
-    """Return a text that a terminal shows and does not obey."""
+    """Return a text with its control characters escaped, so that a terminal only shows it."""
     return text.translate(_SHOWN)
 
 
 class PlainStream:
-    """A text stream that writes everything plain; `beneath` is the stream that it writes to."""
+    """A text stream that escapes control characters (`plain`) and writes to the stream
+    `beneath`."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
 
     def write(self, text: str) -> int:
-        """Write a text, plain."""
+        """Write a text with its control characters escaped."""
         self.beneath.write(plain(text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
-        """Write several texts, plain."""
+        """Write several texts with their control characters escaped."""
         for line in lines:
             self.write(line)
 
@@ -53,7 +52,7 @@ class PlainStream:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Print everything without control characters meanwhile."""
+    """Escape control characters in all that is printed to stdout and stderr within the context."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, PlainStream(stream)) for stream in before)
     try:
@@ -63,7 +62,7 @@ def plain_output() -> Iterator[None]:
 
 
 def stream_for_display() -> TextIO:
-    """Return standard error for what draws with escape sequences of its own; its texts must be
-    `plain`."""
+    """Return the stderr below `plain_output`, for displays that use escape sequences; they must
+    pass their texts through `plain`."""
     stream = sys.stderr
     return stream.beneath if isinstance(stream, PlainStream) else stream
