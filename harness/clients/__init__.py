@@ -1,1 +1,1 @@
-"""Clients of a log as pure state machines, and the workloads they carry out."""
+"""Clients of a log as pure state machines, and the workloads that they carry out."""

@@ -16,11 +16,10 @@ from node.formats.wire import split_fetch_body
 
 
 class Consumer(Session):
-    """A reader of partitions in turn; with `targets` a final reader, from 0 until each is reached.
+    """A client that polls its partitions in turn.
 
-    `done` (of final readers only) says that every partition was read up to its target and to the
-    high watermark that the last answer stated.
-    """
+    With `targets` it is a final reader: it reads each partition from offset 0 up to its target and
+    to the high watermark that the last answer stated, and then is `done`."""
 
     def __init__(
         self,
@@ -44,12 +43,13 @@ class Consumer(Session):
 
     @property
     def done(self) -> bool:
-        """Return whether a final reader has nothing left to read."""
+        """Return whether a final reader has read all its partitions; False for other consumers."""
         return self._targets is not None and not self._turns and self.idle
 
     @property
     def missing(self) -> dict[str, int]:
-        """The partitions that a final reader has not read to their end -> the offset reached."""
+        """The partitions that a final reader has not read to their end, each with the offset
+        reached."""
         return {partition: self.positions[partition] for partition in self._turns}
 
     def _invoke(self, thread: Thread) -> Call | None:

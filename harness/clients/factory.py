@@ -1,9 +1,8 @@
-"""The clients of one run: who they are, and the sessions they are made of (pure).
+"""The clients of one run: their names and roles, and the sessions that act for them (pure).
 
 Producers are c1 .. c<clients>, consumers follow, then the clients of the schedule's own operations,
-then the readers of the final reads. Real run and simulator make the same sessions from the same
-schedule.
-"""
+then the readers of the final reads. A real run and the simulator make the same sessions from the
+same schedule."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def roles(self) -> dict[str, str]:
-        """c1 -> "producer", ..."""
+        """The role of each client, in order: c1 -> "producer", ..."""
         workload = self.workload
         readers = min(MAX_FINAL_READERS, self.cluster.partitions)
         roles = [PRODUCER] * workload.clients + [CONSUMER] * workload.consumers
@@ -53,17 +52,19 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def working(self) -> tuple[str, ...]:
-        """The clients of the storm: all but the final readers."""
+        """The clients that work in the storm: all but the final readers."""
         return tuple(client for client, role in self.roles.items() if role != FINAL_READER)
 
     @property
     def writing(self) -> tuple[str, ...]:
-        """The clients that end with the writing: producers, and those of single operations."""
+        """The clients that stop at the end of writing: producers, and those of the schedule's
+        operations."""
         writing = (PRODUCER, SCRIPTED_PRODUCER, SCRIPTED_CONSUMER)
         return tuple(client for client, role in self.roles.items() if role in writing)
 
     def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
-        """Return the clients of the storm; `next_op` numbers the operations of the run."""
+        """Return the sessions of the storm by client; `next_op` numbers the operations of the
+        run."""
         made: dict[str, Producer | Consumer] = {}
         for number, (client, role) in enumerate(self.roles.items()):
             if role == PRODUCER:
@@ -80,7 +81,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
     def final_readers(
         self, next_op: Callable[[], int], targets: Mapping[str, int]
     ) -> dict[str, Consumer]:
-        """Fresh clients that read every partition from 0 to at least its target."""
+        """Return new consumers that read every partition from 0 to at least its target offset."""
         names = [client for client, role in self.roles.items() if role == FINAL_READER]
         everything = list(targets)
         made = {}

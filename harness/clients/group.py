@@ -1,7 +1,6 @@
-"""All clients of a run as one: what they are asked to do, and what they have achieved (pure).
+"""All clients of a run as one: requests to them, and their progress (pure).
 
-The owner of a group steps the sessions: in virtual time, or in a process of their own.
-"""
+The owner of a group calls the sessions: in virtual time, or in a process of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from harness.clients.types import Status
 
 
 class ClientGroup:
-    """The sessions of a run. `sessions` has those that were begun, by client."""
+    """The clients of a run. `sessions` has the sessions that were made so far, by client."""
 
     def __init__(self, factory: ClientFactory) -> None:
         self.factory = factory
@@ -37,15 +36,15 @@ class ClientGroup:
         return status
 
     def begin_workload(self) -> Mapping[str, Session]:
-        """Make the clients of the storm; returns them."""
+        """Make the sessions of the storm, and return them by client."""
         made = self.factory.sessions(self._next_op)
         self._writers = [made[client] for client in self.factory.writing]
         self.sessions.update(made)
         return made
 
     def operate(self, number: int) -> str | None:
-        """Hand the operation of the workload with that number to its client. Returns the client,
-        which is due now; None if it has not begun or has ended."""
+        """Give the schedule's operation `number` to its client, and return that client, which is to
+        be stepped at once. None if the client's session does not exist."""
         operation = self.factory.workload.operations[number]
         session = self.sessions.get(operation.client)
         self.statistics.status.operated += 1
@@ -59,7 +58,7 @@ class ClientGroup:
             session.stop()
 
     def begin_final_reads(self) -> Mapping[str, Session]:
-        """Stop all clients, and make readers of everything from the beginning; return these."""
+        """Stop all clients, and return new ones that read every partition from its beginning."""
         for session in self.sessions.values():
             session.stop()
         partitions = self.factory.cluster.partition_names()

@@ -1,8 +1,8 @@
-"""The leaders that one client believes in, and the moments at which it asks again (pure).
+"""The leaders that one client believes in, and the times at which it asks again (pure).
 
-Beliefs come from metadata answers, which may be old, and from the hint in a refusal. A belief that
-proved wrong is dropped but its epoch is kept, so that an older answer cannot bring back the past.
-"""
+Beliefs come from metadata answers, which may be old, and from the leader that a refusal names. A
+belief that proved wrong is dropped but its epoch is kept, so that an older answer cannot restore
+it."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ class MetadataCache:
         return self._known.get(partition, ("", -1))[0]
 
     def forget(self, partition: str, node: str) -> None:
-        """`node` refused to lead or kept silent: believe it no longer, and ask again."""
+        """Drop the belief that `node` leads, since it refused or did not answer, and ask again."""
         leader, epoch = self._known.get(partition, ("", -1))
         if leader == node:
             self._known[partition] = ("", epoch)
         self.wanted = True
 
     def hint(self, partition: str, leader: str, *, refused_by: str) -> None:
-        """Believe the leader that a refusal named."""
+        """Believe the leader that a refusal named, unless that is the refusing broker itself."""
         epoch = self._known.get(partition, ("", -1))[1]
         if leader and leader != refused_by and leader in self._brokers:
             self._known[partition] = (leader, epoch)
 
     def refresh(self, now_us: int, every_us: int) -> None:
-        """Ask for metadata again after the refresh interval, for clients that no broker ever
-        refuses."""
+        """Ask for metadata again if the last request is `every_us` ago. A client that no broker
+        refuses would never ask otherwise."""
         if now_us - self._asked_us >= every_us:
             self.wanted = True
 
     def learn(self, corr: int, leaders: Mapping[str, tuple[str, int]]) -> None:
-        """Take over a metadata answer, except parts that are older than the known ones."""
+        """Store the leaders of a metadata answer, except those with an older epoch than the known
+        ones. `corr` is the number of the request."""
         for partition, (leader, epoch) in leaders.items():
             if epoch >= self._known.get(partition, ("", -1))[1]:
                 self._known[partition] = (leader, epoch)
@@ -58,8 +59,8 @@ class MetadataCache:
             self.wanted = False
 
     def whom_to_ask(self, now_us: int, corr: int) -> str:
-        """Return the broker to ask now under the number `corr`; "" when it is not time, or no
-        need."""
+        """Return the broker to ask now in request number `corr`; "" if there is nothing to ask
+        yet."""
         if not self.wanted or now_us < self.next_ask_us():
             return ""
         broker = self._brokers[self._turn]
@@ -68,7 +69,8 @@ class MetadataCache:
         return broker
 
     def next_ask_us(self) -> int:
-        """Return when `whom_to_ask` would next name a broker; NEVER_US when nothing is wanted."""
+        """Return the time at which `whom_to_ask` next names a broker; NEVER_US if nothing is to be
+        asked."""
         if not self.wanted:
             return NEVER_US
         wait = ASK_TIMEOUT_US if self._outstanding else self._retry_us

@@ -1,9 +1,8 @@
 """The record of operations: how each begins and ends, by which process, with which values.
 
-The clients of all systems keep it alike: an invocation is on record before its request leaves,
-every value of a run is written once, and a thread of operations that met `info` goes on as another
-process.
-"""
+The clients of all systems follow its rules: an invocation is on record before its request leaves,
+every value of a run is written once, and a thread whose operation ended `info` (with an unknown
+outcome) goes on under another process number."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from node.formats.files import AppendOnlyFile
 
 @dataclass(slots=True)
 class ProcessThread:
-    """One logical thread of operations: a process number that changes when it is retired, and how
-    many records it has written."""
+    """One logical thread of operations: its present process number, and the number of records
+    written under it. `retire` takes the next process number."""
 
     processes: Iterator[int]
     process: int = -1
@@ -32,19 +31,19 @@ class ProcessThread:
             self.retire()
 
     def retire(self) -> None:
-        """Go on under the next process number, with values of its own."""
+        """Go on under the next process number, which has values of its own."""
         self.process = next(self.processes)
         self.written = 0
 
     def values(self, count: int = 1) -> int:
-        """Take the next `count` values; return the first of them."""
+        """Reserve the next `count` values; return the first of them."""
         value = first_value(self.process) + self.written
         self.written += count
         return value
 
 
 class OperationLog:
-    """The operations of one client."""
+    """The recorder of the operations of one client."""
 
     def __init__(
         self, client: str, next_op: Callable[[], int], record: Callable[[Op], object]
@@ -85,8 +84,8 @@ class OperationLog:
     def sent(
         self, now_us: int, thread: ProcessThread, op: Op, how: OpType, error: str, offset: int
     ) -> None:
-        """Record the completion of a send: its offset, or -1 for an answer without one. After
-        `info` the thread is retired."""
+        """Record the completion of a send: its offset, or -1 if the answer has none. `how` is "ok",
+        "fail" or "info"; after "info" the thread is retired."""
         sends = op.sends
         if offset >= 0:
             sends = (msgspec.structs.replace(sends[0], offset=offset),)
@@ -95,24 +94,24 @@ class OperationLog:
             thread.retire()
 
     def polled(self, now_us: int, op: Op, read: Read) -> None:
-        """Record a poll that was answered."""
+        """Record that a poll was answered with `read`."""
         self._record(msgspec.structs.replace(op, t_us=now_us, type="ok", reads=(read,)))
 
     def not_polled(self, now_us: int, op: Op, error: str) -> None:
-        """Record a poll that was not: a read has no effect, so it failed."""
+        """Record that a poll was not answered. A read has no effect, so the operation failed."""
         self._record(msgspec.structs.replace(op, t_us=now_us, type="fail", error=error))
 
     def assign(
         self, now_us: int, thread: ProcessThread, partitions: Sequence[str], *, final: bool
     ) -> None:
-        """Record which partitions this process reads."""
+        """Record the partitions that this process is going to read."""
         op = self.invoke(now_us, thread, "assign", partitions=tuple(partitions), final=final)
         self._record(msgspec.structs.replace(op, type="ok"))
 
 
 class HistoryFile:
-    """`history.jsonl` of a run: whole lines, each call with one write(). One writer at a time: the
-    numbers of the lines follow the order of the calls."""
+    """The file `history.jsonl` of a run. Each call of `write` appends whole lines in one system
+    call. One writer at a time: lines are numbered in the order of the calls."""
 
     def __init__(self, path: Path) -> None:
         """Create the file. Raises StorageError when it cannot be opened."""
@@ -120,7 +119,7 @@ class HistoryFile:
         self.lines = 0
 
     def write(self, ops: Sequence[Op]) -> None:
-        """Append operations. Raises StorageError, now and ever after, when the disk refuses."""
+        """Append operations. Raises StorageError if the write fails, and on every later call."""
         self._file.write(encode_numbered(ops, self.lines))
         self.lines += len(ops)
 

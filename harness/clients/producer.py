@@ -1,10 +1,9 @@
-"""A producer: sends a batch at a time per thread, and knows what to claim of each (pure).
+"""A producer: each thread sends one batch at a time (pure).
 
-Each thread of an idempotent client is a producer of its own, with one batch under way. Its producer
-id is the number of its first process, which no other thread of the run ever has. It begins a new
-producer epoch, and all sequences from 0, after each batch that was sent and did not end `ok`: what
-is still on its way then belongs to the old epoch (KIP-360).
-"""
+Each thread of an idempotent client is a producer of its own, with one batch in flight. Its producer
+id is the number of its first process, which no other thread of the run ever has. After each batch
+that was sent and did not end `ok` it begins a new producer epoch, and all sequences from 0: a batch
+that is still on its way then belongs to the old epoch (KIP-360)."""
 
 from __future__ import annotations
 
@@ -40,7 +39,8 @@ ATTEMPTS: Final = 4
 
 @dataclass(slots=True)
 class Sequences:
-    """The sequences of an idempotent producer: the next one of each partition, in this epoch."""
+    """The sequence numbers of an idempotent producer: the next one of each partition, in this
+    epoch."""
 
     producer: int
     epoch: int = 0
@@ -51,17 +51,17 @@ class Sequences:
         return Produced(self.producer, self.epoch, self.following.get(partition, 0))
 
     def acknowledged(self, partition: str, count: int) -> None:
-        """Note that the batch was appended: the next one follows on it."""
+        """Advance the sequence of a partition by a batch of `count` records that was appended."""
         self.following[partition] = self.following.get(partition, 0) + count
 
     def begin_epoch(self) -> None:
-        """Begin all sequences at 0 again."""
+        """Begin the next producer epoch, with all sequences at 0."""
         self.epoch += 1
         self.following.clear()
 
 
 class Producer(Session):
-    """A sender of batches by a plan, one under way per thread."""
+    """A client that sends batches to the partitions of a plan, one at a time per thread."""
 
     def __init__(
         self,

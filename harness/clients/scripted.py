@@ -1,7 +1,6 @@
-"""Clients that do what a schedule says, one operation after another (pure).
+"""Clients that carry out the operations of a schedule, one after another (pure).
 
-Each is a producer or a consumer in all but what it does next: nothing, until the schedule says so.
-"""
+Each is a producer or a consumer that begins an operation only when the schedule says so."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from nemesis.formats.schedule import Poll, Send
 
 
 class ScriptedProducer(Producer):
-    """A producer of the batches that the schedule says; `plan` is not asked."""
+    """A producer that sends the batches of the schedule; its `plan` is unused."""
 
     def _invoke(self, thread: Thread) -> Call | None:
         next_one = self._next_operation(thread)
@@ -29,7 +28,7 @@ class ScriptedProducer(Producer):
 
 
 class ScriptedConsumer(Consumer):
-    """A consumer of the partitions that the schedule says, each from the end of its last poll."""
+    """A consumer that polls the partitions of the schedule, each from the end of its last poll."""
 
     def _invoke(self, thread: Thread) -> Call | None:
         next_one = self._next_operation(thread)

@@ -50,11 +50,10 @@ DEFAULT_RETRY_US: Final = 50_000
 
 @dataclass(slots=True)
 class Call:
-    """One operation under way: its invocation, and the attempt that is out, if one is.
+    """One operation in progress: its invocation, and its current attempt, if one is in flight.
 
-    That attempt is given up at `overdue_us`. `attempted` says that there was one, `in_doubt` that
-    one of them may have taken effect, or may yet.
-    """
+    The attempt is abandoned at `overdue_us`. `attempted`: there has been an attempt. `in_doubt`:
+    one of the attempts may have taken effect, or may still do so."""
 
     invocation: Op
     partition: str
@@ -71,7 +70,7 @@ class Call:
 
 @dataclass(slots=True)
 class Thread(ProcessThread):
-    """A thread of a session: when it invokes next, and the operation that it has under way."""
+    """A thread of a session: the time of its next invocation, and the operation in progress."""
 
     next_us: int = 0
     call: Call | None = None
@@ -105,7 +104,7 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Return whether no operation is under way, nor waits for its turn."""
+        """Return whether no operation is in progress or pending."""
         # Asked many times a virtual second of each client: a loop takes a third of `all`.
         for thread in self._threads:
             if thread.call is not None:
@@ -113,16 +112,16 @@ class Session:
         return self._stopped or not self._pending
 
     def operate(self, step: int, operation: Operation) -> None:
-        """Begin operation number `step` of the schedule when those before it have ended."""
+        """Queue operation number `step` of the schedule; it begins after those queued before it."""
         self._pending.append((step, operation))
         self._threads[0].next_us = 0
 
     def stop(self) -> None:
-        """Invoke nothing more; pending operations come to their end."""
+        """Begin no more operations; those in progress still complete."""
         self._stopped = True
 
     def step(self, now_us: int, answer: Answer | None = None) -> SessionEffects:
-        """Take in an answer, or only the passing of time; return messages, history lines and the
+        """Process an answer, or only the passing of time; return messages, history lines and the
         next deadline."""
         effects = self._effects = SessionEffects()
         self._now_us = now_us
@@ -137,7 +136,7 @@ class Session:
         return effects
 
     def end(self, now_us: int) -> SessionEffects:
-        """Complete what is under way as if its time were over: nothing will be heard of it."""
+        """Complete the operations in progress as at their deadline: no more answers will come."""
         self._effects, self._now_us = SessionEffects(), now_us
         self.stop()
         for thread in self._threads:

@@ -19,7 +19,7 @@ class ClientStatistics:
         self._unanswered: set[int] = set()
 
     def healed(self, t_us: int) -> None:
-        """Count progress from `t_us`, when all faults are healed."""
+        """Start to record progress at `t_us`, the time at which all faults were healed."""
         self._heal_us = t_us
         self.status.progress.clear()
 

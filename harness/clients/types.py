@@ -10,7 +10,7 @@ from node.core.messages import AnyMessage
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A message that arrived for a client."""
+    """A message from the broker `source` to a client."""
 
     source: str
     message: AnyMessage
@@ -18,7 +18,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ToSend(msgspec.Struct, frozen=True):
-    """A message that a client wants to go to the broker `to`."""
+    """A message from a client to the broker `to`."""
 
     to: str
     message: AnyMessage
@@ -26,7 +26,8 @@ class ToSend(msgspec.Struct, frozen=True):
 
 
 class SessionEffects(msgspec.Struct):
-    """The requests of one step. The lines must be on record before a message leaves."""
+    """The results of one step of a session: messages to send, history lines, the next deadline. The
+    lines must be written to the history before a message is sent."""
 
     messages: list[ToSend] = []
     ops: list[Op] = []
@@ -34,8 +35,10 @@ class SessionEffects(msgspec.Struct):
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The way a producer sends: records a batch, bytes a record, acks (0, 1, -1), time for a send.
-    An `idempotent` one sends again what may have been appended, and brokers know it again."""
+    """The way a producer sends: records per batch, bytes per record, acks (0, 1, -1), time-out.
+
+    `idempotent`: it repeats a send that may have been appended, and brokers discard the
+    duplicate."""
 
     batch: int = 5
     record_bytes: int = 64
@@ -45,7 +48,8 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The polls of a consumer: wait at the broker, deadline, least pause between two."""
+    """The way a consumer polls: longest wait at the broker, time-out, shortest pause between two
+    polls, most bytes of an answer."""
 
     wait_ms: int = 100
     timeout_us: int = 1_000_000
@@ -54,14 +58,13 @@ class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """A moment of the clients' work. Counts are operations, unless they say records.
+    """The progress of all clients at one moment. Counts are operations, unless they say records.
 
-    `progress` maps each partition to when a send invoked after the heal was first acknowledged.
-    `final` is "" before the final reads, then "running", then "done"; `missing` maps partitions
-    to the offset they were read to, where that is not their end. `operated` counts the operations
-    of the schedule that were handed to their clients. `rejected` counts what came from
-    outside of the run. `problem` is a sentence.
-    """
+    `progress` maps each partition to the time of the first acknowledgement of a send invoked after
+    the heal. `final` is "" before the final reads, then "running", then "done"; `missing` maps each
+    partition that was not read to its end to the offset reached. `operated` counts the operations
+    of the schedule that were given to their clients, `rejected` the messages from outside of the
+    run. `problem` is a sentence, "" if there is none."""
 
     t_us: int = 0
     invoked: int = 0

@@ -38,7 +38,7 @@ MAX_POLL_PARTITIONS: Final = 8
 
 
 def first_value(process: int) -> int:
-    """Return the value that `process` writes first; the others follow it one by one."""
+    """Return the first value that `process` writes; each next record has the next value."""
     return process * VALUES_PER_PROCESS
 
 
@@ -49,7 +49,7 @@ def process_of(value: int) -> int:
 
 @functools.lru_cache(maxsize=20_000)
 def partition_tag(partition: str) -> int:
-    """Return the 4 bytes by which a record remembers its partition."""
+    """Return the 4 bytes in a record that identify its partition."""
     return zlib.crc32(partition.encode())
 
 
@@ -88,12 +88,12 @@ def encode_record(partition: str, value: int, record_bytes: int) -> bytes:
 
 
 def decode_record(data: bytes, record_bytes: int) -> int:
-    """Return the value of such a record, UNREADABLE if it is incomplete or damaged."""
+    """Return the value in one encoded record; UNREADABLE if it is incomplete or damaged."""
     return _values(_SIZE.pack(record_bytes) + data, 1)[0]
 
 
 def record_runs(records: Iterable[tuple[int, bytes]], record_bytes: int) -> Iterator[RecordRun]:
-    """Yield single records in their order, consecutive offsets and values as one run."""
+    """Yield runs of single records: neighbours with consecutive offsets and values are one run."""
     run: RecordRun | None = None
     for offset, payload in records:
         value = decode_record(bytes(payload), record_bytes)
@@ -112,18 +112,19 @@ def record_runs(records: Iterable[tuple[int, bytes]], record_bytes: int) -> Iter
 
 
 def decode_batch(data: batch.BatchView) -> tuple[RecordRun, ...]:
-    """Return the records of a batch as runs of consecutive values, offsets from its base offset.
+    """Return the records of a batch as runs of consecutive values; offsets count from its base
+    offset.
 
-    A control batch holds no record of ours. Never raises: a record that is not one of ours is a
-    run of one with the value UNREADABLE.
-    """
+    Empty for a control batch. Never raises: a record that no client of ours wrote is a run of one
+    with the value UNREADABLE."""
     if data.control:
         return ()
     return decode_payload(data.payload, data.count, data.base_offset, data.epoch)
 
 
 def decode_payload(payload: bytes, count: int, base: int, epoch: int) -> tuple[RecordRun, ...]:
-    """Return the same of the payload alone of a batch of `count` records that begins at `base`."""
+    """Return the records of a batch's payload as `decode_batch` does: `count` records, the first of
+    them at offset `base`."""
     if len(payload) <= _LONGEST_REMEMBERED:
         found = _remembered(payload, count)
     else:
@@ -168,7 +169,7 @@ _remembered = functools.lru_cache(maxsize=2048)(_decode_payload)
 
 
 def misrouted(payload: bytes, partition: str) -> int:
-    """Return how many sound records of a batch payload were meant for another partition."""
+    """Return how many intact records of a batch payload carry the tag of another partition."""
     size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0
     if size < MIN_RECORD_BYTES:
         return 0
@@ -197,12 +198,11 @@ def _values(payload: bytes, count: int) -> list[int]:
 
 
 class SendPlan:
-    """The next partition of a producer thread, and its wait before.
+    """The partitions, batch sizes and pauses of a producer thread.
 
-    Goes through all partitions in rounds, each round in an order of its own, so that every
-    partition is written to as often as any other. With `zipf` the n-th partition is drawn 1/n times
-    as often as the first, and with `batch_most` batches differ in size.
-    """
+    It goes through all partitions in rounds, each in another order, so that every partition is
+    written to equally often. With `zipf` the n-th partition is drawn 1/n times as often as the
+    first; with `batch_most` batches differ in size."""
 
     def __init__(
         self,
@@ -222,8 +222,10 @@ class SendPlan:
         self._round: list[str] = []
 
     def records(self, batch: int) -> int:
-        """Return how many records the next batch has: `batch`, or more where sizes differ. Each
-        size has the same share of all records, so that most batches are small."""
+        """Return how many records the next batch has: `batch`, or with `batch_most` a size from
+        `batch` to that.
+
+        Each size has the same share of all records, so that most batches are small."""
         if self._batch_most <= batch:
             return batch
         size: float = batch * (self._batch_most / batch) ** self._rng.random()
@@ -238,7 +240,8 @@ class SendPlan:
         return self._round.pop()
 
     def pause_us(self) -> int:
-        """Time from one send to the next: the mean interval, give or take half of it."""
+        """Return the time from one send to the next: the mean interval, plus or minus up to half of
+        it."""
         if self._interval_us == 0:
             return 0
         return round(self._interval_us * self._rng.uniform(0.5, 1.5))
@@ -256,7 +259,8 @@ def send_plan(workload: Workload, partitions: Sequence[str], rng: random.Random)
 
 
 def send_interval_us(workload: Workload) -> int:
-    """Mean pause of one of a client's `in_flight` threads; 0 when there is no rate to keep."""
+    """Return the mean time between sends of one of a client's `in_flight` threads; 0 for no
+    limit."""
     if workload.rate == 0:
         return 0
     return round(1_000_000 * workload.in_flight / workload.rate)
