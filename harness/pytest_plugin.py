@@ -1,9 +1,8 @@
-"""Storms inside somebody's own test suite: the fixture `floodmark_storm` of pytest.
+"""Storms inside a user's own test suite: the fixture `floodmark_storm` of pytest.
 
-pytest loads this module at its start, by the entry point `floodmark`, in every suite of an
-environment that has floodmark. So it imports nothing but pytest before a storm begins.
-docs/pytest.md shows how to use it.
-"""
+pytest loads this module at its start, by the entry point `floodmark`, in every environment that has
+floodmark installed. So it imports only pytest before a storm begins. docs/pytest.md shows how to
+use it."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ _SEED: Final = pytest.StashKey[int]()
 
 class StormReport(NamedTuple):
     """The result of a storm: its verdict ("valid", "invalid", "unknown", "not-exercised") and the
-    sentence that explains it, its seed, the run folder, the page in it (None: it could not be
-    built) and the command line that runs the same schedule again."""
+    sentence that explains it, its seed, the run folder, its page (None: it could not be built), and
+    the command line that runs the same schedule again."""
 
     verdict: str
     sentence: str
@@ -48,7 +47,7 @@ class StormReport(NamedTuple):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the plug-in."""
+    """Add the options `--floodmark-seed` and `--floodmark-store`."""
     group = parser.getgroup("floodmark", "storms of floodmark")
     group.addoption(
         "--floodmark-seed",
@@ -65,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw one seed for the whole session: one number repeats every storm of it."""
+    """Draw one seed for the whole session, so that `--floodmark-seed` repeats all its storms."""
     given = config.getoption("--floodmark-seed")
     if given is not None and not 0 <= given < _SEEDS:
         raise pytest.UsageError(f"--floodmark-seed is {given}, but must be from 0 to {_SEEDS - 1}")

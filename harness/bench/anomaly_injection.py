@@ -1,8 +1,8 @@
 """Injects anomalies into a generated history, each at a known place and with known consequences.
 
-Each one takes a record of its own key in the middle of the history, so that they do not overlap.
-What the checker must report is written here by hand, from the definitions in docs/checks.md.
-"""
+Each anomaly changes one record of a key of its own in the middle of the history, so that they do
+not overlap. The expected findings of the checker are written here by hand, from the definitions in
+docs/checks.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class InjectedAnomaly(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Stretch:
-    """The stretch of a history that one anomaly may change, around one record of one key."""
+    """A part of a generated history that one anomaly may change, around one record of one key.
+    `expected` collects the findings (name, offset, count) that the checker must then report."""
 
     def __init__(self, sends: SendRows, polls: dict[int, PollRows], key: int) -> None:
         self.sends = type(sends)(*(column.copy() for column in sends))
@@ -63,11 +64,11 @@ class Stretch:
         )
 
     def expect(self, name: str, offset: int, count: int = 1) -> None:
-        """Return the finding that the checker must report."""
+        """Note a finding that the checker must report."""
         self.expected.append((name, offset, count))
 
     def send_unknown(self, key: int | None = None, *, outcome: int = INFO) -> int:
-        """Add one more send, at the time of the record's own, and return its value."""
+        """Add a send with `outcome` at the time of the record's own send, and return its value."""
         process = _UNKNOWN_PROCESSES + self.key
         value = process * VALUES_PER_PROCESS
         row = {name: getattr(self.sends, name)[self.row] for name in self.sends._fields}
@@ -85,19 +86,21 @@ class Stretch:
         return value
 
     def forget(self) -> None:
-        """End the record's own send with an unknown outcome, so that the record is not required."""
+        """Give the record's own send an unknown outcome, so that the record need not be in the
+        log."""
         self.sends.outcome[self.row] = INFO
         self.sends.stated[self.row] = -1
 
     def show(self, value: int, *, to_all: bool = True) -> None:
-        """Let reads return `value` at the record's offset: all, the final one too, or only one."""
+        """Let reads return `value` at the record's offset: all reads, the final one too, or only
+        the first."""
         rows = np.flatnonzero(self.own.record_offset == self.offset)
         self.own.record_value[rows if to_all else rows[:1]] = value
         if to_all:
             self.instead = value
 
     def poll(self) -> int:
-        """Return the first poll that returned the record."""
+        """Return the index of the first poll that returned the record."""
         return int(self.own.record_poll[np.argmax(self.own.record_offset == self.offset)])
 
 
@@ -209,7 +212,7 @@ INJECTIONS: Final[dict[str, Callable[[Stretch], None]]] = {
 
 
 class AnomalyInjector:
-    """The anomalies one history is to have: the n-th in the n-th key, in its first stretch."""
+    """The anomalies to inject into one history, the n-th into the n-th key."""
 
     def __init__(self, names: tuple[str, ...], keys: int) -> None:
         """Check the names. Raises UsageError for an unknown one, or more anomalies than keys."""
@@ -217,7 +220,7 @@ class AnomalyInjector:
             if name not in INJECTIONS:
                 raise UsageError(f"cannot inject '{name}'; there are {', '.join(INJECTIONS)}")
         if len(names) >= keys:
-            raise UsageError(f"{len(names)} anomalies need more than {keys} keys")
+            raise UsageError(f"{len(names)} anomalies need more than {keys} keys: raise --keys")
         self._waiting = list(names)
         self._injected: list[InjectedAnomaly] = []
         self._finally: dict[int, tuple[int, int]] = {}
@@ -225,8 +228,8 @@ class AnomalyInjector:
     def apply(
         self, sends: SendRows, polls: dict[int, PollRows], *, last: bool
     ) -> tuple[SendRows, dict[int, PollRows]]:
-        """Inject into a stretch: half of all anomalies into the first, the rest into the
-        last."""
+        """Inject anomalies into a part of the history: half of them into the first part, the rest
+        into the last. Return the changed sends, and the changed polls by key."""
         count = len(self._waiting) if last else (len(self._waiting) + 1) // 2
         for _ in range(count):
             key, name = len(self._used_keys()), self._waiting.pop(0)
@@ -242,7 +245,8 @@ class AnomalyInjector:
         return {injected.partition for injected in self._injected}
 
     def finally_read(self, key: int, start: int, values: I64) -> I64:
-        """Return what the final reads of a key return from `start` on, after these appends."""
+        """Return the values that the final reads of a key return from offset `start` on, where the
+        log holds `values`."""
         offset, value = self._finally.get(key, (-1, -1))
         if start <= offset < start + len(values):
             values = values.copy()
@@ -250,5 +254,5 @@ class AnomalyInjector:
         return values
 
     def injected(self) -> tuple[InjectedAnomaly, ...]:
-        """Return all anomalies that the checker has to report."""
+        """Return all anomalies that the checker must report."""
         return tuple(sorted(self._injected))

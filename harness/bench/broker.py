@@ -1,8 +1,7 @@
 """`floodmark bench`: what broker, link hub and judging cost on this machine, in one run.
 
-Every figure comes from real processes and from what the clients put on record; no fault is made.
-Producers send as fast as answers come, each with one batch under way.
-"""
+Every figure comes from real processes and from the history of the clients; no fault is injected.
+Producers send as fast as they get answers, each with one batch in flight."""
 
 from __future__ import annotations
 
@@ -46,9 +45,9 @@ Flush = Literal["sync", "async"]
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements of one cluster under one load: rates of acknowledged batches, latencies in
-    ms, and `cpu_ms`, the processor time of nodes, hub and clients for a batch. `clients_core` is
-    the share of one core that the process of the clients took."""
+    """The measurements of one cluster under one load. Rates are of acknowledged batches, latencies
+    in ms, `cpu_ms` is the processor time of nodes, hub and clients per batch, `clients_core` the
+    share of one core that the process of the clients used."""
 
     flush: Flush
     clients: int
@@ -63,8 +62,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judging(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a judged run: seconds from the last operation to the verdict, of them those of the
-    checker, and from the verdict to the page."""
+    """The time that the end of a run takes: seconds from the last operation to the verdict, the
+    checker's part of them, and from the verdict to the page."""
 
     storm_s: float
     operations: int
@@ -76,8 +75,9 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of one bench. `start_ms`: three brokers up to the first acknowledgement, median;
-    `hub_added_ms`: what the hub adds to the median latency of one client."""
+    """All figures of one bench. `start_ms`: from the start of three brokers to the first
+    acknowledgement, median; `hub_added_ms`: latency that the hub adds to one client's, medians
+    compared."""
 
     settings: BenchRequest
     start_ms: float
@@ -87,7 +87,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_bench(settings: BenchRequest, progress: Progress) -> Figures:
-    """Measure everything. Raises FloodmarkError when a cluster does not start."""
+    """Measure all loads, the hub and a judged run. Raises FloodmarkError when a cluster does not
+    start."""
     loads: list[Load] = []
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         store = Path(folder)
@@ -125,7 +126,7 @@ def _cost_of_the_hub(store: Path, settings: BenchRequest, progress: Progress) ->
 
 
 def measure(store: Path, settings: BenchRequest, flush: Flush, clients: int, *, hub: bool) -> Load:
-    """Start a cluster of our brokers, load it for a while, and read off what it did."""
+    """Start a cluster of our brokers, load it for a while, and return rates and latencies."""
     links = HUB_LINKS if hub else NO_LINKS
     return measure_system(store, SYSTEM, settings, flush, clients, links=links)
 
@@ -139,7 +140,8 @@ def measure_system(
     *,
     links: str = NO_LINKS,
 ) -> Load:
-    """Start a cluster of any system, load it for a while, and read off the history what it did."""
+    """Start a cluster of any system, load it for a while, and return rates and latencies from the
+    history of its clients."""
     schedule = Schedule(
         cluster=Cluster(flush=flush),
         workload=Workload(
@@ -175,7 +177,7 @@ def measure_system(
     acked = _latencies(map(decode, lines))
     took_us = sorted(took for at, took in acked if before.t_us <= at < after.t_us)
     if not took_us:
-        raise FloodmarkError("nothing was acknowledged during the measurement")
+        raise FloodmarkError(f"{system.name}: no send was acknowledged during the measurement")
     seconds = (after.t_us - before.t_us) / 1e6
     return Load(
         flush=flush,
@@ -206,8 +208,8 @@ def _await_acknowledgement(cluster: ClusterUnderTest, driver: RunClients, since_
 
 
 class Moment(NamedTuple):
-    """A time, and the processor time that the children of this process, and that of the clients,
-    had used by then."""
+    """A time, with the processor seconds used until then by the children of this process, and by
+    the clients."""
 
     t_us: int
     used_s: float
@@ -291,13 +293,13 @@ def table(figures: Figures) -> str:
 
 
 def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], str]) -> None:
-    """Let time pass over a cluster that is left in peace. Raises FloodmarkError when a process
-    ends, or with the sentence of `problem`."""
+    """Wait while the cluster works without faults. Raises FloodmarkError when a process ends, or
+    when `problem` returns a sentence."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         cluster.poll()
         if ended := cluster.ended():
-            raise FloodmarkError(f"{ended[0]} ended by itself")
+            raise FloodmarkError(f"the process of {ended[0]} ended during the measurement")
         if cluster.problems:
             raise FloodmarkError(cluster.problems[0].sentence)
         if sentence := problem():

@@ -33,8 +33,9 @@ _LARGE: Final = 1_000_000
 
 
 class FromLines(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of judging the same history from lines: "own", or Jepsen's "json" or "edn", which
-    are translated first. `cpu_s` and `peak_bytes` are of all processes together."""
+    """The cost of judging a history from lines instead of tables. `form` is "own", or Jepsen's
+    "json" or "edn", which are translated first. `cpu_s` and `peak_bytes` are sums over all
+    processes."""
 
     form: str
     bytes: int
@@ -44,8 +45,9 @@ class FromLines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of judging one history; `peak_bytes` and `cpu_s`, processor seconds, of all
-    processes together. `floor_s`: processor seconds to read the same tables and sort columns."""
+    """The cost of judging one history; `peak_bytes` and `cpu_s` (processor seconds) are sums over
+    all processes. `floor_s`: processor seconds that reading the tables and sorting their columns
+    takes anyway."""
 
     ops: int
     records_read: int
@@ -66,7 +68,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_check_bench(settings: CheckBench, progress: Progress) -> list[Checked]:
     """Make, judge and compare histories; without Spark by processes of this machine. Raises
-    FloodmarkError if Spark is asked for and cannot be had."""
+    FloodmarkError if Spark is asked for and is missing."""
     spark = SparkOptions(settings.master) if settings.spark else None
     large = max(settings.ops) >= _LARGE
     session = SparkSoon(options=spark._replace(large=large)) if spark else ManyProcesses()
@@ -126,7 +128,9 @@ def _of_lines(
         (result,) = session.check([run_folder(path)])
         seconds = time.monotonic() - began
     if result.verdict != known.verdict:
-        raise FloodmarkError(f"the history as {form} got another verdict: {result.sentence}")
+        raise FloodmarkError(
+            f"the history as {form} got another verdict than its tables: {result.sentence}"
+        )
     return FromLines(
         form=form,
         bytes=file.stat().st_size,
@@ -179,8 +183,8 @@ def _judged(
 
 
 def floor_of(folder: Path) -> float:
-    """Return the processor seconds to read every column of the tables of a history with PyArrow,
-    words as dictionaries, and to sort each column of numbers once: no checker can do with less."""
+    """Return the processor seconds to read all tables of a history with PyArrow and to sort each
+    column of numbers once: no checker can need less."""
     began = time.process_time()
     for name in HISTORY_TABLES:
         path = folder / "tables" / f"{name}.parquet"
@@ -198,7 +202,8 @@ def floor_of(folder: Path) -> float:
 def compare(
     injected: Sequence[InjectedAnomaly], result: RunResult
 ) -> tuple[tuple[InjectedAnomaly, ...], tuple[InjectedAnomaly, ...]]:
-    """Return the anomalies that were injected and not found, and those that were only found."""
+    """Return the injected anomalies that the checker missed, and those that it reported without
+    one."""
     found = {
         InjectedAnomaly(a.partition, a.name, a.offset, a.count)
         for a in result.anomalies

@@ -1,4 +1,4 @@
-"""The table of a bench: a row for each thing that was measured, a column for each figure."""
+"""The text table of a benchmark: a row for each thing measured, a column for each figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 
 def as_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, the first column to the left and all others to the right."""
+    """Return the lines of a table, its first column aligned to the left and the others to the
+    right."""
     whole = [tuple(titles), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     return [

@@ -1,9 +1,8 @@
 """`floodmark bench peers`: our brokers in one run with NATS, Redis and etcd.
 
-Every system is loaded by its own client through the same harness: each client has one record of
-100 B under way. The systems take turns, and synced appends to the same disk are measured between
-them: a machine that is busier for a while is so for all.
-"""
+Every system is loaded by its own client through the same harness; each client has one record of 100
+bytes in flight. The systems take turns, and synced appends to the same disk are measured in
+between, so that a busy period of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -51,8 +50,8 @@ REFERENCE: Final = "NATS, sync always"
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """One system under one load: acknowledged records per second, and p50 and p99 in ms, of each
-    round; the largest share of a core that its clients took."""
+    """The results of one system under one load: acknowledged records per second, and p50 and p99 in
+    ms, of each round; the largest share of a core that its clients used."""
 
     label: str
     clients: int
@@ -63,8 +62,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeersFound(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures; `absent` has a sentence for each system that was not measured, `synced_us` a
-    median for each round: an append of one record to a file that is synced."""
+    """All figures. `absent` has a sentence for each system that was not measured. `synced_us`: for
+    each round the median time of appending one record to a file with fsync."""
 
     rates: tuple[Rates, ...]
     synced_us: tuple[float, ...]

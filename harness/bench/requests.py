@@ -25,7 +25,7 @@ LoadBudget = Annotated[Budget, Meta(gt=0, le=HOUR_S, description="Time to measur
 
 
 class BenchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Loads of our own brokers, and a storm that is judged."""
+    """The options of `bench`: loads of our own brokers, and a storm that is judged."""
 
     budget_s: LoadBudget = 4.0
     batch: Annotated[int, Meta(ge=1, le=10_000, description="Records per batch.")] = 100
@@ -47,7 +47,7 @@ class BenchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Histories to generate and to judge."""
+    """The options of `bench check`: histories to generate and to judge."""
 
     ops: Annotated[
         tuple[int, ...],
@@ -84,7 +84,7 @@ class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Schedules of the simulated world."""
+    """The options of `bench sim`: schedules of the simulated world."""
 
     budget_s: Annotated[
         Budget, Meta(gt=0, le=HOUR_S, description="Processor time for each shape of schedule.")
@@ -96,7 +96,7 @@ class SimBench(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeersBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Loads of several systems."""
+    """The options of `bench peers`: loads of several systems."""
 
     clients: Annotated[
         tuple[int, ...], Meta(ge=1, le=1000, description="Clients of a load; repeatable.")
@@ -110,7 +110,7 @@ class PeersBench(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SoakRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Storms of a soak: how long, and how large their cluster."""
+    """The options of `bench soak`: how long its storms are, and how large their cluster is."""
 
     budget_s: Annotated[Budget, Meta(gt=0, description="Time for all storms together.")] = 3600.0
     storm_s: Annotated[

@@ -1,9 +1,7 @@
 """`floodmark bench sim`: how fast virtual time passes in the simulated world, with all checks on.
 
-Two shapes: a storm of 3 brokers and 4 clients with a storm's timings, and the small experiments
-of a search. Rates are by second of processor time: what one core does in a second that it has for
-itself.
-"""
+Two shapes of schedules: a storm of 3 brokers and 4 clients, and the small experiments of a search.
+Rates are per second of processor time, which does not depend on other load."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ RATE: Final = 10.0
 
 
 class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one shape. `operations_s` are by virtual second, all other rates by second of
-    processor time. `compiled` says whether compiled modules ran."""
+    """The figures of one shape of schedules. `operations_s` are per virtual second, all other rates
+    per second of processor time. `compiled` says whether compiled modules ran."""
 
     shape: str
     runs: int
@@ -57,7 +55,7 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 def run_sim_bench(settings: SimBench, progress: Progress) -> list[SimSpeed]:
-    """Measure both shapes. Raises UsageError for an unknown protocol."""
+    """Measure both shapes of schedules. Raises UsageError for an unknown protocol."""
     protocol_of(settings.protocol)
     found = []
     for shape, run in (("storm", _storm), ("search", _experiment)):

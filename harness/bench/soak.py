@@ -1,11 +1,9 @@
 """`floodmark bench soak`: storm after storm in one process, and what grows meanwhile.
 
-The harness is one process for all storms, so what it does not give back shows from storm to
-storm, and so does what is left on the disk. All other processes are new in each storm. Their peaks
-are compared between storms too. The brokers delete the heads of their logs, many times a storm, so
-that a leak inside of one storm shows: their memory and their disks late in a storm are compared
-with those of its middle.
-"""
+The harness is one process for all storms, so a leak in it shows from storm to storm, and so do
+files left on the disk. All other processes are new in each storm; their peaks are compared between
+storms. A leak inside of one storm shows too: the brokers delete the heads of their logs many times
+a storm, and their memory and disk use late in a storm is compared with that in its middle."""
 
 from __future__ import annotations
 
@@ -68,10 +66,12 @@ class _Deletion(msgspec.Struct, frozen=True):
 
 
 class StormSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One storm: its verdict, when it was over, how often a log head was deleted and how many
-    records with it (of all replicas), and by name what was measured: bytes, or (`descriptors`,
-    `threads`, `processes`) a count. `inside` has what all brokers held in the second and in the
-    last third of the storm (medians)."""
+    """One storm: its verdict and the time of its end.
+
+    `measures` has the peaks by name: bytes, or a count (`descriptors`, `threads`, `processes`).
+    `inside` has the medians of memory and disk of all brokers in the second and in the last third
+    of the storm. `deletions` counts the deletions of log heads and `deleted_records` their records,
+    over all replicas."""
 
     number: int
     verdict: str
@@ -83,8 +83,8 @@ class StormSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """One measure: its median in the first and in the last third of the storms after the warm-up,
-    and whether it is flat."""
+    """The growth of one measure: its median in the first and in the last third of the storms after
+    the warm-up, and whether that counts as flat."""
 
     what: str
     first: float
@@ -93,7 +93,8 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a soak."""
+    """The result of a soak: verdicts, growth, and deletions of log heads in each storm. `unstarted`
+    counts the clusters that did not start."""
 
     settings: SoakRequest
     storms: int
@@ -106,18 +107,16 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_flat(self) -> bool:
-        """Return whether nothing grows."""
+        """Return whether no measure grows."""
         return all(each.is_flat for each in self.growth)
 
 
 def run_soak(settings: SoakRequest, progress: Progress, interrupts: Interrupts) -> Soaked:
-    """Storm until the time is over or somebody interrupts. Each sample becomes a line of
+    """Run storms until the time is over or the user interrupts; write each sample to
     `settings.samples`.
 
-    A cluster that does not start, as on a machine that is too busy for it, is counted and not the
-    end. Raises its FloodmarkError when MOST_UNSTARTED in a row do not, and UsageError for too short
-    a time.
-    """
+    A cluster that does not start, because the machine is too busy, is only counted. Raises its
+    FloodmarkError after MOST_UNSTARTED of them in a row, and UsageError for too short a time."""
     if settings.budget_s < settings.storm_s:
         raise UsageError("--budget must be as long as one storm at least")
     began_s = time.monotonic()
@@ -149,7 +148,7 @@ def run_soak(settings: SoakRequest, progress: Progress, interrupts: Interrupts) 
 def one_storm(
     settings: SoakRequest, number: int, progress: Progress, interrupts: Interrupts, began_s: float
 ) -> StormSample:
-    """Make one storm with all kinds of faults and judge it here; a valid run is removed."""
+    """Run one storm with all kinds of faults and judge it; a valid run is removed."""
     request = RunRequest(
         seed=settings.seed + number,
         brokers=settings.brokers,
@@ -198,7 +197,7 @@ def one_storm(
 
 
 class BrokerUse(NamedTuple):
-    """The bytes of memory and on the disk that all brokers together used at a time."""
+    """The bytes of memory and of disk that all brokers together used at one time."""
 
     t_us: int
     memory: int
@@ -206,8 +205,9 @@ class BrokerUse(NamedTuple):
 
 
 class PeakMonitor(PeriodicThread):
-    """Watches this process and all that it started while it is entered: the peaks by kind, and
-    what the brokers hold from second to second; their folders are in `data`."""
+    """A thread that watches this process and its descendants for as long as the context lasts. It
+    records peaks by kind of process, and the memory and disk use of the brokers over time; `data`
+    has their folders."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(self._note, EVERY_S, "soak")
@@ -216,8 +216,8 @@ class PeakMonitor(PeriodicThread):
         self._data = data
 
     def inside(self, phases: Phases) -> dict[str, tuple[float, float]]:
-        """Return what brokers held in the middle and late in the storm; nothing of a storm of fewer
-        than three moments."""
+        """Return the medians of memory and disk use in the middle and in the last third of a storm.
+        Empty if one of these thirds has no sample."""
         begin, end = phases.storm_us, phases.heal_us
         third = (end - begin) / 3
         middle = [m for m in self.moments if begin + third <= m.t_us < end - third]
@@ -241,8 +241,9 @@ class PeakMonitor(PeriodicThread):
 
 
 def deletions_in(traces: Path) -> tuple[int, int]:
-    """Return how often a replica deleted the head of a log, by the traces of a run, and how many
-    records in all. A replica that starts over at the start of its leader counts as one deletion."""
+    """Return how often replicas deleted the head of a log in a run, and how many records in all.
+    Counted in the traces. A replica that discards its log to start where its leader's begins counts
+    once."""
     times, records = 0, 0
     for file in sorted(traces.glob("*.jsonl")):
         with file.open("rb") as lines:
@@ -267,7 +268,7 @@ def summed_up(settings: SoakRequest, samples: Sequence[StormSample]) -> Soaked:
 
 
 def growth(samples: Sequence[StormSample]) -> Iterator[Growth]:
-    """Yield the growth of each measure; nothing of fewer than LEAST_STORMS storms after the
+    """Yield the growth of each measure; none if fewer than LEAST_STORMS storms follow the
     warm-up."""
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     if len(warm) < LEAST_STORMS:

@@ -1,12 +1,10 @@
-"""Makes histories of any size, as the Parquet tables the checker reads: what `bench check` judges.
+"""Makes histories of any size, as the Parquet tables that the checker reads, for `bench check`.
 
 A history is that of a correct log: producers send to keys drawn at random, a record lands between
 the invocation and the acknowledgement of its send, consumers read each key from its beginning in
-polls of a few records, and fresh ones read it all again at the end. Some sends end unknown, some
-are refused. Anomalies are injected into that (`harness.bench.anomaly_injection`).
-
-It is made in stretches of time, so memory does not grow with size (but for a value a record).
-"""
+polls of a few records, and new ones read it all again at the end. Some sends end unknown, some are
+refused. Anomalies are then injected (`harness.bench.anomaly_injection`). A history is made in parts
+of `STRETCH_OPS` operations, so memory grows by only one value per record."""
 
 from __future__ import annotations
 
@@ -37,11 +35,9 @@ OK, INFO, FAIL = 0, 1, 2
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a history: about `ops` operations, half of them polls of `poll_records`
-    records.
-
-    `hot`: the share of all sends that go to the first key; 0: all keys get the same.
-    """
+    """The size of a history: about `ops` operations, half of them polls of `poll_records` records.
+    `hot`: the share of all sends that go to the first key; 0: all keys get the same. `anomalies`
+    names the anomalies to inject."""
 
     ops: int
     keys: int = 20
@@ -62,8 +58,9 @@ class Made(NamedTuple):
 
 
 class SendRows(NamedTuple):
-    """Sends, one a row; `offset` is that of the record (-1: not in the log), `stated` the offset in
-    its acknowledgement."""
+    """Sends, one per row. `offset` is that of the record (-1: not in the log), `stated` the offset
+    in the acknowledgement (-1: none). `t0` and `t1` are begin and end, `landed_us` the time of the
+    append, in us."""
 
     t0: I64
     t1: I64
@@ -77,7 +74,8 @@ class SendRows(NamedTuple):
 
 
 class PollRows(NamedTuple):
-    """Polls of one key by several consumers, one a row, and the records they got, one a row."""
+    """Polls of one key by several consumers, one per row, and the records that they returned. In
+    the `record_` columns there is one row per record; `record_poll` is the row of its poll."""
 
     t0: I64
     t1: I64
@@ -90,7 +88,7 @@ class PollRows(NamedTuple):
 
 
 class Maker:
-    """Makes one history, stretch by stretch."""
+    """Makes one history, part by part, in a run folder."""
 
     def __init__(self, size: Size, folder: Path) -> None:
         self.size = size
@@ -105,7 +103,7 @@ class Maker:
         self.sent = 0
 
     def make(self) -> Made:
-        """Write the folder: tables, run.json, and injected.json beside it."""
+        """Write the tables and run.json into the folder, and injected.json beside it."""
         total = self.size.ops // 2
         step = min(STRETCH_OPS // 2, max(total // 2, 1))
         while self.sent < total:
@@ -192,7 +190,8 @@ class Maker:
         return _with_records(columns, np.tile(after - first, size - 1), offset, value)
 
     def process(self, key: int, consumer: int) -> int:
-        """Return the process that reads a key; the last consumer makes the final reads."""
+        """Return the process number that reads a key as consumer number `consumer`, of which the
+        last makes the final reads."""
         return _FIRST_CONSUMER + key * self.size.poll_records + consumer
 
     def _final_reads(self, begin_us: int) -> int:

@@ -1,5 +1,5 @@
-"""Writes generated histories: as Parquet tables (`ops`, `sends`, `reads`), a row group a stretch;
-and as the lines of a run, `history.jsonl`, on which ingest is measured."""
+"""Writes generated histories: as Parquet tables (`ops`, `sends`, `reads`), a row group for each
+part; and as `history.jsonl` of a run, to measure how fast that is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NODES: Final = ("n1", "n2", "n3")
 
 
 class TableWriter:
-    """Three tables that grow stretch by stretch."""
+    """The three tables of a history, to which parts of it are appended."""
 
     def __init__(self, folder: Path, keys: Sequence[str]) -> None:
         self._run = folder.name
@@ -51,7 +51,7 @@ class TableWriter:
         }
 
     def write(self, sends: SendRows | None, polls: dict[int, PollRows], *, final: bool) -> None:
-        """Write one stretch; operations are numbered in the order of their invocation."""
+        """Append one part; operations are numbered in the order of their invocation."""
         send_t0 = sends.t0 if sends else np.zeros(0, np.int64)
         t0 = np.concatenate([send_t0, *(p.t0 for p in polls.values())])
         order = np.argsort(t0, kind="stable")
@@ -69,7 +69,7 @@ class TableWriter:
         self._ops(sends, polls, number, order, final)
 
     def close(self) -> dict[str, int]:
-        """Finish the files; return the number of rows of each table, and of polls."""
+        """Close the files; return the number of rows of each table, and of polls."""
         for file in self._files.values():
             file.close()
         return self._wrote
@@ -197,11 +197,8 @@ def _clients(process: I64, polls: npt.NDArray[np.bool_] | bool) -> tuple[I64, li
 
 
 def write_lines(folder: Path, target: Path) -> int:
-    """Write the run in `folder`, which has tables only, as a run folder with lines; return their
-    bytes.
-
-    A stretch of the tables at a time: within each, lines are in the order of time.
-    """
+    """Write a run that has tables only as a run folder with `history.jsonl`; return the bytes of
+    that. Within each row group of the tables, lines are in the order of time."""
     target.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(folder / "run.json", target / "run.json")
     history = target / "history.jsonl"
@@ -258,8 +255,8 @@ def _lines(rows: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[int, Op]]:
 
 
 def write_jepsen(history: Path, target: Path, form: str) -> int:
-    """Write a history of ours as Jepsen records it, as "edn" or "json", and return its bytes. Final
-    readers assign themselves every partition first, from its beginning."""
+    """Write a history of ours as Jepsen records it, as "edn" or "json", and return its bytes. Each
+    final reader first assigns itself every partition from its beginning."""
     show = _edn if form == "edn" else _json
     keys = sorted(read_file(history.with_name("run.json"), dict[str, Any])["partitions"])
     final: set[int] = set()

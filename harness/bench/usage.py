@@ -1,4 +1,4 @@
-"""Use of the machine by this process and all that it started: memory, processor time, disk."""
+"""Use of the machine by this process and its descendants: memory, processor time, disk."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryMonitor(PeriodicThread):
-    """Watches the resident memory of a process and its descendants while it is entered.
-
-    Pages that processes share count once for each, so the figure is an upper bound.
-    """
+    """A thread that measures the resident memory of this process and its descendants, for as long
+    as the context lasts; `peak_bytes` is the most. Pages that processes share count once for each,
+    so the figure is an upper bound."""
 
     def __init__(self) -> None:
         super().__init__(self._note, _EVERY_S, "memory")
@@ -50,8 +49,8 @@ def _resident(pid: int) -> int:
 
 
 class ProcessorTime:
-    """Processor seconds (`seconds`) of the whole family of processes while it is entered, also of
-    processes that ended and were waited for."""
+    """The processor seconds (`seconds`) that this process and its descendants use within the
+    context, also of processes that end in it and are waited for."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -71,8 +70,8 @@ class ProcessorTime:
 
 
 def children_seconds(*, with_ended: bool = False) -> float:
-    """Return the processor seconds of all processes that this one started and that still run, and
-    with `with_ended` of those that they waited for."""
+    """Return the processor seconds of all running descendants of this process. `with_ended` adds
+    the seconds of the ended children that they waited for."""
     found = 0.0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -91,7 +90,8 @@ def seconds_of(pid: int) -> float:
 
 
 def held() -> Iterator[tuple[str, int, int]]:
-    """Yield the kind of each of our processes, its resident bytes, and its open descriptors."""
+    """Yield kind, resident bytes and open descriptors of this process and each of its
+    descendants."""
     me = psutil.Process()
     for process in [me, *me.children(recursive=True)]:
         with contextlib.suppress(psutil.Error, OSError):
@@ -114,7 +114,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def taken_by(folder: Path) -> int:
-    """Return the bytes that all files below a folder take up on the disk."""
+    """Return the bytes of disk space that all files below a folder take."""
     return _sum_of(folder, lambda file: file.st_blocks * BLOCK_BYTES)
 
 

@@ -1,10 +1,9 @@
 """The command `floodmark`: assembles the commands of this folder, turns errors into exit codes.
 
 A module of this folder is a command: it defines a function of its own name, and in `SUBCOMMANDS`
-those of its subcommands. Each takes the request that the options make (`options.py`). Such a module
-imports slow modules inside its functions. Only the module of the command that is asked for is
-imported; `floodmark --help` needs none of them, for the summaries are here (`_SUMMARIES`).
-"""
+those of its subcommands. Each takes the request that is made of its options (`options.py`). Such a
+module imports slow modules inside its functions. Only the module of the requested command is
+imported; `floodmark --help` needs none, because the summaries are here (`_SUMMARIES`)."""
 
 from __future__ import annotations
 
@@ -68,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def assemble(words: Sequence[str] | None = None) -> typer.Typer:
-    """Return the application with all commands, or with as much of it as these words need: the
-    command that they name, or what `--help` lists."""
+    """Return the application. With the words of a command line it has only the commands that these
+    need: the named one, or those that `--help` lists."""
     app = typer.Typer(
         cls=_InOrder,
         add_completion=False,

@@ -24,8 +24,8 @@ _META: Final = ("ge", "gt", "le", "description")
 
 
 class Option(NamedTuple):
-    """An option or argument: the field that it fills, what it looks like on a command line, the
-    kind of its values (None for a flag), and its help."""
+    """An option or argument: the field that it fills, its spelling on the command line, the kind of
+    its values (None for a flag), and its help."""
 
     owner: type[msgspec.Struct]
     field: str
@@ -37,14 +37,15 @@ class Option(NamedTuple):
     help: str
 
     def checked(self, given: Any) -> Any:
-        """Return what was given, as Typer has it. Raises UsageError for a value that the field must
-        not have."""
+        """Return the value that Typer passes, unchanged. Raises UsageError if the field cannot have
+        it."""
         if is_given(given):
             self.value(given)
         return given
 
     def value(self, given: Any) -> Any:
-        """Return the value of the field. Raises UsageError for one that it must not have."""
+        """Return the value of the field for the text that Typer passes. Raises UsageError if the
+        field cannot have it."""
         if self.kind is None:
             return not self.default
         if not self.repeats:
@@ -150,7 +151,7 @@ def _made(request: type[msgspec.Struct], given: list[tuple[Option, Any]]) -> msg
 
 
 def is_given(value: Any) -> bool:
-    """Return whether an option was given that has this value."""
+    """Return whether the value that Typer passes means that the option is on the command line."""
     return value is not None and value is not False and value != []
 
 
@@ -164,7 +165,7 @@ def request_of(function: Command) -> type[msgspec.Struct]:
 
 
 def parts(hint: Any) -> tuple[Any, list[msgspec.Meta]]:
-    """Return a type without None and `Meta`, and its `Meta`, the innermost first."""
+    """Return a type hint without None and `Meta`, and its `Meta` objects, the innermost first."""
     if get_origin(hint) is Annotated:
         base, metas = parts(hint.__origin__)
         return base, [*metas, *hint.__metadata__]

@@ -1,9 +1,8 @@
 """Kinds of the values of options: bounded numbers, and paths that can be read or written.
 
-Every value of a command line has one of these kinds, so that a wrong one is one sentence with the
-name of its option, before anything is done (`tests/harness/cli/test_values.py` looks at all options
-of all commands).
-"""
+Every value of a command line is checked by its kind before the command begins, and a wrong one
+gives one sentence with the name of its option (`tests/harness/cli/test_values.py` covers all
+options of all commands)."""
 
 from __future__ import annotations
 
@@ -25,17 +24,17 @@ _DURATION: Final = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNIT_S)}])")
 
 
 class ValueKind:
-    """A kind of value of an option or argument; this one takes any text. `metavar` stands for a
-    value in the help."""
+    """A kind of value of an option or argument; this base class takes any text. `metavar` stands
+    for a value in the help."""
 
     metavar = "TEXT"
 
     def convert(self, text: str, option: str) -> Any:
-        """Return the value that is written as `text` after `option`. Raises UsageError."""
+        """Return the value that `text`, given for `option`, means. Raises UsageError."""
         return text
 
     def shown(self, value: Any) -> str:
-        """Return a value as a person writes it."""
+        """Return a value in the spelling of the command line."""
         return str(value)
 
 
@@ -48,7 +47,7 @@ class Number(ValueKind):
         self.least, self.most, self.above = least, most, above
 
     def convert(self, text: str, option: str) -> float:
-        """Return the number. Raises UsageError."""
+        """Return the number that `text` means. Raises UsageError if it is none or out of bounds."""
         try:
             number = self.parse(text)
         except (ValueError, OverflowError):
@@ -72,7 +71,7 @@ class Number(ValueKind):
         return number
 
     def shown(self, value: float) -> str:
-        """Return a number as a person writes it: 604800, 0.5."""
+        """Return a number in its shortest spelling: 604800, 0.5."""
         return str(int(value)) if value == int(value) else str(value)
 
 
@@ -140,7 +139,7 @@ class _PathKind(ValueKind):
 
 class Readable(_PathKind):
     """A file or folder to be read. A path that does not exist passes, because it may be the name of
-    something; the command itself says what is missing."""
+    something, such as a ready-made schedule; the command itself reports what is missing."""
 
     def examine(self, path: Path, option: str) -> None:
         """Refuse a file or folder that cannot be read."""
@@ -178,10 +177,10 @@ class WritableFolder(_PathKind):
 
 
 class WritableFile(_PathKind):
-    """A file to be written, in a folder that exists."""
+    """A file to be written, in a folder that exists already."""
 
     def examine(self, path: Path, option: str) -> None:
-        """Refuse a folder, a FIFO, and a file that cannot be written, or whose folder cannot."""
+        """Refuse a folder, a FIFO, and a file that cannot be written or whose folder cannot."""
         mode = _mode(path)
         if mode is not None and not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "none"
@@ -203,8 +202,8 @@ _PATHS: Final[dict[str, type[_PathKind]]] = {
 
 
 def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> ValueKind:
-    """Return the kind of the values of a field: of its type, its bounds, and what else its `Meta`
-    says."""
+    """Return the kind of the values of a field, by its type and the bounds and `extra` of its
+    `Meta`."""
     if get_origin(hint) is dict:
         return NameAndValue()
     if hint is Path:

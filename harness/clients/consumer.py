@@ -16,10 +16,9 @@ from node.formats.wire import split_fetch_body
 
 
 class Consumer(Session):
-    """A client that polls its partitions in turn.
-
-    With `targets` it is a final reader: it reads each partition from offset 0 up to its target and
-    to the high watermark that the last answer stated, and then is `done`."""
+    """A client that polls its partitions in turn. With `targets` it is a final reader: it reads
+    each partition from offset 0 up to its target and to the high watermark that the last answer
+    stated, and then is `done`."""
 
     def __init__(
         self,

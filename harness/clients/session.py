@@ -50,10 +50,9 @@ DEFAULT_RETRY_US: Final = 50_000
 
 @dataclass(slots=True)
 class Call:
-    """One operation in progress: its invocation, and its current attempt, if one is in flight.
-
-    The attempt is abandoned at `overdue_us`. `attempted`: there has been an attempt. `in_doubt`:
-    one of the attempts may have taken effect, or may still do so."""
+    """One operation in progress: its invocation, and its current attempt, if one is in flight. The
+    attempt is abandoned at `overdue_us`. `attempted`: there has been an attempt. `in_doubt`: one of
+    the attempts may have taken effect, or may still do so."""
 
     invocation: Op
     partition: str

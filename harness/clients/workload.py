@@ -113,10 +113,8 @@ def record_runs(records: Iterable[tuple[int, bytes]], record_bytes: int) -> Iter
 
 def decode_batch(data: batch.BatchView) -> tuple[RecordRun, ...]:
     """Return the records of a batch as runs of consecutive values; offsets count from its base
-    offset.
-
-    Empty for a control batch. Never raises: a record that no client of ours wrote is a run of one
-    with the value UNREADABLE."""
+    offset. Empty for a control batch. Never raises: a record that no client of ours wrote is a run
+    of one with the value UNREADABLE."""
     if data.control:
         return ()
     return decode_payload(data.payload, data.count, data.base_offset, data.epoch)
@@ -223,9 +221,8 @@ class SendPlan:
 
     def records(self, batch: int) -> int:
         """Return how many records the next batch has: `batch`, or with `batch_most` a size from
-        `batch` to that.
-
-        Each size has the same share of all records, so that most batches are small."""
+        `batch` to that. Each size has the same share of all records, so that most batches are
+        small."""
         if self._batch_most <= batch:
             return batch
         size: float = batch * (self._batch_most / batch) ** self._rng.random()

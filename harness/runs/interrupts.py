@@ -59,11 +59,9 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class Interrupts:
-    """The requests to stop (SIGINT, SIGTERM) while the context lasts. Main thread only.
-
-    `asked`: there was one. `at_once` makes the first one count like a second: set it when there is
-    nothing that must end in order. `terminated`: one was a SIGTERM, which a program sends, such as
-    CI."""
+    """The requests to stop (SIGINT, SIGTERM) while the context lasts. Main thread only. `asked`:
+    there was one. `at_once` makes the first one count like a second: set it when there is nothing
+    that must end in order. `terminated`: one was a SIGTERM, which a program sends, such as CI."""
 
     def __init__(self) -> None:
         self.asked = False

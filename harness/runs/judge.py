@@ -116,10 +116,9 @@ class SparkSoon:
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
     ) -> list[RunResult]:
-        """Judge run folders and return their results.
-
-        `out` is the folder for results (None: the run folders); without `again`, unchanged runs
-        keep their results. Raises CheckerError when Spark fails or is missing."""
+        """Judge run folders and return their results. `out` is the folder for results (None: the
+        run folders); without `again`, unchanged runs keep their results. Raises CheckerError when
+        Spark fails or is missing."""
         from checker.ingest.ingest import work_bytes
 
         self.begin(large=work_bytes(folders) > _LARGE_BYTES)
@@ -164,11 +163,9 @@ class Keep(NamedTuple):
 def judge(
     folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep | None = None
 ) -> list[RunResult]:
-    """Judge run folders; write `results.json` of each, and `story.json` if there is a story.
-
-    If `spark` is None, this process judges them. `tell` is called with sentences for a person.
-    Raises FloodmarkError if results cannot be written, or if the requested Spark cluster is
-    missing."""
+    """Judge run folders; write `results.json` of each, and `story.json` if there is a story. If
+    `spark` is None, this process judges them. `tell` is called with sentences for a person. Raises
+    FloodmarkError if results cannot be written, or if the requested Spark cluster is missing."""
     keep = keep or Keep()
     from checker.engine.plan import refusal
     from checker.story.story import write_story
@@ -261,10 +258,8 @@ def run_and_judge(
     source: Path | None = None,
 ) -> RunResult:
     """Execute a run and judge it. `spark`, if given, judges a large run; it starts during the
-    storm.
-
-    `source` is the path that the run replays, None if it replays nothing; the files of a finding
-    are copied from there. Raises what `Run.execute` raises."""
+    storm. `source` is the path that the run replays, None if it replays nothing; the files of a
+    finding are copied from there. Raises what `Run.execute` raises."""
     folder = run.folder.path
     try:
         run.execute(on_storm=lambda: get_ready(spark, run.schedule))

@@ -19,10 +19,9 @@ _SPARK: Final = "spark"
 
 
 def waited(output: Path) -> dict[int, float]:
-    """Return the seconds that each thread of a run waited, ready to run, for a processor.
-
-    By thread id, for the threads of all processes below this one that write their output to the
-    folder `output`. Empty if the kernel does not count these times."""
+    """Return the seconds that each thread of a run waited, ready to run, for a processor. By thread
+    id, for the threads of all processes below this one that write their output to the folder
+    `output`. Empty if the kernel does not count these times."""
     found: dict[int, float] = {}
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -43,10 +42,9 @@ def _of_threads(pid: int) -> Iterator[tuple[int, float]]:
 def too_busy(
     what: str, before: Mapping[int, float], after: Mapping[int, float], over_s: float
 ) -> str:
-    """Return a sentence that `what` cannot be judged if one thread waited too long, else "".
-
-    Too long is more than the share MOST_SHARE of `over_s`, the seconds between the readings
-    `before` and `after` of `waited`. A thread that is missing in `before` counts from its start."""
+    """Return a sentence that `what` cannot be judged if one thread waited too long, else "". Too
+    long is more than the share MOST_SHARE of `over_s`, the seconds between the readings `before`
+    and `after` of `waited`. A thread that is missing in `before` counts from its start."""
     most_s = max((s - before.get(thread, 0.0) for thread, s in after.items()), default=0.0)
     # The kernel counts a wait when it ends: one that began before the first look is longer.
     most_s = min(most_s, over_s)

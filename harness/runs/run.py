@@ -37,10 +37,9 @@ _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run beside its schedule: its name, its seed, its store.
-
-    `command` is the command line that started it, `links` one of the system's `link_forms`, `disk`
-    one of its `disk_forms`."""
+    """The settings of a run beside its schedule: its name, its seed, its store. `command` is the
+    command line that started it, `links` one of the system's `link_forms`, `disk` one of its
+    `disk_forms`."""
 
     name: str
     seed: int
@@ -78,7 +77,6 @@ class Run:
 
     def execute(self, on_storm: Callable[[], None] = lambda: None) -> None:
         """Run the schedule and collect the evidence; `on_storm` is called when the cluster is up.
-
         An error before that is raised as FloodmarkError. A later one becomes a problem of the run,
         which goes on to collect the rest. StopNow ends it at once."""
         cluster: ClusterUnderTest | None = None

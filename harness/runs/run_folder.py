@@ -45,10 +45,8 @@ class RunDir:
 
     def seal(self) -> None:
         """Write `seal.json`, the digests by which the checker notices later changes of the
-        evidence.
-
-        Call it when all processes of the run have ended. Raises StorageError when it cannot be
-        written."""
+        evidence. Call it when all processes of the run have ended. Raises StorageError when it
+        cannot be written."""
         try:
             seal_run(self.path)
         except OSError as error:

@@ -36,7 +36,6 @@ def promise_in(file: Path) -> dict[str, Any]:
 
 def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None) -> list[Path]:
     """Return the run folders meant by `paths`: run folders, histories of other tools, or stores.
-
     `promise` holds the guarantees of the system whose clients recorded the histories. Raises
     UsageError when a path is none of these, CheckerError when a folder cannot be written."""
     found: list[Path] = []

@@ -102,10 +102,8 @@ class Storm:
 
     def recover(self) -> None:
         """Keep writing until every partition has acknowledged a write and has all its replicas in
-        sync.
-
-        Lasts for a minimum time in any case. If clients cannot write, only the replicas are waited
-        for."""
+        sync. Lasts for a minimum time in any case. If clients cannot write, only the replicas are
+        waited for."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
             self.is_complete = False
