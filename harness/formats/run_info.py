@@ -94,6 +94,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     came from outside of the run: connections without a key of the run, or messages under the name
     of another process. For a node it is a lower bound. `seal` is the digest of `seal.json`, ""
     before the end of the run. `goes_on`: the cluster was left running for another run.
+    `failover_ms` is how long a failover of the system takes at most, 0 if it is unknown.
     """
 
     run: str = ""
@@ -119,6 +120,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     state: str = ""
     goes_on: bool = False
     recovery_limit_ms: Milliseconds = 0
+    failover_ms: Milliseconds = 0
     versions: dict[str, Any] = {}
     host: dict[str, Any] = {}
     problems: list[Problem] = []

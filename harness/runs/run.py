@@ -254,7 +254,7 @@ def first_info(
     disk: str = "",
 ) -> RunInfo:
     """Return the contents of `run.json` before a run begins; `now_us` is the clock of its world."""
-    cluster = schedule.cluster
+    cluster, limits = schedule.cluster, system.limits(schedule.cluster)
     factory = ClientFactory(cluster=cluster, workload=schedule.workload)
     return RunInfo(
         run=run,
@@ -279,7 +279,8 @@ def first_info(
         clients=factory.roles,
         epoch_us=0,
         monotonic_us=now_us,
-        recovery_limit_ms=system.limits(cluster).recovery_ms,
+        recovery_limit_ms=limits.recovery_ms,
+        failover_ms=limits.failover_ms,
     )
 
 

@@ -166,11 +166,12 @@ class ClusterUnderTest:
 
 
 class Limits(NamedTuple):
-    """The time that a system may take, in ms: until a silent node counts as dead, and from the heal
-    to progress in every partition."""
+    """The time that a system may take, in ms: until a silent node counts as dead, from the heal to
+    progress in every partition, and from the death of a leader to the next acknowledgement."""
 
     session_ms: int
     recovery_ms: int
+    failover_ms: int
 
 
 class System:
@@ -293,7 +294,7 @@ class System:
 
     def limits(self, cluster: Cluster) -> Limits:
         """Return how long to wait for it."""
-        return Limits(session_ms=5_000, recovery_ms=30_000)
+        return Limits(session_ms=5_000, recovery_ms=30_000, failover_ms=10_000)
 
     def baseline(self, schedule: Schedule) -> Schedule | None:
         """Return the schedule under a protocol that should hold, to compare a failing run with in

@@ -16,11 +16,13 @@ from checker.formats.verdict import PropertyResult, Verdict
 from harness.formats.baseline import Side
 from nemesis.formats.schedule import Cluster
 from reports import theme, wording
+from reports.evidence import standstill
 from reports.evidence.model import PROGRAM, SEVERITY, RunFolder, read
 from reports.evidence.operations import FAIL, INFO, OK
 
 Tone = Literal["good", "bad", "unsure", "plain"]
 MOST_PROBLEMS: Final = 3
+MOST_IN_VAIN: Final = 2
 _SOURCES: Final = {"edn": "of Jepsen (EDN)", "jepsen": "of Jepsen (JSON)", "own": "a bare file"}
 """What the forms of histories of other tools are called."""
 
@@ -125,12 +127,14 @@ def _faults(folder: RunFolder) -> Badge:
     }
     rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
     drawn = folder.schedule is not None and folder.schedule.drawn
+    lost = standstill.in_vain(faults)
     enough = took == len(faults) or (drawn and took * 2 >= len(faults))
+    words = [f"The others: {rest}" if rest else "All of them", *lost[:MOST_IN_VAIN]]
     return Badge(
         "Faults took effect",
         f"{took} of {len(faults)}",
-        f"The others: {rest}." if rest else "All of them.",
-        "good" if enough else "unsure",
+        f"{'; '.join(words)}.",
+        "good" if enough and not lost else "unsure",
     )
 
 
@@ -178,12 +182,20 @@ def _gap(folder: RunFolder) -> Badge:
     together = (
         "" if alone else (f"; all partitions together at most {wording.span(found[''].length_us)}")
     )
+    idle = standstill.idle_majority(worst, folder.info, folder.faults, folder.exits)
+    up = (
+        ""
+        if idle is None
+        else f" From {folder.seconds(idle.start_us):.1f} s on {wording.listing(idle.nodes)} were "
+        f"up and reachable for {wording.span(idle.length_us)}: longer than a failover takes "
+        f"({wording.span(folder.info.failover_ms * 1000)})."
+    )
     return Badge(
         "Longest gap",
         wording.span(worst.length_us),
         f"{worst.partition or 'The cluster'} acknowledged nothing from "
-        f"{folder.seconds(worst.start_us):.1f} s{together}.",
-        "plain",
+        f"{folder.seconds(worst.start_us):.1f} s{together}.{up}",
+        "unsure" if idle else "plain",
     )
 
 

@@ -177,7 +177,7 @@ class ExternalSystem(System):
         """Recovery may take several failovers: a machine may be busy."""
         failover_ms = self.adapter.failover_ms
         usual_ms = max(LEAST_RECOVERY_MS, FAILOVERS_OF_A_RECOVERY * failover_ms)
-        return Limits(failover_ms, max(usual_ms, self.adapter.recovery_ms))
+        return Limits(failover_ms, max(usual_ms, self.adapter.recovery_ms), failover_ms)
 
     def run_options(self) -> tuple[str, ...]:
         given = [

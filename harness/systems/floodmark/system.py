@@ -106,6 +106,7 @@ class Floodmark(System):
         return Limits(
             session_ms=timings.session_ms,
             recovery_ms=3 * timings.session_ms + timings.lag_ms + _SETTLE_MS,
+            failover_ms=timings.session_ms + 2 * timings.election_max_ms,
         )
 
     def baseline(self, schedule: Schedule) -> Schedule:
