@@ -45,16 +45,6 @@ LEAST: Final = s.load(_FILES / "least.json")
 DRAWN: Final = s.load(_FILES / "drawn.json")
 """What a search drew before it shrank it to `LEAST`: one fault more before, one after."""
 HANGS: Final = s.load(_FILES / "hangs.json")
-JEPSEN: Final = """\
-{:type :invoke, :f :send, :value [[:send 0 1]], :time 1000, :process 0, :index 0}
-{:type :ok, :f :send, :value [[:send 0 [0 1]]], :time 2000, :process 0, :index 1}
-{:type :invoke, :f :send, :value [[:send 0 2]], :time 3000, :process 0, :index 2}
-{:type :ok, :f :send, :value [[:send 0 [1 2]]], :time 4000, :process 0, :index 3}
-{:type :invoke, :f :assign, :value [0], :seek-to-beginning? true, :time 5000, :process 1, :index 4}
-{:type :ok, :f :assign, :value [0], :seek-to-beginning? true, :time 6000, :process 1, :index 5}
-{:type :invoke, :f :poll, :value [[:poll]], :time 7000, :process 1, :index 6}
-{:type :ok, :f :poll, :value [[:poll {0 [[1 2]]}]], :time 8000, :process 1, :index 7}
-"""
 
 
 def us(seconds: float) -> int:
@@ -183,7 +173,7 @@ def jepsen(folder: Path) -> Path:
     """Write a judged history of Jepsen's Kafka workload: a reader skipped value 1 of key 0."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "history.edn"
-    file.write_text(JEPSEN)
+    file.write_bytes((_FILES / "jepsen.edn").read_bytes())
     made = run_folder_of(file)
     check_run(made, write=True)
     return made

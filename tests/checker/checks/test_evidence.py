@@ -55,18 +55,7 @@ def test_a_log_that_nobody_lists_as_missing(tmp_path: Path) -> None:
     assert of(result, AGREEMENT)[1].startswith("the log of log-0 on n2 is missing")
 
 
-EDN = """\
-{:type :invoke, :f :send, :value [[:send 0 10]], :process 0, :time 1000}
-{:type :ok, :f :send, :value [[:send 0 [0 10]]], :process 0, :time 2000}
-{:type :invoke, :f :send, :value [[:send 0 11]], :process 0, :time 3000}
-{:type :ok, :f :send, :value [[:send 0 [1 11]]], :process 0, :time 4000}
-{:type :invoke, :f :poll, :value [[:poll]], :process 1, :time 5000}
-{:type :ok, :f :poll, :value [[:poll {0 [[0 10] [1 11]]}]], :process 1, :time 6000}
-{:type :invoke, :f :assign, :value [0], :process 2, :time 7000}
-{:type :ok, :f :assign, :value [0], :seek-to-beginning? true, :process 2, :time 8000}
-{:type :invoke, :f :poll, :value [[:poll]], :process 2, :time 9000}
-{:type :ok, :f :poll, :value [[:poll {0 [[0 10]]}]], :process 2, :time 10000}
-"""
+EDN = Path(__file__).with_name("read_twice.edn").read_text()
 EMPTY_POLL = """\
 {:type :invoke, :f :poll, :value [[:poll]], :process 2, :time 11000}
 {:type :ok, :f :poll, :value [[:poll ANSWER]], :process 2, :time 12000}

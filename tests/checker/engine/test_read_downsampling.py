@@ -28,7 +28,7 @@ from harness.bench.synthetic import Made, Size, make_history
 from tests.support.checker.agreed import budget
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import Story, facts_of
-from tests.support.checker.story_text import steps_of, take
+from tests.support.checker.story_text import blocks, steps_of, take
 
 
 def downsample(facts: list[Rows], rows: int, seed: int) -> list[Rows]:
@@ -161,40 +161,15 @@ def told(story: Story) -> list[Rows]:
         return facts_of(story.write(Path(name)))
 
 
-LEFT_OUT = {
-    "the stated end goes back": "steady 20 20 15 20 20 20",
-    "more is read than the stated end": ("steady 20 20 20 20 20 20 process=20; steady 3 3 3 3 3 3"),
-    "one final read says where it began": (
-        "send 300 at=6; poll 6:300 process=30; poll 6:106 process=31;"
-        "steady -1 begin=5 final=True;"
-        "steady 20 begin=6 final=True start=6; steady 20 begin=7 final=True start=7"
-    ),
-    "what is read first may not have been": (
-        "poll 1:101 process=20 outcome=info; steady 20 20 20 20"
-    ),
-    "final reads that are left out have got their records": (
-        "steady 20 20 20 20 20 20 20 20 process=20;"
-        "steady 20 20 20 20 20 20 20 20 process=30 final=True"
-    ),
-    "offsets far apart are not expanded": (
-        f"send 50 at={2**62};"
-        + "".join(f"poll 0:100 process={n}; poll {2**62}:50 start=1 process={n};" for n in range(5))
-    ),
-    "a record below what was established": "hw n1 100:8 ms=0; steady 8 8 8 8 8 8 8 8",
-    "a fresh answer": "promise staleness_ms=10000; steady 1 2 3 4 5 6 7 8",
-}
-JUDGED_WHOLE = {
-    "a record beyond what was established": "hw n1 100:3 ms=0; steady 8 8 8 8 8 8 8 8",
-    "an old answer": "promise staleness_ms=0; steady 1 2 3 4 5 6 7 8",
-}
+LEFT_OUT = blocks(Path(__file__).with_name("left_out.txt"))
 
 
-@pytest.mark.parametrize("name", [*LEFT_OUT, *JUDGED_WHOLE])
+@pytest.mark.parametrize("name", LEFT_OUT)
 def test_what_may_be_left_out_and_what_has_all_judged(name: str) -> None:
     s = Steady(capabilities=["trace", "epochs", *(["hw"] if "established" in name else [])])
     s.each(100, 8, at=0)
-    take(s, [*steps_of((LEFT_OUT | JUDGED_WHOLE)[name])])
-    whole = int(name in JUDGED_WHOLE)
+    take(s, [*steps_of(";".join(LEFT_OUT[name]))])
+    whole = int(name.startswith("judged whole: "))
     assert assert_same(told(s), 100, 2) == Counter({True: 3 - whole, False: whole})
 
 

@@ -19,7 +19,7 @@ from harness.formats.history import encode
 from reports.evidence.model import read
 from reports.run_page.head import commands, summary
 from tests.support.checker.story import Story, against
-from tests.support.checker.story_text import steps_of, take
+from tests.support.checker.story_text import blocks, steps_of, take
 from tests.support.checker.weakened import edn
 
 
@@ -129,50 +129,22 @@ def test_what_another_tool_recorded_cannot_be_run_again(tmp_path: Path) -> None:
     assert "replay" not in summary(folder)
 
 
-SENT = "send 2 2:None:99; send 2 2:7:98 kind=info"
-TWO_KEYS = "send 3 1:None:60 2:6:61 kind=info; send 1 2:7:62; read 19 2:7:62"
-MISSED = "send 0 2:6:16; read 9 2:6:16; send 0 2:7:17; read 19 2:7:17"
-SKIP = "read 21 2:0:10; read 21 2:2:12"
+GOES_ON = blocks(Path(__file__).with_name("goes_on.txt"))
 
 
-@pytest.mark.parametrize(
-    ("steps", "found", "bad", "told"),
-    [
-        (SENT, "", "", ""),
-        (f"{SENT}; read 19", "unseen", "unseen", ""),
-        (MISSED, "vanished poll-skip", "poll-skip", ""),
-        (TWO_KEYS, "", "", ""),
-        (f"{TWO_KEYS}; read 20 1:12:60", "lost poll-skip", "lost-write poll-skip", ""),
-        (f"moved 21 subscribe 2,; {SKIP}", "", "", "poll-skip"),
-        (f"moved 21 assign 2,; {SKIP}", "poll-skip", "poll-skip", ""),
-        ("read 22 2:0:10 2:2:12", "int-poll-skip", "int-poll-skip", ""),
-        ("read 22 2:0:10 2:2:12 rebalanced=2", "", "", ""),
-        ("send 2 3:0:100; read 23 3:0:100 3:1:10", "phantom", "", ""),
-    ],
-    ids=[
-        "nobody asks for an acknowledged record",
-        "an acknowledged record is never polled",
-        "a final reader misses what was read before",
-        "no visible key proves a transaction",
-        "one visible key proves the whole transaction",
-        "a subscribed consumer may skip",
-        "an assigned consumer may not skip",
-        "a skip inside an operation",
-        "a rebalance excuses a skip inside an operation",
-        "values are unique in their key only",
-    ],
-)
-def test_a_history_that_goes_on(
-    tmp_path: Path, steps: str, found: str, bad: str, told: str
-) -> None:
+@pytest.mark.parametrize("name", GOES_ON)
+def test_a_history_that_goes_on(tmp_path: Path, name: str) -> None:
     """Hold which anomalies count, by our names and by Jepsen's, and which are reported only."""
-    result = take(sound(), [*steps_of(steps)]).check(tmp_path)
-    verdict = Verdict.INVALID if found else Verdict.UNKNOWN if steps == SENT else Verdict.VALID
-    assert result.verdict is verdict
-    assert set(against(result)) == set(found.split())
-    assert classes(result) == set(bad.split())
-    named = set(result.measures["jepsen"]["error-types"])
-    assert named == set(bad.split()) | set(told.split())
+    said = {word: set(rest.split()) for word, _, rest in (x.partition(" ") for x in GOES_ON[name])}
+    found, counts, reports = (said.get(word, set()) for word in ("finds", "counts", "reports"))
+    steps = [
+        x for x in GOES_ON[name] if x.split()[0] not in ("finds", "counts", "reports", "verdict")
+    ]
+    result = take(sound(), [*steps_of(";".join(steps))]).check(tmp_path)
+    assert {result.verdict} == said.get("verdict", {"invalid" if found else "valid"})
+    assert set(against(result)) == found
+    assert classes(result) == counts
+    assert set(result.measures["jepsen"]["error-types"]) == counts | reports
 
 
 def test_circular_information_flow(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from checker.engine.local import check_run
 from checker.engine.spark_job import check
 from checker.formats.verdict import RunResult
 from tests.support.checker.story import Story
-from tests.support.checker.story_text import steps_of, take
+from tests.support.checker.story_text import blocks, steps_of, take
 
 
 class Case(NamedTuple):
@@ -34,10 +34,9 @@ class Case(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    for block in Path(__file__).with_name("measures.txt").read_text().split("\n# ")[1:]:
-        name, *lines = block.splitlines()
+    for name, lines in blocks(Path(__file__).with_name("measures.txt")).items():
         case = Case(name, [], {}, {})
-        for line in filter(None, lines):
+        for line in lines:
             first, _, more = line.partition(" ")
             if first == "table":
                 rows = case.rows[more] = []
@@ -46,7 +45,7 @@ def cases() -> Iterator[Case]:
                 case.measures[of] = json.loads(value)
             elif not first:
                 rows.append(line[2:])
-            elif first != "//":
+            else:
                 case.steps.extend(steps_of(line))
         yield case
 

@@ -11,7 +11,7 @@ import pytest
 from checker.outside.judge import INVARIANTS, OutsideJudge, judge_trace
 from checker.outside.run_folder import OutsideVerdict, judge_folder
 from tests.support.checker.story import NODES, P
-from tests.support.checker.story_text import steps_of, take
+from tests.support.checker.story_text import blocks, steps_of, take
 
 
 class Trace:
@@ -73,46 +73,20 @@ def committed(more: str = "") -> Trace:
     return take(Trace(), [*steps_of(f"{steps} acks=-1; {more}")])
 
 
-SOUND = (
-    "hw n2 2; data n1 proposed isr=n1,n2 leader_epoch=1 partition_epoch=1;"
-    "record 2 n1 n1,n2 leader_epoch=1;"
-    "data n1 isr isr=n1,n2 maximal_isr=n1,n2 leader_epoch=1 partition_epoch=2;"
-    "append n1 2 3; append n2 2 3; hw n1 3; record 3 n2 n2, elr=n1,; role n2 n2 3 3 end=3"
-)
-FENCED = "add v1 broker broker=n3 broker_epoch=1 state=fenced"
-METADATA = "partition=__cluster_metadata-0"
-BROKEN = {
-    "ValidBrokerState": "add n2 started; role n2 n1 1 1 end=2",
-    "ValidReplicaState": "append n2 3 4",
-    "ValidControllerState": FENCED,
-    "ValidControllerIsrAndElr": "record 2 n1 n1,n2 elr=n3, leader_epoch=1",
-    "ReplicationQuorumSuperset": (
-        "record 2 n1 n1,n2 leader_epoch=1;"
-        "data n1 isr isr=n1,n2 maximal_isr=n1,n2 leader_epoch=1 partition_epoch=2;"
-        "record 3 n1 n1,n2,n3 leader_epoch=1"
-    ),
-    "LeaderCandidateCompleteness": "cut n3 0",
-    "LeaderCompleteness": "cut n3 0; record 2 n3 n3,n2",
-    "LogMatching": "cut n2 0; append n2 0 2 of=b; hw n2 2 of=b; hw n3 2",
-    "MetadataLogMatching": "".join(
-        f"add {node} append base_offset=0 leo=1 leader_epoch=1 hash={of}1 {METADATA};"
-        f"add {node} hw hw=1 batch_end=1 hash={of}1 {METADATA};"
-        for node, of in (("v1", "x"), ("n1", "y"))
-    ),
-    "NoCommittedRecordLostGlobally": "cut n1 0; cut n2 0; cut n3 0",
-    "ConsistentRead": "cut n2 0; append n2 0 2 of=b; record 2 n2 n2,n3; role n2 n2 2 2 end=2",
-    "MinIsrRecoveryQuorum": "record 2 none , last_known_elr=n1,",
+TRACES = {
+    name: ";".join(lines) for name, lines in blocks(Path(__file__).with_name("traces.txt")).items()
 }
+FENCED = TRACES["ValidControllerState"]
 
 
 def test_a_sound_trace_keeps_every_invariant() -> None:
     assert committed().judge() == {}
-    assert committed(SOUND).judge() == {}
+    assert committed(TRACES["sound"]).judge() == {}
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS)
 def test_a_trace_that_breaks_an_invariant_is_caught(invariant: str) -> None:
-    assert invariant in committed(BROKEN[invariant]).judge()
+    assert invariant in committed(TRACES[invariant]).judge()
 
 
 def test_events_of_one_turn_are_one_action() -> None:

@@ -1,14 +1,15 @@
 """Ways to corrupt a correct world (`model`), each with what it must be called then.
 
-A corruption changes one thing that could really go wrong, and says which anomaly that is and which
-others it may bring along. It gives False where the world has nothing to corrupt in this way.
+A corruption changes one thing that could really go wrong; `corruption.txt` says which anomaly that
+is and which others it may bring along. It gives False if there is nothing to corrupt in this way.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from harness.formats.history import Read, RecordRun
 from tests.support.checker.model import Did, Q, World
 from tests.support.checker.story import NODES, P
+from tests.support.checker.story_text import blocks
 
 Corrupt = Callable[[World, random.Random], bool]
 
@@ -30,36 +32,16 @@ class Corruption(NamedTuple):
     companions: frozenset[str]
 
 
+_NAMED = blocks(Path(__file__).with_suffix(".txt"))
 CORRUPTIONS: dict[str, Corruption] = {}
 
 
-def corruption(anomaly: str, *companions: str) -> Callable[[Corrupt], Corrupt]:
-    """Register a corruption under its function's name."""
-
-    def register(corrupt: Corrupt) -> Corrupt:
-        name = corrupt.__name__
-        CORRUPTIONS[name] = Corruption(name, corrupt, anomaly, frozenset(companions))
-        return corrupt
-
-    return register
-
-
-# Two values at one offset: whoever else relied on one of them is now at odds with the other.
-CONFLICT = (
-    "divergence",
-    "inconsistent-offsets",
-    "duplicate",
-    "realtime-order",
-    "nonmonotonic-send",
-    "int-nonmonotonic-send",
-    "int-send-skip",
-    "g0",
-    "g1c",
-    "g0-process",
-    "g1c-process",
-    "g0-realtime",
-    "g1c-realtime",
-)
+def corruption(corrupt: Corrupt) -> Corrupt:
+    """Register a corruption under its function's name, with what `corruption.txt` says of it."""
+    name = corrupt.__name__
+    first, *others = " ".join(_NAMED[name]).removeprefix("finds ").split()
+    CORRUPTIONS[name] = Corruption(name, corrupt, first, frozenset(others[2:]))
+    return corrupt
 
 
 # -- what can be found in a world
@@ -116,7 +98,7 @@ def go_on(world: World, partition: str) -> None:
     second.reads[0] = replace(second.reads[0], start=got[-1][0] + 1 if got else 0)
 
 
-@corruption("tail-lost", "committed-truncated")
+@corruption
 def the_tail_is_gone(world: World, rng: random.Random) -> bool:
     """Lose the last acknowledged write on every replica."""
     partition = rng.choice([P, Q])
@@ -124,7 +106,7 @@ def the_tail_is_gone(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("vanished", "committed-truncated")
+@corruption
 def the_tail_goes_after_it_was_read(world: World, rng: random.Random) -> bool:
     """Remove the last record from final reads and logs after a consumer got it."""
     partition = rng.choice([P, Q])
@@ -148,7 +130,7 @@ def the_tail_goes_after_it_was_read(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("lost", "offset-hole", "poll-skip", "int-poll-skip")
+@corruption
 def a_record_nobody_gets(world: World, rng: random.Random) -> bool:
     """Hide an acknowledged batch in the middle of the logs from every reader."""
     last = {partition: logs["n1"][-1][0] for partition, logs in world.logs.items() if logs["n1"]}
@@ -167,7 +149,7 @@ def a_record_nobody_gets(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("unseen")
+@corruption
 def the_last_record_is_never_delivered(world: World, rng: random.Random) -> bool:
     """All replicas have it, and the final readers stop short of it."""
     partition = rng.choice([P, Q])
@@ -179,18 +161,7 @@ def the_last_record_is_never_delivered(world: World, rng: random.Random) -> bool
 # -- records that are where they should not be
 
 
-@corruption(
-    "duplicate",
-    "read-beyond-hw",
-    "stale-read",
-    "realtime-order",
-    "g0",
-    "g0-process",
-    "g0-realtime",
-    "g1c",
-    "g1c-process",
-    "g1c-realtime",
-)
+@corruption
 def a_record_comes_again(world: World, rng: random.Random) -> bool:
     """Let a final reader get an earlier record once more, behind all others."""
     partition = rng.choice([P, Q])
@@ -202,7 +173,7 @@ def a_record_comes_again(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("inconsistent-offsets", *CONFLICT)
+@corruption
 def two_records_change_places(world: World, rng: random.Random) -> bool:
     """One reader gets two neighbouring records the other way round."""
     found = [f for f in reads(world, final=False) if len(records(f[0].reads[f[1]])) > 1]
@@ -228,19 +199,19 @@ def _instead(world: World, rng: random.Random, value: int) -> bool:
     return True
 
 
-@corruption("phantom", "inconsistent-offsets", "divergence")
+@corruption
 def a_record_from_nowhere(world: World, rng: random.Random) -> bool:
     """Let a reader get a value that was never sent."""
     return _instead(world, rng, 1_000_000)
 
 
-@corruption("unreadable-record")
+@corruption
 def a_payload_is_damaged(world: World, rng: random.Random) -> bool:
     """Let a reader get bytes that are no record."""
     return _instead(world, rng, -1)
 
 
-@corruption("misrouted", "inconsistent-offsets", "divergence")
+@corruption
 def a_record_of_another_partition(world: World, rng: random.Random) -> bool:
     """Let a reader of one partition get a value that was sent to the other."""
     found = [(d, n) for d, n in reads(world, final=False) if d.reads[n].partition == P]
@@ -256,7 +227,7 @@ def a_record_of_another_partition(world: World, rng: random.Random) -> bool:
 # -- outcomes and times
 
 
-@corruption("aborted-read", "int-nonmonotonic-send")
+@corruption
 def a_refused_record_is_read(world: World, rng: random.Random) -> bool:
     """Let a reader get a record that was refused."""
     sent = [d for d in world.did if d.f == "send" and d.outcome == "ok" and d.process < 90]
@@ -266,15 +237,7 @@ def a_refused_record_is_read(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption(
-    "future-read",
-    "realtime-order",
-    "nonmonotonic-send",
-    "g1c-realtime",
-    "g1c-process",
-    "g0-realtime",
-    "g0-process",
-)
+@corruption
 def a_record_is_read_before_it_is_sent(world: World, rng: random.Random) -> bool:
     """Move the send of a record that a consumer got to the end."""
     early = {r[1] for d, n in reads(world, final=False) for r in records(d.reads[n])}
@@ -290,7 +253,7 @@ def a_record_is_read_before_it_is_sent(world: World, rng: random.Random) -> bool
 # -- order and watermarks
 
 
-@corruption("nonmonotonic-poll")
+@corruption
 def a_consumer_goes_back(world: World, rng: random.Random) -> bool:
     """Let the same process get a record again."""
     did, n = reads(world, final=True)[-1]
@@ -301,7 +264,7 @@ def a_consumer_goes_back(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("poll-skip", "offset-hole")
+@corruption
 def a_consumer_skips(world: World, rng: random.Random) -> bool:
     """Let a process skip two offsets."""
     partition = rng.choice([P, Q])
@@ -326,7 +289,7 @@ def a_consumer_skips(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("int-poll-skip", "offset-hole")
+@corruption
 def a_reader_leaves_one_out(world: World, rng: random.Random) -> bool:
     """One poll passes over a record that others got."""
     found = [f for f in reads(world, final=False) if len(records(f[0].reads[f[1]])) > 2]
@@ -339,7 +302,7 @@ def a_reader_leaves_one_out(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("read-beyond-hw", "hw-regression", "stale-read")
+@corruption
 def an_answer_reaches_beyond_its_watermark(world: World, rng: random.Random) -> bool:
     """State a HW in an answer that does not cover its last record."""
     did, n = rng.choice(reads(world))
@@ -347,7 +310,7 @@ def an_answer_reaches_beyond_its_watermark(world: World, rng: random.Random) -> 
     return True
 
 
-@corruption("stale-read", "hw-regression")
+@corruption
 def the_end_goes_back(world: World, rng: random.Random) -> bool:
     """State an earlier end of the log to a reader, long after the last write."""
     partition = rng.choice([P, Q])
@@ -358,21 +321,7 @@ def the_end_goes_back(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption(
-    "nonmonotonic-send",
-    "realtime-order",
-    "duplicate",
-    "inconsistent-offsets",
-    "stale-read",
-    "int-nonmonotonic-send",
-    "g0-process",
-    "g1c-process",
-    "g0-realtime",
-    "g1c-realtime",
-    "g0",
-    "g1c",
-    "int-send-skip",
-)
+@corruption
 def a_producer_is_overtaken_by_itself(world: World, rng: random.Random) -> bool:
     """Two sends of a process are acknowledged in the wrong order."""
     by_process: dict[int, list[Did]] = {}
@@ -391,7 +340,7 @@ def a_producer_is_overtaken_by_itself(world: World, rng: random.Random) -> bool:
 # -- replicas
 
 
-@corruption("divergence", "replicas-differ", "epoch-cache-mismatch", "epoch-regression")
+@corruption
 def a_replica_has_another_batch(world: World, rng: random.Random) -> bool:
     """One replica has a batch of another leader epoch in its committed log."""
     log = world.logs[rng.choice([P, Q])][rng.choice(NODES)]
@@ -401,7 +350,7 @@ def a_replica_has_another_batch(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("not-converged")
+@corruption
 def a_replica_stays_behind(world: World, rng: random.Random) -> bool:
     """One replica never gets the last batch."""
     world.logs[rng.choice([P, Q])][rng.choice(NODES)].pop()
@@ -414,7 +363,7 @@ def _last_role(world: World, partition: str) -> tuple[str, dict[str, int]]:
     return found[-1][0], found[-1][3]
 
 
-@corruption("two-leaders")
+@corruption
 def two_nodes_lead(world: World, rng: random.Random) -> bool:
     """Another node becomes leader in the epoch of the present one."""
     partition = rng.choice([P, Q])
@@ -424,7 +373,7 @@ def two_nodes_lead(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("incomplete-leader")
+@corruption
 def a_leader_begins_with_less(world: World, rng: random.Random) -> bool:
     """Elect a node whose log ends below what was committed."""
     partition = rng.choice([P, Q])
@@ -435,7 +384,7 @@ def a_leader_begins_with_less(world: World, rng: random.Random) -> bool:
     return True
 
 
-@corruption("leader-outside-isr")
+@corruption
 def an_outsider_is_elected(world: World, rng: random.Random) -> bool:
     """Elect a broker that the controller had just put out of the ISR."""
     partition = rng.choice([P, Q])
@@ -454,8 +403,3 @@ def an_outsider_is_elected(world: World, rng: random.Random) -> bool:
             )
         )
     return True
-
-
-def each() -> Iterator[Corruption]:
-    """All corruptions, in order of their names."""
-    yield from (CORRUPTIONS[name] for name in sorted(CORRUPTIONS))

@@ -180,6 +180,15 @@ def read(name: str) -> Iterator[Told]:
         yield Told(name, title, tuple(_stages(lines, known)))
 
 
+def blocks(file: Path) -> dict[str, list[str]]:
+    """Return the lines of each block of a file by its title (`# TITLE`), without comments."""
+    found = {}
+    for block in file.read_text("utf-8").split("\n# ")[1:]:
+        title, *lines = block.splitlines()
+        found[title] = [line for line in lines if line and not line.startswith("//")]
+    return found
+
+
 def steps_of(line: str, known: Mapping[str, tuple[str, ...]] = NO_STEPS) -> Iterator[str]:
     """Return the steps of a line, the names of `let` replaced."""
     for step in filter(None, map(str.strip, line.split(";"))):
