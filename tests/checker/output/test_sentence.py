@@ -26,20 +26,6 @@ def test_a_bare_history_is_valid_only_as_far_as_it_shows(tmp_path: Path) -> None
     )
 
 
-def test_faults_are_counted_alike_by_verdict_and_measures(tmp_path: Path) -> None:
-    s = Story()
-    s.schedule = {"drawn": True, "faults": [{"what": "kill"}, {"what": "kill"}]}
-    for index in range(2):
-        s.fault(index, "kill", "inject", -5, nodes=["n1"])
-    s.agree(*s.busy())
-    result = s.check(tmp_path)
-    assert result.measures["faults"] == 2
-    assert result.sentence == (
-        "not-exercised: Only 0 of 2 drawn faults took effect between acknowledged sends; fault 0 "
-        "(kill) took effect before anything was acknowledged."
-    )
-
-
 def test_files_that_the_system_did_not_declare_are_no_evidence(tmp_path: Path) -> None:
     s = Story(capabilities=["trace"])
     batches = s.busy()

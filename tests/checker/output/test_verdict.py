@@ -19,7 +19,6 @@ from checker.output import assemble, policy
 from checker.output.policy import excuse
 from harness.formats.problem import KINDS, Problem
 from harness.formats.run_info import Promise
-from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import Story, against
 from tests.support.paths import ROOT
 
@@ -96,41 +95,6 @@ def test_what_a_broken_harness_explains_as_well_is_not_held_against_the_system(
             assert policy.apply(found, meta).verdict is expected
 
 
-@pytest.mark.parametrize(("kind", "lost"), [("too-busy", True), ("clients-ended", False)])
-def test_a_busy_machine_excuses_what_came_late_and_no_loss(
-    kind: str, lost: bool, tmp_path: Path
-) -> None:
-    """Without logs, clients or nodes that were gone would explain a loss as well."""
-
-    def told(name: str) -> Story:
-        s = GOLDENS[name].story(bad=True)
-        s.run["problems"] = [{"kind": kind, "sentence": "something was wrong"}]
-        return s
-
-    late = told("no-progress").check(tmp_path / "late")
-    assert late.verdict is Verdict.UNKNOWN
-    assert late.sentence == "unknown: The harness had trouble: something was wrong."
-    for name in ("lost", "vanished"):
-        assert (name in against(told(name).check(tmp_path / name))) is lost
-
-
-def test_what_never_came_proves_nothing_once_the_hub_was_gone(tmp_path: Path) -> None:
-    ended = {"kind": "hub-ended", "sentence": "the link hub ended during the run"}
-    said = {}
-    for problems in ([], [ended]):
-        s = Story(problems=problems)
-        s.send(10, at=0)
-        s.run["phases"]["final_us"] = s.history[-1].t_us
-        s.poll(process=99, final=True, outcome="fail")
-        s.run["phases"]["end_us"] = 9_000_000
-        said[bool(problems)] = s.check(tmp_path / str(bool(problems)))
-    assert said[False].verdict is Verdict.INVALID
-    assert said[True].verdict is Verdict.UNKNOWN
-    assert said[True].sentence == (
-        "unknown: The harness had trouble: the link hub ended during the run."
-    )
-
-
 @pytest.mark.parametrize("check", checks(Scope.PARTITION), ids=lambda check: check.judge.__module__)
 def test_no_check_minds_a_partition_nothing_is_known_of(check: Check) -> None:
     group = group_of("log-0", {})
@@ -185,10 +149,3 @@ def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> Non
         needs = first or needs
         policy |= {name.strip(): needs for name in listed.split(",") if name.strip() in policy}
     assert policy == {kind.name: kind.needs.name.lower().replace("_", " ") for kind in CATALOGUE}
-
-
-def test_others_may_append_between_the_sends_of_an_operation(tmp_path: Path) -> None:
-    s = Story()
-    s.txn((10, 0), (12, 2), begin=0, end=9)
-    s.send(11, at=1, process=2, begin=0, end=9)
-    assert {a.name: bool(a.allowed) for a in s.check(tmp_path).anomalies}["int-send-skip"]

@@ -317,6 +317,11 @@ class Story:
     def about(self, **fields: Any) -> None:
         self.run.update({k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
 
+    def problem(self, kind: str, *words: str) -> None:
+        """Let the harness have had trouble of this kind."""
+        known = {"kind": kind, "sentence": " ".join(words)}
+        self.run["problems"] = [*self.run.get("problems", ()), known]
+
     def in_this_order(self) -> None:
         """Keep the lines in the order in which they were written."""
         self.as_told = True
