@@ -70,6 +70,10 @@ class StoreStage:
         self._sim.power_cut(float(keep))
         return "nothing is lost" if before == after else "a tail is lost"
 
+    def second(self) -> str:
+        """Let another process open the real disk."""
+        return self._refused(lambda: LmdbStorage(self.path, "boot").close()) or "opened"
+
     def holds(self) -> str:
         """Return what a disk has, and whether it knows that nothing is lost."""
         store, sim = self.both
@@ -88,15 +92,21 @@ class StoreStage:
 
     # -- writes
 
-    def fill(self, first: int, *, deferred: int = 0) -> None:
-        """Write four batches and a high watermark, one turn each."""
+    def fill(self, first: int, *, deferred: int = 0, times: int = 1) -> None:
+        """Write four batches and a high watermark so many times, one turn each."""
         for one in self.both:
             log = Log(LOG, one, durable=not deferred)
-            for number in range(first, first + 4):
+            for number in range(first, first + 4 * times):
                 log.append_as_leader(batch.build(2, b"%d of many" % number), 1)
-                one.commit()
-            one.put(f"hw/{LOG}", (2 * first + 8).to_bytes(8, "big"), durable=not deferred)
-            one.commit()
+                self._commit(one)
+                if number % 4 == 3:
+                    one.put(f"hw/{LOG}", (2 * number + 2).to_bytes(8, "big"), durable=not deferred)
+                    self._commit(one)
+
+    def _commit(self, one: LmdbStorage | SimDisk) -> None:
+        one.commit()
+        journal = (self.path / "journal").stat().st_size
+        assert journal <= self._options.get("journal_limit", journal)
 
     def append(self, *bases: int, deferred: int = 0, log: str = LOG, size: int = 7) -> None:
         """Write batches of so many bytes."""

@@ -137,34 +137,6 @@ def test_frames_of_an_older_generation_do_not_pass_as_newer_ones(tmp_path: Path)
     assert journal.read(tmp_path / "journal").torn
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_power_cut_keeps_a_prefix_and_is_noticed(tmp_path: Path, seed: int) -> None:
-    sizes = three_turns(tmp_path)
-    before, after = power_cut(tmp_path, random.Random(seed).random())
-    assert before == sizes[2]
-    assert 0 <= after <= before
-    store = open_(tmp_path)
-    assert seen(store) == list(range(sum(size <= after for size in sizes) * 2))
-    assert not store.clean
-
-
-def test_unclean_lasts_until_the_first_commit(tmp_path: Path) -> None:
-    """A node that dies before it has acted on `clean` must find it false again."""
-    three_turns(tmp_path)
-    power_cut(tmp_path, random.Random(3).random())
-    for _ in range(3):
-        store = open_(tmp_path)
-        assert not store.clean
-        append(store, 100)
-        store.close()
-    store = open_(tmp_path)
-    assert not store.clean
-    store.put("broker-epoch", b"", durable=True)
-    store.commit()
-    store.close()
-    assert open_(tmp_path).clean
-
-
 def test_killed_between_its_mark_and_its_first_frame_a_node_is_clean(tmp_path: Path) -> None:
     store = open_(tmp_path)
     append(store, 0)

@@ -1,4 +1,4 @@
-"""The real disk: growth, refusals, changes of durability (all else: `test_store_model.py`)."""
+"""The real disk: refusals, changes of durability, space (all else: model and scripts)."""
 
 from __future__ import annotations
 
@@ -38,23 +38,6 @@ def store(tmp_path: Path) -> LmdbStorage:
     return LmdbStorage(tmp_path / "data", "boot-1")
 
 
-def reopened(store: LmdbStorage) -> LmdbStorage:
-    """Return the store after a kill: nothing of its memory survives."""
-    path = Path(store.path)
-    store.close()
-    return LmdbStorage(path, "boot-1")
-
-
-def test_offsets_above_32_bits_keep_their_order(store: LmdbStorage) -> None:
-    at = [0, 255, 256, 1 << 31, (1 << 32) - 1, 1 << 40]
-    for base in reversed(at):
-        store.append(LOG, base, chain(base), make(base), durable=True)
-    store.commit()
-    store.truncate(LOG, 1 << 40, durable=True)
-    store.commit()
-    assert bases(reopened(store)) == at[:-1]
-
-
 def test_a_log_whose_durability_changed_lives_without_its_journal(store: LmdbStorage) -> None:
     """After a restart with another flush setting no hole may appear, whatever is lost."""
     fill(store, range(0, 6, 3), durable=False)
@@ -68,39 +51,6 @@ def test_a_log_whose_durability_changed_lives_without_its_journal(store: LmdbSto
     store = LmdbStorage(path, "boot-2")
     assert bases(store) == [0, 3, 6]
     assert store.clean
-
-
-def test_a_growing_journal_is_flushed_by_itself(tmp_path: Path) -> None:
-    store = LmdbStorage(tmp_path, "boot-1", journal_limit=10_000)
-    for i in range(300):
-        store.append(LOG, i, chain(i), make(i, count=1, payload=b"x" * 100), durable=False)
-        store.put("hw/log-0", bytes(8), durable=False)
-        store.commit()
-        assert (tmp_path / "journal").stat().st_size <= 10_000
-    store = reopened(store)
-    assert bases(store) == list(range(300))
-
-
-def test_the_map_grows_when_it_is_full(tmp_path: Path) -> None:
-    store = LmdbStorage(tmp_path, "boot-1", map_bytes=1 << 16)
-    big = make(0, payload=b"x" * 100_000)
-    for base in range(0, 60, 3):
-        store.append(LOG, base, chain(base), big, durable=base % 2 == 0)
-        store.commit()
-    store.flush()
-    store.truncate(LOG, 3, durable=True)
-    store.commit()
-    store = reopened(store)
-    assert bases(store) == [0]
-    assert store.read(LOG, 0) == big
-
-
-def test_a_second_process_is_refused_until_the_first_lets_go(store: LmdbStorage) -> None:
-    with pytest.raises(StorageError, match="open in another process"):
-        LmdbStorage(store.path, "boot-1")
-    path = store.path
-    store.close()
-    LmdbStorage(path, "boot-1").close()
 
 
 @pytest.mark.parametrize("junk", [b"not a database at all" * 1000, b"", b"x", b"\0" * 8192])
