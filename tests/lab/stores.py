@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-STORES: Final = ("full", "briefly full", "read-only", "gone")
+STORES: Final = ("full", "briefly-full", "read-only", "gone")
 SIZE: Final = "60m"
 BRIEF_S: Final = 0.5
 _PIECE: Final = bytes(1 << 16)
@@ -63,9 +63,9 @@ def _fail(kind: str, folder: Path) -> None:
         case "read-only":
             source = _run("findmnt", "-n", "-o", "SOURCE", str(folder)).strip()
             (Path("/sys/fs/ext4") / Path(source).name / "trigger_fs_error").write_text("1")
-        case "full" | "briefly full":
+        case "full" | "briefly-full":
             fill(folder / "filler")
-            if kind == "briefly full":
+            if kind == "briefly-full":
                 # As long as that, no longer: processes that need room meanwhile get none.
                 subprocess.run(["sleep", str(BRIEF_S)], check=True)
                 (folder / "filler").unlink()

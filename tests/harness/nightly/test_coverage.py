@@ -52,8 +52,9 @@ def test_a_tool_that_is_taken_away_is_missed(
 
 
 def test_a_nightly_run_without_the_server_of_a_system_is_not_green(
-    store: NightlyRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    store = NightlyRuns(tmp_path / "store")
     there = ["1.0"]
 
     def version(self: trial_adapters.Trial) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from harness.formats.finding import REAL, Finding
-from harness.formats.nightly_run import nightly_runs
 from harness.nightly import corpus
 from harness.nightly.jobs import ReplayJob
 from harness.search import findings, simulated_world
@@ -22,7 +19,6 @@ from harness.search.simulated_world import INTERNAL, SimulatedSubject
 from nemesis.formats.fault_log import Action, FaultLine
 from nemesis.formats.schedule import Schedule, load
 from tests.harness.search.test_attempt import LOST, bitten
-from tests.support.paths import ROOT
 
 SUBJECT = SimulatedSubject(protocol="high-watermark", internal=True)
 SEARCH = SearchJob(key="search/0", subject=SUBJECT, seed=0, first=0, count=1000)
@@ -125,27 +121,3 @@ def test_a_fault_is_counted_by_the_roles_and_the_isr_at_its_moment() -> None:
         "delay/controller/leaderless": 1,
         "reassign/none/isr-short": 1,
     }
-
-
-@pytest.mark.nightly
-def test_a_small_nightly_run_on_real_processes(tmp_path: Path) -> None:
-    """Use real workers, brokers, Spark and pages, and compare the exit code."""
-    store = tmp_path / "store"
-    command = [sys.executable, "-m", "harness.cli", "nightly", "--store", str(store)]
-    done = subprocess.run(
-        [*command, "--budget", "150s", "--quiet"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    ((nightly,), unread) = nightly_runs(store)
-    assert unread == []
-    # So short a run has no storm of some protocols: it says so, and is not green.
-    assert done.returncode == (1 if nightly.red else 2 if nightly.uncovered else 0), done.stderr
-    assert nightly.state == "finished"
-    assert nightly.canary.result == "failed"
-    assert nightly.totals.schedules > 0
-    assert nightly.differing == []
-    assert done.stdout.startswith(("✓ GREEN", "✗ RED", "? OPEN"))
-    assert (store / "index.html").read_text().count("<section") == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,9 @@ from tests.support.nightly_fakes import FakeEnvironment, Killed, NightlyRuns
 from tests.support.scripts import Case, beside, proves
 
 
-def test_a_killed_nightly_run_resumes_and_counts_nothing_twice(store: NightlyRuns) -> None:
+def test_a_killed_nightly_run_resumes_and_counts_nothing_twice(tmp_path: Path) -> None:
+    store = NightlyRuns(tmp_path / "store")
+
     def dies(environment: FakeEnvironment) -> None:
         raise Killed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.formats.journal import Lost
@@ -22,7 +24,8 @@ def rows(store: NightlyRuns) -> list[Ran]:
     return [row for row in store.journal() if isinstance(row, Ran) and row.why == plan.SYSTEM]
 
 
-def test_all_versions_get_the_same_storms(store: NightlyRuns) -> None:
+def test_all_versions_get_the_same_storms(tmp_path: Path) -> None:
+    store = NightlyRuns(tmp_path / "store")
     kept: dict[str, dict[str, str]] = {}
 
     store.nightly(
@@ -41,8 +44,9 @@ def test_all_versions_get_the_same_storms(store: NightlyRuns) -> None:
 
 
 def test_a_version_without_answer_costs_no_run(
-    store: NightlyRuns, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = NightlyRuns(tmp_path / "store")
     asked: list[int] = []
 
     def version(self: trial_adapters.Trial) -> str:

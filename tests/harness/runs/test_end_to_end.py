@@ -17,18 +17,15 @@ from tests.support.running_harness import (
     SMALL,
     acknowledged,
     broken_properties,
-    command,
-    descendants,
     events,
     lines,
-    lives,
     ran,
     run_folder,
     start,
     told,
     wait_until,
 )
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -119,27 +116,6 @@ def test_ctrl_c_heals_collects_and_judges_what_is_there(tmp_path: Path) -> None:
     result = json.loads((folder / "results.json").read_text())
     assert result["verdict"] != "invalid", result
     assert any(op.final and op.type == "ok" and op.f == "poll" for op in history(folder))
-
-
-def test_nothing_outlives_a_killed_harness_and_what_it_wrote_can_be_judged(tmp_path: Path) -> None:
-    workload = Workload(seed=3, clients=2, consumers=1, rate=20, duration_ms=600_000)
-    faults = (Pause(on="n1", at_ms=100),)
-    harness = start(tmp_path, Schedule(cluster=SMALL, workload=workload, faults=faults))
-    wait_until(lambda: acknowledged(tmp_path) > 20, harness)
-    faults_file = run_folder(tmp_path) / "faults.jsonl"
-    wait_until(lambda: b'"inject"' in faults_file.read_bytes(), harness)
-    children = descendants(harness.pid)
-    # Three brokers, a voter, the hub, the clients.
-    assert len(children) >= 6
-    harness.kill()
-    harness.communicate()
-    until(lambda: not any(map(lives, children)))
-    folder = run_folder(tmp_path)
-    assert json.loads((folder / "run.json").read_text())["state"] == "running"
-    check = command(tmp_path, "check", "--no-spark", str(folder))
-    out, err = check.communicate(timeout=PATIENCE_S)
-    assert check.returncode == 2, out + err
-    assert "UNKNOWN" in out
 
 
 @pytest.mark.nightly

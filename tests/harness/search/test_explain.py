@@ -18,12 +18,14 @@ from tests.support.snapshot import Snapshot
 
 BOUNCED = kip_101(146)
 LATE = Cut(on="n2", to="clients", at_ms=1, for_ms=1)
-CUT_OFF = trickle(Cut(on="n1", to="rest", at_ms=2, for_ms=400), protocol="kafka", bugs=("ack-before-isr",))
+CUT = Cut(on="n1", to="rest", at_ms=2, for_ms=400)
 SCHEDULES = {
     "KIP-101's loss in two kills, with an irrelevant cut": replace(
         BOUNCED, faults=(*BOUNCED.faults, LATE)
     ),
-    "a leader is cut off after it acknowledged what it alone has": CUT_OFF,
+    "a leader is cut off after it acknowledged what it alone has": trickle(
+        CUT, protocol="kafka", bugs=("ack-before-isr",)
+    ),
     "two leaders, two records at one offset": ready_made.load("kip-279-scenario-1"),
 }
 

@@ -113,25 +113,12 @@ def test_the_key_changes_with_any_source(tmp_path: Path) -> None:
 
 def test_a_module_of_older_sources_is_never_found(project: Path) -> None:
     pretend(project)
-    look = "import harness; from harness.sim import compiled; print(compiled.in_use())"
+    look = f"import harness; {LOOK}"
     assert outcome(project, look, **{PURE: ""}) == "True\n"
     assert outcome(project, look, **{PURE: "1"}) == "False\n"
     with (project / "node" / "core" / "wire.py").open("a") as source:
         source.write("# changed\n")
     assert outcome(project, look + "; import node.core.wire", **{PURE: ""}) == "False\n"
-
-
-def test_sources_that_were_imported_already_stay(project: Path) -> None:
-    pretend(project)
-    look = "import node.core.wire; from harness.sim import compiled; print(compiled.in_use())"
-    assert outcome(project, look, **{PURE: ""}) == "False\n"
-
-
-def test_compiled_modules_can_be_left_before_the_first_is_imported(project: Path) -> None:
-    pretend(project)
-    leave = "import harness; from harness.sim import compiled; compiled.leave(); "
-    look = "import node.core.wire; print(compiled.in_use())"
-    assert outcome(project, leave + look, **{PURE: ""}) == "False\n"
 
 
 def test_no_struct_is_defined_in_a_compiled_module() -> None:
@@ -150,6 +137,20 @@ def test_no_struct_is_defined_in_a_compiled_module() -> None:
 
 
 COMPILE = "from harness.sim.compiled import compile_all; compile_all()"
+
+
+LOOK = "from harness.sim import compiled; print(compiled.in_use())"
+LEAVE = "from harness.sim import compiled; compiled.leave(); import node.core.wire; "
+
+
+@pytest.mark.parametrize(
+    "script", ["import node.core.wire; ", f"import harness; {LEAVE}"], ids=["imported", "left"]
+)
+def test_compiled_modules_are_not_used_if_they_come_too_late_or_are_left(
+    project: Path, script: str
+) -> None:
+    pretend(project)
+    assert outcome(project, script + LOOK, **{PURE: ""}) == "False\n"
 
 
 @pytest.mark.nightly

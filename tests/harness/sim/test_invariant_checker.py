@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from checker.engine.local import check_run
 from checker.formats.verdict import Verdict
 from harness.formats.history import Op, Read, RecordRun
 from harness.formats.run_info import Promise
@@ -110,18 +108,6 @@ def test_storms_on_correct_protocols_break_nothing(protocol: str, seeds: range, 
         if seeds == FEW:
             assert result.checked.verdict in (Verdict.VALID, Verdict.NOT_EXERCISED)
             assert result.stalled == ()
-
-
-def test_kip_101_s_first_scenario_breaks_the_old_protocol_and_not_the_new(tmp_path: Path) -> None:
-    schedule = ready_made.load("kip-101-scenario-1")
-    result = simulate(schedule, seed=1, stop_at="never", keep=tmp_path / "run")
-    assert result.meets()
-    assert result.violations[0].invariant == "candidate-completeness"
-    # The folder is one like any other: who judges it again comes to the same.
-    again = check_run(tmp_path / "run")
-    assert again.verdict is result.checked.verdict
-    assert [a.name for a in again.anomalies] == [a.name for a in result.checked.anomalies]
-    assert simulate(under(schedule, "kip-101"), seed=1).verdict is Verdict.VALID
 
 
 def test_a_head_that_differs_from_what_was_committed_must_not_be_deleted() -> None:

@@ -203,12 +203,6 @@ def test_a_send_may_be_acknowledged_without_an_offset(
     assert sum(run.count for runs in final for run in runs) == len(adapter.log)
 
 
-def test_partitions_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
-    ops = record(tmp_path, InMemory(), sends=60, partitions=3, spread="zipf")
-    names = [op.sends[0].partition for op in ops if op.f == "send" and op.type == "invoke"]
-    assert sorted(map(names[:60].count, set(names)))[-1] > 25, "zipf: more than its third"
-
-
 def test_an_operation_of_the_schedule_is_one_send(tmp_path: Path) -> None:
     adapter = InMemory()
     told = (Send(client="c1", at_ms=0, payload_bytes=99),)
