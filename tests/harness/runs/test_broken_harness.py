@@ -1,4 +1,4 @@
-"""Ends of brokers that nobody is to blame for, and senders that a run rejects."""
+"""Ends of brokers from outside and under faults, and senders that a run rejects."""
 
 from __future__ import annotations
 
