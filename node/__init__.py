@@ -1,1 +1,2 @@
-"""The broker: replication protocols, the log, and the wire format. Imports nothing else of ours."""
+"""The broker: replication protocols, the log, and the wire format. It imports no other package of
+floodmark."""

@@ -1,1 +1,2 @@
-"""The pure core: no clock, socket, thread, randomness of its own, or set order."""
+"""The core of a broker, pure: its modules read no clock, socket or thread, get random numbers as an
+argument, and never depend on the order of a set."""

@@ -1,8 +1,8 @@
 """Admin commands at the controller: topics, elections, reassignments, MinISR.
 
-The functions are pure: from the image and a command they make the records to append, or an error in
-one sentence. A command whose work is already done appends nothing and is no error, so that it can
-be sent again when its answer was lost. See docs/protocols.md.
+The functions are pure: from the metadata image and a command they make the records to append, or an
+error in one sentence. A command whose work is already done appends nothing and is no error, so that
+it can be sent again when its answer was lost. See docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Records to append, or why not. `detail` without `error` says that nothing had to be done."""
+    """The outcome of an admin command: the metadata records to append, or an error. `detail` says
+    in a sentence why the command is refused; without an `error`, why nothing has to be done."""
 
     records: Sequence[PartitionRecord] = ()
     error: Error = Error.NONE
@@ -36,11 +37,15 @@ class Decision:
 def decide(
     image: Image, request: AdminRequest, protocol: Protocol, rules: election.Rules, jitter: Jitter
 ) -> Decision:
-    """Decide about one command; `jitter` draws the first leader where the protocol wants that."""
+    """Return the records that a command leads to, or why it is refused. `jitter` draws the first
+    leader of a new partition if the protocol takes any replica."""
     if isinstance(request, CreateTopic):
         return _create_topic(image, request, protocol, jitter)
     if protocol.leader_by is LeaderBy.VOTES:
-        return _refused("votes decide who leads, among replicas that stay as they are")
+        return _refused(
+            f"under protocol {protocol.name} replicas elect their leader by votes: no command can "
+            "change leaders, replicas or MinISR"
+        )
     if isinstance(request, SetMinIsr):
         return _set_min_isr(image, request, rules)
     state = image.partitions.get(request.partition)
@@ -60,7 +65,6 @@ def _refused(why: str) -> Decision:
 
 
 def _one(record: PartitionRecord | None, otherwise: str) -> Decision:
-    """Append the record, or return the reason for not doing so."""
     return Decision(detail=otherwise) if record is None else Decision((record,))
 
 
@@ -71,19 +75,21 @@ def _elect_preferred(
     if first not in state.replicas:
         return _refused(f"{first} is no replica of {state.partition}")
     if put_first and state.target:
-        return _refused(f"{state.partition} is being moved, and keeps its order until then")
+        return _refused(
+            f"a reassignment of {state.partition} is under way; order its replicas after that"
+        )
     if state.leader == first:
         return Decision(detail=f"{first} leads {state.partition} already")
     if not image.is_active(first):
-        return _refused(f"{first}, preferred for {state.partition}, is not active")
+        return _refused(f"{first} cannot lead {state.partition}: it is down, fenced or stopping")
     if first not in state.isr:
-        return _refused(f"{first}, preferred for {state.partition}, is not in sync")
+        return _refused(f"{first} cannot lead {state.partition}: it is not in the ISR")
     return _one(election.preferred(state, first, image.is_active, rules), "")
 
 
 def _elect_unclean(image: Image, state: PartitionRecord, rules: election.Rules) -> Decision:
     if state.leader != NO_LEADER:
-        return Decision(detail=f"{state.leader} leads {state.partition}: nobody else is needed")
+        return Decision(detail=f"{state.leader} leads {state.partition}: no election is needed")
     if not image.active(state.replicas):
         return _refused(f"no replica of {state.partition} is active")
     return _one(election.unclean(state, image.is_active, rules), "")
@@ -101,19 +107,19 @@ def _reassign(
             f"{state.partition} is not being moved",
         )
     if len(set(target)) != len(target):
-        return _refused(f"each replica is named once, not {' '.join(target)}")
+        return _refused(f"name each replica once, not {' '.join(target)}")
     unknown = [name for name in target if name not in image.brokers]
     if unknown:
         return _refused(f"{' '.join(unknown)} never registered as a broker")
     return _one(
         election.reassign(state, target, image.is_active, rules),
-        f"{state.partition} is on {' '.join(target)}, or on its way there, already",
+        f"{state.partition} is on {' '.join(target)} already, or being moved there",
     )
 
 
 def _set_min_isr(image: Image, request: SetMinIsr, rules: election.Rules) -> Decision:
     if request.min_isr < 1:
-        return _refused(f"min_isr is 1 or more, not {request.min_isr}")
+        return _refused(f"min_isr is {request.min_isr}, but must be at least 1")
     states = _of_topic(image, request.topic)
     if not states:
         return Decision(error=Error.UNKNOWN_PARTITION, detail=f"there is no topic {request.topic}")
@@ -135,7 +141,6 @@ def _of_topic(image: Image, topic: str) -> list[PartitionRecord]:
 def _create_topic(
     image: Image, request: CreateTopic, protocol: Protocol, jitter: Jitter
 ) -> Decision:
-    """Spread a topic's replicas over the active brokers."""
     if request.topic + "-0" in image.partitions:
         return Decision(detail=f"topic {request.topic} is there already")
     brokers = sorted(image.active(image.brokers), key=lambda b: (len(b), b))
@@ -163,12 +168,12 @@ def _create_topic(
 
 
 def _wrong_with_topic(request: CreateTopic, brokers: int, room: int) -> str:
-    """Return why a topic cannot be made on so many brokers and with `room` for so many partitions,
-    "" if it can."""
+    """Return why a topic cannot be created on this many `brokers`, with `room` for this many more
+    partitions; "" if it can."""
     if _TOPIC_NAME.fullmatch(request.topic) is None or request.topic.startswith("__"):
-        return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-'"
+        return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-', and no '__' in front"
     if not 1 <= request.partitions <= 10_000 or request.min_isr < 1:
-        return "a topic has 1 to 10000 partitions and a min_isr of 1 or more"
+        return "a topic must have 1 to 10000 partitions and a min_isr of at least 1"
     if request.partitions > room:
         return f"a cluster has at most {MAX_PARTITIONS} partitions, there is room for {room}"
     if not 1 <= request.replication_factor <= brokers:

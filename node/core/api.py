@@ -1,13 +1,14 @@
-"""The contract between the core and its two worlds (docs/architecture.md#the-contract-of-a-broker).
+"""The contract between the core and the two worlds, real and simulated, that run it
+(docs/architecture.md#the-contract-of-a-broker).
 
-    broker = Broker(config, storage, rng)
-    effects = broker.step(now_us, events)
+    broker = Broker(config, storage, jitter, now_us)
+    effects = broker.step(now_us, event)
 
-A world drains its inbox, steps every event, commits storage once, and only then sends: a message
-marked AFTER_COMMIT leaves after the commit of what its step wrote, and one marked AT_ONCE may leave
-before (`node.core.before_commit`). Time is integer microseconds
-and only ever an argument; `effects.deadline_us` says when to step again if nothing arrives.
-A crash drops the object; a restart builds a new one from what the disk gives back.
+A turn: a world drains its inbox, steps every event, commits storage once, and only then sends. A
+message marked AFTER_COMMIT leaves after the commit of what its step wrote, one marked AT_ONCE may
+leave before (`node.core.before_commit`). Time is integer microseconds and only ever an argument;
+`effects.deadline_us` says when to step again if nothing arrives. A crash drops the object; a
+restart builds a new one from what is on the disk.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Mark(Enum):
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """A message arrived. With `more` another one of the same turn is stepped next, and what can be
-    done once for all of them waits for the last: then followers get all new records in one
-    response. The deadline of the effects is that of the last."""
+    """The event that a message of `source` has arrived. `more`: another message of the same turn is
+    stepped next. Work that can be done once for all messages of a turn waits for the last one, for
+    example an answer to the followers with all new records; only its effects have a deadline."""
 
     source: str
     message: AnyMessage
@@ -44,18 +45,20 @@ class Deliver(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Only time has passed."""
+    """The event that only time has passed."""
 
 
 class Shutdown(msgspec.Struct, frozen=True):
-    """A request to stop: hand over leadership, flush, then set `effects.stopped`."""
+    """The event that this node shall stop: it hands over its leaderships, flushes, and then sets
+    `effects.stopped`."""
 
 
 Event = Deliver | Tick | Shutdown
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A message to send. Sending is best effort: it may be lost, late or doubled."""
+    """A message to send to node or client `to`. Sending is best effort: the message may be lost,
+    late or doubled."""
 
     to: str
     message: AnyMessage
@@ -64,7 +67,9 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Effects(msgspec.Struct):
-    """The requests of one step to its world, in order."""
+    """The actions that one step asks of its world: messages to send and trace events to write, both
+    in order; when to step again (`deadline_us`); whether to flush deferred writes; and whether the
+    node has `stopped`."""
 
     messages: list[Outgoing] = []
     trace: list[TraceEvent] = []
@@ -74,11 +79,13 @@ class Effects(msgspec.Struct):
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One node: a broker (carries data partitions), a voter of the metadata partition, or both.
+    """The configuration of one node: a broker (has data partitions), a voter of the metadata
+    partition, or both.
 
-    `incarnation` numbers this node's processes from 1. `flush_interval_ms` 0 means flush=sync.
-    A leader keeps `retention_records` committed records and may delete older ones (0: keeps all).
-    As a follower it asks for at most `fetch_max_bytes` of a partition at once.
+    `incarnation` numbers this node's processes from 1. `flush_interval_ms` is the time between
+    flushes of deferred writes; 0: each turn's writes are synced. A leader keeps `retention_records`
+    committed records and may delete older ones (0: keeps all). A follower's fetch asks for at most
+    `fetch_max_bytes` of a partition.
     """
 
     node: str

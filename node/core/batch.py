@@ -1,17 +1,16 @@
 """The record batch: unit of append, replication, storage and truncation, opaque to the broker.
 
-Layout (big endian): base offset (8), leader epoch (4), version (1), payload length (4), CRC-32 (4)
-over count and payload, record count (4), payload. A producer leaves base offset and epoch 0; the
-leader stamps both, which is why the checksum does not cover them. The top bit of the version marks
-a control batch: a leader's own, for the protocol's use, which clients skip. Its checksum covers the
-version too.
+Layout (big endian): base offset (8 bytes), leader epoch (4), version (1), payload length (4),
+CRC-32 (4) over count and payload, record count (4), payload. A producer leaves base offset and
+epoch 0; the leader stamps both, so the checksum does not cover them. The top bit of the version
+marks a control batch: a leader's own, which clients skip. Its checksum covers the version too.
 
 Version 2 is a batch of an idempotent producer: producer id (8), producer epoch (4) and the sequence
-of its first record (4) stand before the payload, count for its length and for the checksum, which
-covers the version too. Batches of version 1 say nothing of their producer.
+of its first record (4) stand before the payload, and are part of its length and checksum; the
+checksum covers the version too. Batches of version 1 do not name their producer.
 
-The chained prefix hash is each replica's own: h(previous hash, leader epoch, count, all that
-follows the header). Two logs agree up to a batch end iff their hashes there are equal. It is never
+Each replica computes a chained prefix hash: h(previous hash, leader epoch, count, all that follows
+the header). Two logs agree up to a batch end iff their hashes there are equal. The hash is never
 sent.
 """
 
@@ -51,10 +50,8 @@ class Produced(NamedTuple):
 
 
 class BatchView:
-    """One batch inside a buffer: its header fields and its bytes, checked when made.
-
-    `end` is the offset after the last record, `produced` None unless the producer is idempotent.
-    """
+    """One batch inside a buffer: its header fields and its bytes, checked when made. `end` is the
+    offset after the last record, `produced` None unless the producer is idempotent."""
 
     __slots__ = ("base_offset", "control", "count", "data", "end", "epoch", "produced")
 
@@ -78,7 +75,7 @@ class BatchView:
 
     @property
     def payload(self) -> bytes:
-        """The records, as the producer wrote them."""
+        """The records as bytes, as the producer wrote them."""
         return self.data[_HEADER_BYTES if self.produced is None else _RECORDS_AT :]
 
 
@@ -89,7 +86,8 @@ _RECORDS_AT: Final = _HEADER_BYTES + _PRODUCED.size
 def build(
     count: int, payload: bytes, *, control: bool = False, produced: Produced | None = None
 ) -> bytes:
-    """Return a producer's batch of `count` records (or a leader's `control` batch), unstamped."""
+    """Return a producer's batch of `count` records, or a leader's `control` batch, not yet stamped
+    with a base offset and a leader epoch."""
     version = BATCH_VERSION
     if control:
         version |= CONTROL_BIT
@@ -99,7 +97,8 @@ def build(
 
 
 def produced_by(data: bytes, at: int = 0) -> Produced | None:
-    """Return the idempotent producer that the stored batch at `at` names, or None."""
+    """Return the idempotent producer that the batch at byte `at` of `data` names; None if its
+    producer is not idempotent."""
     version = data[at + _VERSION_AT]
     if version != IDEMPOTENT_VERSION or len(data) < at + _RECORDS_AT:
         return None
@@ -112,12 +111,13 @@ def _crc(version: int, count: int, payload: bytes) -> int:
 
 
 def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
-    """Return the batch with its base offset and leader epoch, which only the leader may decide."""
+    """Return the bytes of a batch with its base offset and leader epoch, which only the leader
+    decides."""
     return _STAMP.pack(base_offset, epoch) + batch[_STAMP.size :]
 
 
 def placed(batch: bytes, base_offset: int, epoch: int) -> BatchView:
-    """Return a checked batch, stamped with its place in a log."""
+    """Return a batch whose bytes were checked, stamped with its base offset and leader epoch."""
     _, _, version, _, _, count = HEADER.unpack_from(batch)
     data = stamp(batch, base_offset, epoch)
     control, produced = bool(version & CONTROL_BIT), produced_by(data)
@@ -159,9 +159,9 @@ def _split(data: bytes, check_crc: bool) -> tuple[BatchView, ...]:
         # A record takes a byte at least, so a count reserves no more than the batch itself did.
         fits = records >= 0 and length <= MAX_PAYLOAD and end <= size
         if not fits or not 1 <= count <= max(1, records):
-            raise WireError(f"batch of {count} records and {length} bytes does not fit")
+            raise WireError(f"a batch of {count} records in {length} bytes does not fit its data")
         if epoch < 0 or not 0 <= base <= MAX_OFFSET:
-            raise WireError(f"batch at offset {base} of leader epoch {epoch}")
+            raise WireError(f"batch with offset {base} and leader epoch {epoch}: out of range")
         whole = data if position == 0 and end == size else data[position:end]
         if check_crc and crc != _crc(version, count, whole[_HEADER_BYTES:]):
             raise WireError("batch checksum does not match")
@@ -177,7 +177,7 @@ _split_remembered: Final = functools.lru_cache(maxsize=_MOST_REMEMBERED)(_split)
 
 
 def _check_produced(produced: Produced, count: int) -> None:
-    """Refuse numbers that leave no room for those that follow them."""
+    """Refuse numbers out of range, or that leave no room for the records of the batch."""
     within = 0 <= produced.producer <= MAX_OFFSET and 0 <= produced.epoch <= MAX_PRODUCER_EPOCH
     if not within or not 0 <= produced.sequence <= MAX_SEQUENCE - count:
         raise WireError(
@@ -187,11 +187,9 @@ def _check_produced(produced: Produced, count: int) -> None:
 
 
 def damage(data: bytes, base_offset: int, previous: bytes | None, stored_chain: bytes) -> str:
-    """Return why these stored bytes are not the batch written at `base_offset`, or "".
-
-    `previous` is the prefix hash before it (None: not known, the log begins later), `stored_chain`
-    the one that was stored beside it.
-    """
+    """Return why the bytes of a stored batch are not what was written at `base_offset`; "" if they
+    are. `previous` is the prefix hash before the batch (None: not known, the log begins later),
+    `stored_chain` the prefix hash that was stored beside it."""
     try:
         found = view(data)
     except WireError as error:
@@ -204,7 +202,7 @@ def damage(data: bytes, base_offset: int, previous: bytes | None, stored_chain: 
 
 
 def chain(previous: bytes, batch: BatchView) -> bytes:
-    """Return the prefix hash after `batch`, given that before it (8 bytes each)."""
+    """Return the prefix hash after `batch`, given the one before it (8 bytes each)."""
     assert len(previous) == 8
     if len(batch.data) <= _LONGEST_REMEMBERED:
         return _chain_remembered(previous, batch.epoch, batch.count, batch.data)

@@ -23,10 +23,8 @@ _CLAIMS_NOTHING: Final = frozenset({DIVERGING, DUPLICATE, REFUSED})
 def split(
     messages: Sequence[Outgoing], trace: Iterable[TraceEvent]
 ) -> tuple[Sequence[Outgoing], Sequence[Outgoing]]:
-    """Return the messages of a turn that leave before its commit, after its trace; and the rest.
-
-    Both keep their order.
-    """
+    """Return the messages of a turn that leave before its commit (but after its trace is written),
+    and those that leave after it. Both keep their order."""
     for out in messages:
         if out.mark is not Mark.AFTER_COMMIT:
             break

@@ -1,11 +1,11 @@
-"""One node: dispatches what arrives to the part it concerns, and keeps the parts' timers.
+"""One node: it hands each event to the part that handles it, and keeps the parts' timers.
 
     effects = broker.step(now_us, event)
 
-A node is a broker (carries data partitions), a voter of the metadata partition, or both; every
-node replicates the metadata partition. Messages are handled on `Deliver`; everything that depends
-on time only on `Tick`, which a world steps once after it has drained the inbox: a node that was
-paused reads its mail before it draws conclusions from silence.
+A node is a broker (has data partitions), a voter of the metadata partition, or both; every node
+replicates the metadata partition. Messages are handled on `Deliver`, everything that depends on
+time on `Tick`, which a world steps once after it has drained the inbox: a node that was paused
+reads its messages before it concludes anything from silence.
 """
 
 from __future__ import annotations
@@ -71,10 +71,8 @@ _FIRST_KEY: Final = "first_process"
 
 
 class Broker:
-    """The core of one node (docs/architecture.md#the-contract-of-a-broker).
-
-    The same inputs give the same effects, bit for bit.
-    """
+    """The core of one node (docs/architecture.md#the-contract-of-a-broker). The same inputs give
+    the same effects, bit for bit."""
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
         self.ctx = ctx = Context(config, storage, bugs.parse(config.bugs), jitter, now_us)
@@ -144,14 +142,13 @@ class Broker:
             self._shut_down()
 
     def _serve_appended(self) -> None:
-        """Answer the requests that wait for records appended in this turn."""
         appended, self.ctx.appended = self.ctx.appended, {}
         for r in appended.values():
             self._touched[r.partition] = None
             leader.serve_appended(self.ctx, r)
 
     def _set_aside(self, error: DamagedStore) -> None:
-        """Take a data replica whose disk returned damaged data out of service. Raise the error if
+        """Take a data replica whose disk returned damaged data out of service. Raises `error` if
         the node cannot go on without that data."""
         r = self.replicas.get(error.partition)
         if r is None or r.log.damage is None:
@@ -166,7 +163,6 @@ class Broker:
         self._follow_metadata()
 
     def _tell_damage(self) -> None:
-        """Report the damaged logs of this broker to the controller."""
         if self.membership is not None:
             damaged = [
                 name
@@ -190,7 +186,7 @@ class Broker:
     # -- messages -------------------------------------------------------------------------------
 
     def _dispatch(self, source: str, message: AnyMessage, body: bytes | None) -> None:
-        """Give a message to the part of the node it is for. Raises WireError."""
+        """Hand a message to the part of the node that handles it. Raises WireError if none does."""
         ctx = self.ctx
         match message:
             case FetchRequest():
@@ -231,7 +227,7 @@ class Broker:
             case _ if isinstance(message, ControllerRequest):
                 self._to_controller(source, message)
             case _:
-                raise WireError("not a message for this node")
+                raise WireError("a node of this role does not take such a message")
 
     def _on_fetch(self, source: str, message: FetchRequest) -> None:
         if quorum := self._quorum(message.partition):
@@ -242,14 +238,15 @@ class Broker:
             refuse_fetch(self.ctx, source, message, Error.UNKNOWN_PARTITION, None)
 
     def _quorum(self, name: str) -> Quorum | None:
-        """Return the election state of a local partition that is led by votes."""
+        """Return the election state of a local partition whose replicas vote, else None."""
         quorum = self.quorums.get(name)
         if quorum is not None and quorum is not self.quorum:
             self._touched[name] = None  # that of the metadata is looked at after every step
         return quorum
 
     def _replica(self, name: str) -> Replica | None:
-        """Return a data replica that serves; its timer is looked at again after this step."""
+        """Return a data replica that may serve, else None; its timer is set again after this
+        step."""
         r = self.replicas.get(name) if self._serving else None
         if r is not None:
             self._touched[name] = None
@@ -295,8 +292,8 @@ class Broker:
     # -- metadata -------------------------------------------------------------------------------
 
     def _follow_metadata(self) -> None:
-        """Apply committed metadata to the image, take roles from it, and become the controller when
-        a record of this voter's own term has committed."""
+        """Apply committed metadata to the image, take roles from it, and become the controller if a
+        record of this voter's own term has committed."""
         ctx, metadata = self.ctx, self.quorum.r
         seen = (metadata.hw, metadata.leader_epoch, metadata.role, metadata.leader)
         if seen != self._metadata_seen:
@@ -318,8 +315,8 @@ class Broker:
             self._touched.clear()
 
     def put_off(self, now_us: int) -> int:
-        """Return the corrected deadline: the work that it was set for may be done already. A tick
-        before that time would change nothing but its own deadline."""
+        """Return the time of the next tick that has work to do. A deadline that was set for work
+        which is done already moves to the next one."""
         metadata = self.quorum.r
         if metadata.role == "leader" and metadata.wake_us <= now_us:
             metadata.wake_us = leader.next_us(metadata)
@@ -337,7 +334,7 @@ class Broker:
         return self._deadline()
 
     def arm(self, name: str) -> None:
-        """Schedule the replica of that name for when it next has something to do."""
+        """Set the timer of the replica of partition `name` to the time of its next action."""
         r = self.replicas.get(name)
         if r is None:
             return
@@ -348,7 +345,6 @@ class Broker:
             heapq.heappush(self._due, (wake_us, name))
 
     def _wake_us(self, name: str) -> int:
-        """Return the time of the next action of a data replica, in microseconds."""
         r = self.replicas.get(name)
         if r is None:
             return NEVER
@@ -356,7 +352,7 @@ class Broker:
         return r.wake_us if quorum is None else quorum.next_us()
 
     def _newly_committed(self) -> list[Record]:
-        """Bring the image up to what is committed; returns the records of that."""
+        """Apply the metadata that committed since the last call; return its records."""
         metadata = self.quorum.r
         records = fold(metadata.log, self.ctx.image, self._applied, metadata.hw)
         self._applied = max(self._applied, metadata.hw)
@@ -366,7 +362,6 @@ class Broker:
         return records
 
     def _watch_controllership(self) -> None:
-        """Become the active controller when this node's own first metadata record is committed."""
         ctx, metadata = self.ctx, self.quorum.r
         leads = metadata.role == "leader" and metadata.hw > metadata.leso
         if leads and (self.controller is None or self._term != metadata.leader_epoch):
@@ -382,7 +377,7 @@ class Broker:
             ctx.trace(CONTROLLER, state="resigned", term=self._term)
 
     def _take_roles(self, changed: dict[str, PartitionRecord]) -> None:
-        """Replicas take roles once this very process is registered in the applied image."""
+        """Give the replicas their roles, once this process is registered in the applied image."""
         ctx = self.ctx
         if not self._serving:
             if ctx.broker_epoch < 0 or ctx.image.broker_epoch(ctx.node) != ctx.broker_epoch:
@@ -424,7 +419,6 @@ class Broker:
             ctx.effects.flush = True
 
     def _next_due(self) -> tuple[int, str]:
-        """Remove and return the earliest timer."""
         wake_us, name = heapq.heappop(self._due)
         if self._pushed.get(name) == wake_us:
             del self._pushed[name]
@@ -435,7 +429,6 @@ class Broker:
             r.save_hw(self.ctx)
 
     def _deadline(self) -> int:
-        """Return the time of the next tick if nothing arrives, in microseconds."""
         ctx = self.ctx
         if ctx.hw_moved:
             # Without a change there is no checkpoint: an idle cluster writes nothing.
@@ -462,8 +455,8 @@ class Broker:
         return next_us
 
     def _ask_to_stop(self) -> None:
-        """Ask the controller to move leadership away first. Where a restart leaves ISR and leader
-        as they are (`Restart.AT_ONCE`), the broker stops without asking."""
+        """Ask the controller to move leadership away first. If a restart leaves ISR and leader as
+        they are (`RestartRule.AT_ONCE`), the broker stops without asking."""
         self._stopping = True
         if self.membership is not None and self.protocol.restart is not RestartRule.AT_ONCE:
             self._shutdown_membership = self.membership
@@ -473,7 +466,6 @@ class Broker:
         return self._shutdown_membership is None or self._shutdown_membership.may_stop
 
     def _shut_down(self) -> None:
-        """Stop cleanly: flush everything."""
         for r in self.replicas.values():
             if r.role == "leader":
                 leader.resign(self.ctx, r)
@@ -484,7 +476,7 @@ class Broker:
 
 
 def _disk_emptied(ctx: Context) -> bool:
-    """Return whether a later process than the node's first began with an empty disk. The first
+    """Return whether a process other than the node's first began with an empty disk. The first
     process of a disk leaves its number there."""
     incarnation = ctx.config.incarnation
     try:

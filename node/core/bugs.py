@@ -1,9 +1,8 @@
 """The known bugs: historical bugs that `--bug` brings back, each at one decision point.
 
-A correct broker has all of them off. `KNOWN_BUGS` is the catalogue: one entry a bug, with its name,
-its code, what it changes, where it was seen and the property that it breaks. `Bugs` has one field a
-bug, for the modules that ask whether it is on. docs/protocols.md describes each bug, and lists
-those that this design cannot express.
+A correct broker has all of them off. `KNOWN_BUGS` is the catalogue, with one entry for each bug.
+`Bugs` has one field for each, which the other modules read. docs/protocols.md describes them, and
+lists the bugs that this design cannot express.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from node.formats.errors import UsageError, unknown_name
 
 
 class KnownBug(NamedTuple):
-    """One entry of the catalogue.
+    """One entry of the catalogue of bugs: name, code, what it changes and where it was seen.
 
-    `protocol` is one that takes the decision which the bug changes, `breaks` the property that the
-    checker must find broken, `breaks_at` the rule that its first wrong step breaks (of `RULES` in
-    checker/formats/story.py). A search for it draws the kinds of faults in `faults` as well, and
-    turns on the `dimensions` of schedules without which it cannot show.
+    `protocol` is a protocol that takes the decision which the bug changes, `breaks` the property
+    that the checker must find broken, `breaks_at` the rule that its first wrong step breaks (of
+    `RULES` in checker/formats/story.py). A search for the bug also draws the kinds of `faults`, and
+    turns on the `dimensions` of schedules without which the bug cannot show.
     """
 
     name: str
@@ -222,7 +221,7 @@ KNOWN_BUGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bugs:
-    """The bugs that are on: one field a bug, in the order of the catalogue."""
+    """The bugs that are on: one field for each bug of the catalogue."""
 
     # truncation
     truncate_to_own_hw: bool = False
@@ -322,7 +321,8 @@ assert {f.name.replace("_", "-") for f in fields(Bugs)} == set(NAMES)
 
 
 def canonical(name: str) -> str:
-    """Return the bug's one name, from its name or code. Raises UsageError if there is none."""
+    """Return the name of the bug with this name or code, in any case. Raises UsageError if there is
+    none."""
     found = _BY_ANY_NAME.get(name.lower())
     if found is None:
         raise UsageError(unknown_name("bug", name, _BY_ANY_NAME, "`floodmark bugs` lists them"))
@@ -330,17 +330,16 @@ def canonical(name: str) -> str:
 
 
 def parse(names: Iterable[str]) -> Bugs:
-    """Bugs from their names or codes. Raises UsageError on an unknown one."""
+    """Return the bugs that are on, given their names or codes. Raises UsageError on an unknown
+    one."""
     wanted = {canonical(name).replace("-", "_") for name in names}
     return Bugs(**{f.name: True for f in fields(Bugs) if f.name in wanted})
 
 
 def apply_bugs(protocol: Protocol, bugs: Bugs) -> Protocol:
-    """Return the protocol with its rules replaced by those of the bugs that are on.
-
-    With any bug on, a node does not stop when it is asked to cut below its high watermark: the
-    harm must happen, so that the checker can find it.
-    """
+    """Return the protocol with its rules replaced by those of the bugs that are on. With any bug
+    on, a node does not stop when it is asked to cut its log below its high watermark: the harm must
+    happen, so that the checker can find it."""
     for name, rules in RULES.items():
         if getattr(bugs, name):
             protocol = replace(protocol, **rules)

@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 
 
 class Jitter(Interface):
-    """The random numbers of a node: `random.Random`, real and simulated."""
+    """A source of a node's random numbers: `random.Random` in a real process, a seeded one in a
+    simulated run."""
 
     def randint(self, low: int, high: int) -> int: ...
 
 
 class Context:
-    """One node's step in progress. Only `Broker.step` sets `now_us` and `effects`.
+    """The context of one node's steps; only `Broker.step` sets `now_us` and `effects`.
 
-    `hw_moved`: some high watermark differs from its checkpoint. `disk_emptied`: the disk is not the
-    one that this node began with. `more`: other messages of this turn follow (`api.Deliver`), and
-    `appended` has the replicas that got records in it and have not served those who wait for them.
+    `hw_moved`: some high watermark differs from its checkpoint. `disk_emptied`: the disk lost
+    everything since this node's first process. `more`: other messages of this turn follow
+    (`api.Deliver`), and `appended` has the replicas that got records in this turn and have not
+    answered the waiting requests.
     """
 
     __slots__ = (
@@ -77,7 +79,8 @@ class Context:
         body: bytes | None = None,
         mark: Mark = Mark.AFTER_COMMIT,
     ) -> None:
-        """Queue a message; `mark` says whether it waits for the turn's commit."""
+        """Queue a message to node or client `to`; `mark` says whether it waits for the turn's
+        commit."""
         self.effects.messages.append(Outgoing(to, message, body, mark))
 
     def trace(self, name: str, partition: str | None = None, **fields: object) -> None:

@@ -1,9 +1,8 @@
 """The controller: the one voter that leads the metadata partition, and its decisions.
 
-Every change is a batch of records in the metadata log; it takes effect, and is answered, only
-when committed there, so a deposed controller changes nothing. Decisions build on `image`, which
-includes what is appended but not committed yet; it is dropped with the leadership.
-See docs/protocols.md.
+Every change is a batch of records in the metadata log. It takes effect, and is answered, only when
+it is committed there, so a deposed controller changes nothing. Decisions build on `image`, which
+includes records that are appended but not committed yet. See docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -48,10 +47,13 @@ from node.formats.trace import BROKER, PARTITION
 
 
 class Controller:
-    """An active controller. Made when its voter's term commits its first record, dropped with it.
+    """The state of an active controller: made when its voter's term commits its first record,
+    dropped when that voter leads no longer.
 
-    `image` is the metadata log folded up to its end. `heard_us` is when each broker last showed
-    that it lives and learns: by a heartbeat that had applied the metadata that it `must_apply`.
+    `image` is the metadata log applied up to its end. `applied` is the metadata offset up to which
+    each broker has applied the log. `_heard_us` is the time of each broker's last heartbeat that
+    had applied the log up to `_must_apply`: older ones do not prove that the broker still gets
+    metadata.
     """
 
     def __init__(self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image) -> None:
@@ -79,7 +81,7 @@ class Controller:
     # -- log ------------------------------------------------------------------------------------
 
     def _append(self, ctx: Context, records: list[Record]) -> int:
-        """Append records as one batch and apply them. Returns the log end after them."""
+        """Append records as one batch and apply them. Return the log end after them."""
         r = self.metadata
         if self._protocol.epochs_are_offsets:
             records = epochs_from_offsets(records, r.leo, self.image)
@@ -90,18 +92,18 @@ class Controller:
         return end
 
     def _reply(self, to: str, message: AnyMessage, end: int | None = None) -> None:
-        """Answer when everything that the answer depends on is committed."""
+        """Answer when the log is committed up to `end` (None: its present end)."""
         self._replies.append((self.metadata.leo if end is None else end, to, message))
 
     def settle(self, ctx: Context) -> None:
-        """Advance the metadata's HW and send the answers that waited for it."""
+        """Advance the metadata's high watermark, and send the answers that waited for it."""
         advance_hw(ctx, self.metadata)
         while self._replies and self._replies[0][0] <= self.metadata.hw:
             _, to, message = self._replies.popleft()
             ctx.send(to, message)
 
     def on_request(self, ctx: Context, source: str, message: ControllerRequest) -> int:
-        """Handle a request to the controller. Returns the next deadline in us."""
+        """Handle a request to the controller. Return the next deadline in microseconds."""
         match message:
             case RegisterBroker():
                 self.on_register(ctx, source, message)
@@ -119,7 +121,8 @@ class Controller:
     # -- brokers --------------------------------------------------------------------------------
 
     def on_register(self, ctx: Context, source: str, request: RegisterBroker) -> None:
-        """Accept a process of a broker: unknown, fenced, or the same one asking again."""
+        """Register a new process of a broker if the broker is unknown or fenced, or the protocol
+        asks for no fencing first; answer a process that asks again as before; refuse any other."""
         known = self.image.brokers.get(request.broker)
         if known is not None and known.incarnation == request.incarnation:
             self._reply(
@@ -165,7 +168,8 @@ class Controller:
         )
 
     def on_heartbeat(self, ctx: Context, source: str, beat: Heartbeat) -> None:
-        """Note that a broker lives; unfence it once it has applied its registration or fencing."""
+        """Note that a broker lives; unfence it once it has applied the record that registered or
+        fenced it."""
         known = self.image.brokers.get(beat.broker)
         if known is None or known.broker_epoch != beat.broker_epoch:
             self._reply(source, HeartbeatResponse(corr=beat.corr, error=Error.STALE_BROKER_EPOCH))
@@ -239,7 +243,7 @@ class Controller:
     def _without_broker(
         self, ctx: Context, broker: str, *, lost_data: bool
     ) -> list[PartitionRecord]:
-        """Return every partition that must change because `broker` left."""
+        """Return the new record of each partition that must change because `broker` left."""
         changes = (
             election.broker_left(
                 state, broker, self.image.is_active, self._rules, lost_data=lost_data
@@ -250,7 +254,6 @@ class Controller:
         return [change for change in changes if change is not None]
 
     def _elect_leaderless(self, ctx: Context) -> None:
-        """Give a leader to each partition that can have one now."""
         changes = (
             election.broker_came(state, self.image.is_active, self._rules)
             for state in self.image.partitions.values()
@@ -279,7 +282,7 @@ class Controller:
         self._answer_alter(source, request, self.image.partitions[request.partition], error)
 
     def _check_alter(self, state: PartitionRecord | None, request: AlterPartition) -> Error:
-        """Return why a proposal is not accepted, in the order of Kafka's own tests."""
+        """Return why a proposal is refused, tested in Kafka's order; NONE if it is not."""
         if state is None:
             return Error.UNKNOWN_PARTITION
         if request.leader_epoch > state.leader_epoch:
@@ -327,7 +330,8 @@ class Controller:
         )
 
     def on_log_info(self, ctx: Context, source: str, info: ReplicaLogInfo) -> None:
-        """Note the log end of a last-known ELR member; elect when all members have answered."""
+        """Note the log end of a member of a last-known ELR; when all members have answered, elect
+        the one with the longest log."""
         best = self._recovery.on_info(self.image, source, info)
         if best is not None:
             state = self.image.partitions[info.partition]
@@ -336,7 +340,7 @@ class Controller:
             self._append(ctx, [record])
 
     def on_admin(self, ctx: Context, source: str, request: AdminRequest) -> None:
-        """Carry out a command from outside; answer it when its change is committed."""
+        """Carry out an admin command, and answer it when its change is committed."""
         decision = admin.decide(self.image, request, self._protocol, self._rules, ctx.jitter)
         if decision.records:
             self._append(ctx, [*decision.records])
@@ -348,7 +352,7 @@ class Controller:
 
     def on_report(self, ctx: Context, report: ReportLeader) -> int:
         """Note a follower's report that its leader does not answer; replace the leader after enough
-        reports. Returns when the next reports expire, us."""
+        reports. Return when the next reports expire, in microseconds."""
         state = self.image.partitions.get(report.partition)
         if state is not None and self._witnesses.count(ctx, state, report):
             change = election.leader_reported(
@@ -360,7 +364,6 @@ class Controller:
         return self._witnesses.next_us()
 
     def _leads(self) -> dict[str, int]:
-        """Return how many partitions each broker leads."""
         load = dict.fromkeys(self.image.brokers, 0)
         for state in self.image.partitions.values():
             load[state.leader] = load.get(state.leader, 0) + 1
@@ -369,8 +372,8 @@ class Controller:
     # -- time -----------------------------------------------------------------------------------
 
     def tick(self, ctx: Context) -> int:
-        """Fence silent brokers, drop expired reports, and drive recoveries. Returns the next
-        deadline in us."""
+        """Fence silent brokers, drop expired reports, and drive recoveries. Return the next
+        deadline in microseconds."""
         session_us = ctx.config.timings.session_ms * 1000
         deadline = self._witnesses.expire(ctx)
         for broker in list(self.image.brokers.values()):
@@ -407,8 +410,8 @@ def trace_committed(ctx: Context, record: Record) -> None:
 
 
 def not_controller(message: ControllerRequest, hint: str) -> AnyMessage | None:
-    """Return the answer of a node that is not the active controller, with `hint` as the leader to
-    ask; None for a message that wants no answer."""
+    """Return the answer of a node that is not the active controller: `hint` is the voter to ask
+    instead. None for a message that wants no answer."""
     error = Error.NOT_CONTROLLER
     match message:
         case RegisterBroker():

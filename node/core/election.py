@@ -1,10 +1,14 @@
 """The controller's arithmetic: how a partition changes when brokers come and go.
 
-Pure functions from a partition's record and the set of active brokers to its next record, or None
-when nothing changes. Every result has partition epoch +1, and leader epoch +1 iff the leader
-changed, a replica was dropped or a reassignment is complete. A reassignment first adds
-the new replicas, which enter the ISR like all others; the change that completes it drops the old
-ones. Sources: KIP-966, KIP-455; docs/protocols.md.
+Pure functions from a partition's record, a test whether a broker is active, and the rules, to the
+partition's next record, or None if nothing changes. Every result has partition epoch +1, and leader
+epoch +1 iff the leader changed, a replica was dropped or a reassignment is complete. A reassignment
+first adds the new replicas, which enter the ISR like all others; the change that completes it drops
+the old ones. Sources: KIP-966, KIP-455; docs/protocols.md.
+
+Terms: an eligible leader replica (ELR) has left the ISR while that was below MinISR, and still has
+every committed record. The last-known ELR are members that left the ELR because they may have lost
+data.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ IsActive = Callable[[str], bool]
 
 
 def without(members: Sequence[str], gone: str) -> tuple[str, ...]:
-    """`members` less one."""
+    """Return `members` in their order, without `gone`."""
     return tuple(m for m in members if m != gone)
 
 
@@ -31,15 +35,15 @@ def effective_min_isr(state: PartitionRecord) -> int:
 
 
 def _ordered(state: PartitionRecord, members: Sequence[str]) -> tuple[str, ...]:
-    """Members in replica order, so that results never depend on how a set was built."""
+    """Return the members in replica order, so that results never depend on how a set was built."""
     return tuple(r for r in state.replicas if r in members)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of elections: whether there is an ELR, whether a replica outside ISR and ELR may
-    lead when no other can (`unclean`), and the bugs M22 (`any_replica`), M24 (`drops_first`) and
-    M25 (`keeps_elr`)."""
+    """The rules of elections. `elr`: eligible leader replicas are kept; `unclean`: a replica
+    outside ISR and ELR may lead if no other can. The rest are bugs that are on: M22
+    (`any_replica`), M24 (`drops_first`) and M25 (`keeps_elr`)."""
 
     elr: bool = True
     unclean: bool = False
@@ -51,11 +55,9 @@ class Rules:
 def with_isr(
     state: PartitionRecord, isr: Sequence[str], rules: Rules, *, unclean_gone: str | None = None
 ) -> PartitionRecord:
-    """Return the record with another ISR: members removed below MinISR enter the ELR.
-
-    `unclean_gone` lost data: it leaves ISR and ELR for the last-known ELR. Leader and epochs are
-    not touched here.
-    """
+    """Return the record with `isr` as its ISR: replicas that leave it below MinISR enter the ELR.
+    `unclean_gone` is a replica that lost data: it leaves ISR and ELR for the last-known ELR. Leader
+    and epochs stay as they are."""
     removed = [m for m in state.isr if m not in isr and m != unclean_gone]
     if not rules.elr or (len(isr) >= effective_min_isr(state) and not rules.keeps_elr):
         return replace(state, isr=_ordered(state, isr), elr=(), last_known_elr=())
@@ -70,11 +72,9 @@ def with_isr(
 
 
 def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
-    """Keep a valid leader, else the first active ISR member, else an active ELR member, else none.
-
-    An ELR member leads alone: election from the ELR requires an empty ISR. Leader epoch is not
-    touched here.
-    """
+    """Return the record with its leader kept if that may lead, else led by the first active ISR
+    member, else by an active ELR member, else by none (with `rules.unclean`, any active replica).
+    An ELR member leads alone, because the ISR is empty then. The leader epoch stays as it is."""
     if rules.any_replica:
         return _first_active(state, is_active, rules)
     if state.leader in state.isr and is_active(state.leader):
@@ -94,18 +94,17 @@ def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partitio
 
 
 def _leads_unclean(state: PartitionRecord, name: str, rules: Rules) -> PartitionRecord:
-    """`name` leads alone, from outside ISR and ELR; the ELR becomes last-known ELR."""
+    """Return the record led by `name` alone, from outside ISR and ELR; the ELR becomes last-known
+    ELR."""
     known = (*state.last_known_elr, *state.elr)
     before = replace(state, isr=(), elr=(), last_known_elr=_ordered(state, known))
     return replace(with_isr(before, (name,), rules), leader=name, unclean=True)
 
 
 def _completed(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord | None:
-    """Return the record with the reassignment at its end, None if there is no such end yet.
-
-    All that are added must be in the final ISR, and that be no smaller than MinISR (before
-    KIP-966: not empty). What is removed leaves with the same record, leadership included.
-    """
+    """Return the record with its reassignment completed, None if that is not possible yet. All
+    added replicas must be in the final ISR, which must have MinISR members (before KIP-966: one).
+    The removed ones leave with the same record, leadership included."""
     if not state.target:
         return None
     final = [m for m in state.isr if m in state.target]
@@ -120,7 +119,8 @@ def _completed(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Par
 
 
 def _first_active(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
-    """Bug M22: the first active replica leads, even if it lacks committed records."""
+    """Return the record led by the first active replica, even if it lacks committed records (bug
+    M22)."""
     first = next((r for r in state.replicas if is_active(r)), NO_LEADER)
     isr = state.isr if first == NO_LEADER or first in state.isr else (first,)
     return replace(with_isr(state, isr, rules), leader=first)
@@ -129,12 +129,10 @@ def _first_active(state: PartitionRecord, is_active: IsActive, rules: Rules) -> 
 def successor(
     before: PartitionRecord, after: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Return the record to write after `before`: `after` with the epochs that it gets, and with its
-    reassignment completed if that is possible now; None if nothing changes.
-
-    A replica that is dropped may be taken in again with an empty log: the new leader epoch makes
-    fetches of its former log worthless.
-    """
+    """Return the record to write after `before`: `after` with its new epochs, and with its
+    reassignment completed if that is possible; None if nothing changes. A dropped replica may be
+    added again with an empty log. The new leader epoch makes fetches that it sent with its former
+    log invalid."""
     done = _completed(after, is_active, rules)
     after = after if done is None else done
     dropped = not set(before.replicas) <= set(after.replicas)
@@ -158,10 +156,9 @@ def broker_left(
     *,
     lost_data: bool = False,
 ) -> PartitionRecord | None:
-    """`broker` was fenced, is shutting down, or (`lost_data`) came back without what it had.
-
-    Without ELR the last member never leaves the ISR: it alone may lead again (before KIP-966).
-    """
+    """Return the record after `broker` was fenced, is shutting down, or (`lost_data`) came back
+    without data that it had. Without ELR the last member never leaves the ISR: it alone may lead
+    again (before KIP-966)."""
     isr = without(state.isr, broker)
     if not rules.elr and not isr:
         isr = state.isr
@@ -176,7 +173,7 @@ def broker_left(
 def broker_came(
     state: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Return the record after a broker became active: a partition without a leader may find one."""
+    """Return the record after a broker became active: a partition without a leader may get one."""
     if state.leader != NO_LEADER and not rules.any_replica:
         return None
     return successor(state, elect(state, is_active, rules), is_active, rules)
@@ -185,12 +182,10 @@ def broker_came(
 def leader_reported(
     state: PartitionRecord, is_active: IsActive, leads: Mapping[str, int], rules: Rules
 ) -> PartitionRecord | None:
-    """Return the record in which another member of the ISR leads instead of a leader that failed.
-
-    Of the active ones the one that leads the fewest partitions (`leads`), the first in replica
-    order of these. The old leader stays in the ISR until it lags. None if there is no other:
-    the partition waits for its leader. Liftbridge.
-    """
+    """Return the record in which another member of the ISR replaces a leader that does not answer;
+    None if no other is active, and the partition waits for its leader. Of the active members, the
+    one that leads the fewest partitions (`leads`) is elected; of equals the first in replica order.
+    The old leader stays in the ISR until it lags. Source: Liftbridge."""
     candidates = [m for m in state.replicas if m in state.isr and m != state.leader]
     able = [m for m in candidates if is_active(m)]
     if not able:
@@ -202,8 +197,8 @@ def leader_reported(
 def isr_accepted(
     state: PartitionRecord, isr: Sequence[str], is_active: IsActive, rules: Rules
 ) -> PartitionRecord:
-    """Return the record with the accepted proposal: partition epoch +1 even if it repeats the ISR.
-    Its first one confirms a leader from outside ISR and ELR."""
+    """Return the record with the ISR that its leader proposed: partition epoch +1 even if the ISR
+    is the same. A leader from outside ISR and ELR is confirmed by its first proposal."""
     proposed = with_isr(state, isr, rules)
     after = replace(proposed, unclean=False)
     changed = successor(state, after, is_active, rules)
@@ -211,18 +206,16 @@ def isr_accepted(
 
 
 def isr_refused(state: PartitionRecord) -> PartitionRecord:
-    """Return the record after a final refusal of a proposal: a new partition epoch.
-
-    A refusal must be final, or a delayed copy of the same request could be accepted after the
-    leader has gone back to the smaller ISR. The new partition epoch makes every copy stale.
-    """
+    """Return the record after a proposed ISR is refused: only its partition epoch is new. A delayed
+    copy of the proposal could otherwise be accepted after the leader has gone back to the smaller
+    ISR. The new partition epoch makes every copy stale."""
     return replace(state, partition_epoch=state.partition_epoch + 1)
 
 
 def preferred(
     state: PartitionRecord, first: str, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Return the record led by its ISR member `first`, which then stands first."""
+    """Return the record led by its ISR member `first`, which then is the preferred replica."""
     assert first in state.isr, state
     assert is_active(first), state
     replicas = (first, *without(state.replicas, first))
@@ -230,7 +223,8 @@ def preferred(
 
 
 def unclean(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord | None:
-    """Return the record in which the first active replica leads a partition without a leader."""
+    """Return the record in which an active replica leads a partition that has no leader: a member
+    of the ELR if one is active, else the first in replica order, whatever its log has."""
     assert state.leader == NO_LEADER, state
     return successor(
         state, elect(state, is_active, rules_replace(rules, unclean=True)), is_active, rules
@@ -240,7 +234,8 @@ def unclean(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partit
 def recovered(
     state: PartitionRecord, best: str, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Return the record led by the longest log of the last-known ELR (KIP-966)."""
+    """Return the record led by `best`, the member of the last-known ELR with the longest log
+    (KIP-966)."""
     assert best in state.last_known_elr, state
     assert not {*state.isr, *state.elr}, state
     return successor(state, _leads_unclean(state, best, rules), is_active, rules)
@@ -249,10 +244,9 @@ def recovered(
 def min_isr_set(
     state: PartitionRecord, min_isr: int, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Another min.insync.replicas. The ELR is what it is by the old one, so it is moved to
-    the last-known ELR (KIP-966). Not so where the ISR is empty: without a leader the HW does not
-    move under any MinISR, and no replica would be left to elect.
-    """
+    """Return the record with another min.insync.replicas. The members of its ELR were chosen by the
+    old one, so they move to the last-known ELR (KIP-966). They stay if the ISR is empty: without a
+    leader the high watermark does not move, and no replica would be left to elect."""
     after = replace(state, min_isr=min_isr)
     if state.isr:
         known = _ordered(state, (*state.last_known_elr, *state.elr))
@@ -264,18 +258,17 @@ def min_isr_set(
 
 
 def replicas_before_move(state: PartitionRecord) -> tuple[str, ...]:
-    """Return the replicas from before the current move, in order."""
+    """Return the replicas from before the reassignment under way, in order."""
     return tuple(r for r in state.replicas if r not in state.adding)
 
 
 def reassign(
     state: PartitionRecord, target: Sequence[str], is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Move to `target`, in place of a move under way.
-
-    A replica that only the earlier move wanted is `adding` and `removing` at once: it leaves when
-    the new move is completed or cancelled. None if the partition is already there, or moving there.
-    """
+    """Return the record with a reassignment to `target` begun, in place of one under way; None if
+    the partition is on `target` already, or on its way there. A replica that only the earlier
+    reassignment wanted is `adding` and `removing` at once: it leaves when the new one is completed
+    or cancelled."""
     assert len(set(target)) == len(target) > 0, target
     if tuple(target) == (state.target or state.replicas):
         return None
@@ -292,7 +285,8 @@ def reassign(
 
 
 def why_not_cancelled(state: PartitionRecord, rules: Rules) -> str:
-    """Return why a move cannot be cancelled, "" if it can: too few old replicas are in sync."""
+    """Return why a reassignment cannot be cancelled (too few old replicas are in sync), "" if it
+    can."""
     back = replace(state, replicas=replicas_before_move(state))
     in_sync = [m for m in state.isr if m in back.replicas]
     needed = effective_min_isr(back) if rules.elr else 1
@@ -300,14 +294,15 @@ def why_not_cancelled(state: PartitionRecord, rules: Rules) -> str:
         return ""
     return (
         f"{state.partition} cannot go back to {' '.join(back.replicas)}: "
-        f"{len(in_sync)} of them in sync, {needed} needed"
+        f"{len(in_sync)} of them in sync, {needed} needed; wait until they are"
     )
 
 
 def cancel_reassignment(
     state: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Back to the replicas before the move; None if there is no move."""
+    """Return the record with its replicas from before the reassignment; None if none is under
+    way."""
     if not state.target:
         return None
     assert not why_not_cancelled(state, rules), state

@@ -14,14 +14,15 @@ from typing import NamedTuple
 
 
 class EpochEnd(NamedTuple):
-    """Answer of a lookup: the largest epoch known at or below the one asked, and where it ends."""
+    """The answer to "where does this epoch end?": the largest epoch in the log at or below the one
+    asked for, and the offset at which it ends (exclusive)."""
 
     epoch: int
     end: int
 
 
 class EpochCache:
-    """Leader epoch -> start offset, for one log."""
+    """The start offset of each leader epoch in one log."""
 
     __slots__ = ("_epochs", "_starts")
 
@@ -35,15 +36,13 @@ class EpochCache:
 
     @property
     def latest(self) -> int:
-        """The last epoch entered, -1 when empty."""
+        """The last epoch entered, -1 if there is none."""
         return self._epochs[-1] if self._epochs else -1
 
     def note(self, epoch: int, start: int) -> bool:
-        """Enter `epoch` before its first record, or a leader of it, begins at `start`.
-
-        Entries at or above `start` cover no record (their epoch wrote nothing) and go. Returns
-        whether anything changed.
-        """
+        """Enter `epoch`, whose first record will be at `start`. Return whether an entry changed.
+        Entries that start at or above `start` have no record (their leader wrote nothing) and are
+        dropped."""
         changed = self.truncate(start)
         if self._epochs and epoch <= self._epochs[-1]:
             assert epoch == self._epochs[-1], (epoch, start, self.entries())
@@ -53,7 +52,8 @@ class EpochCache:
         return True
 
     def truncate(self, end: int) -> bool:
-        """Drop entries that start at or above `end`, even if no record is cut (KAFKA-10706)."""
+        """Drop entries that start at or above `end`, even if no record is cut (KAFKA-10706). Return
+        whether there were any."""
         before = len(self._starts)
         while self._starts and self._starts[-1] >= end:
             self._starts.pop()
@@ -61,18 +61,17 @@ class EpochCache:
         return len(self._starts) != before
 
     def begin_at(self, start: int, epoch: int) -> None:
-        """Forget the records below `start`, the last of them of `epoch`, but keep its entry:
-        lookups of older epochs end below the start, where no fetch can go."""
+        """Drop the entries of deleted records, those below `start`; the last of them had `epoch`,
+        which is kept with `start` - 1. So lookups of older epochs end below the start, where no
+        fetch can go."""
         below = bisect_left(self._starts, start)
         self._epochs[:below] = [epoch]
         self._starts[:below] = [start - 1]
 
     def end_of(self, epoch: int, leo: int) -> EpochEnd:
-        """Return the end of `epoch` in this log, by the rules of truncate-on-fetch.
-
-        An epoch below the first is answered with (itself, start of the first): nothing of it, or
-        of anything before it, is here. See docs/protocols.md.
-        """
+        """Return the end of `epoch` in this log, whose log end is `leo`, by the rules of
+        truncate-on-fetch. An epoch before the first entry is answered with (itself, start of the
+        first entry): this log has nothing of it or of an earlier one. See docs/protocols.md."""
         if not self._epochs or epoch == self._epochs[-1]:
             return EpochEnd(epoch, leo)
         above = bisect_right(self._epochs, epoch)
@@ -83,16 +82,15 @@ class EpochCache:
 
 
 def diverges(ours: EpochEnd, *, last_epoch: int, fetch_offset: int) -> bool:
-    """Return whether the log of a follower at (`last_epoch`, `fetch_offset`) differs from the
-    leader's; `ours` is the leader's lookup of `last_epoch`. Both tests are needed: in
-    docs/protocols.md case G differs by epoch only, case C by offset only."""
+    """Return whether a follower's log, which ends at `fetch_offset` with a record of `last_epoch`,
+    differs from the leader's; `ours` is the leader's lookup of `last_epoch`. Both tests are needed:
+    in docs/protocols.md case G differs by epoch only, case C by offset only."""
     return ours.epoch < last_epoch or ours.end < fetch_offset
 
 
 def truncation_target(cache: EpochCache, leo: int, diverging: EpochEnd) -> int:
-    """Return the offset to which a follower cuts its log, given the diverging epoch end.
-
-    The local end of that epoch matters too: in cases F and G the leader's offset alone would keep
-    a record of an epoch the leader never saw.
-    """
+    """Return the offset to which a follower cuts its log, given the leader's answer `diverging`.
+    The end of that epoch in the follower's own log (`cache`, `leo`) matters too: in cases F and G
+    of docs/protocols.md the leader's offset alone would keep a record of an epoch that the leader
+    never had."""
     return min(cache.end_of(diverging.epoch, leo).end, diverging.end)

@@ -1,11 +1,12 @@
 """The follower: it fetches from its leader, cuts records that the leader lacks, and appends.
 
-The module knows one replica and its one outstanding fetch; it knows nothing of other followers. A
-response counts only if it comes from the current leader, is of the epoch that the fetch was sent
-in, and matches the present log end in offset and last epoch. The offset alone is not enough: after
-a cut and new records the log may end there again, and a late second copy of the diverging response
-would cut records that were acknowledged since.
-See docs/protocols.md.
+The module knows one replica and its one outstanding fetch. A response counts only if it comes from
+the current leader, is of the epoch that the fetch was sent in, and matches the present log end in
+offset and last epoch. The offset alone is not enough: after a cut and new records the log may end
+there again, and a late second copy of the diverging response would cut records that were
+acknowledged since.
+
+All functions have the step's context `ctx` and the replica `r`. See docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from node.formats.wire import split_fetch_body
 
 
 def begin(ctx: Context, r: Replica) -> None:
-    """Follow `r.leader` in `r.leader_epoch`; the protocol decides how the log is cut."""
+    """Follow `r.leader` in `r.leader_epoch`: cut the log as the protocol says, then fetch."""
     r.role = "follower"
     r.fetching.outstanding = False
     r.fetching.failures = 0
@@ -42,7 +43,8 @@ def begin(ctx: Context, r: Replica) -> None:
 
 
 def prepare(ctx: Context, r: Replica) -> None:
-    """Prepare the first fetch from a leader, as the protocol wants: cut, or ask for an epoch."""
+    """Prepare the first fetch from a leader as the protocol says: cut the log to the high
+    watermark, or note the epoch whose end the leader must be asked for."""
     r.fetching.cut = False
     if r.log.damage is not None:
         _repair(ctx, r)
@@ -52,7 +54,7 @@ def prepare(ctx: Context, r: Replica) -> None:
 
 
 def proceed(ctx: Context, r: Replica) -> None:
-    """Send the epoch request if one is needed, else fetch."""
+    """Ask the leader where an epoch ends if that is still to be known, else send a fetch."""
     if truncation.falls_back(r):
         r.fetching.asking = None
         _truncate(ctx, r, r.hw, "own-high-watermark")
@@ -93,7 +95,7 @@ def stop(ctx: Context, r: Replica) -> None:
 
 
 def fetch(ctx: Context, r: Replica, to: str) -> None:
-    """Fetch from the log end on."""
+    """Send a fetch to node `to`, from this replica's log end on."""
     request = FetchRequest(
         partition=r.partition,
         replica=ctx.node,
@@ -114,8 +116,8 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
 
 
 def _last_fetched_epoch(r: Replica) -> int:
-    """Return the last epoch that a fetch carries: that of the last record, or -1 where fetches do
-    not truncate."""
+    """Return the last epoch that a fetch carries: that of the last record, or -1 if the protocol
+    does not truncate on fetch."""
     if r.protocol.truncation is not Truncation.ON_FETCH:
         return -1
     if r.bugs.one_round_only and r.fetching.cut:
@@ -140,7 +142,7 @@ def _matches_last_fetch(r: Replica, response: FetchResponse) -> bool:
 def on_response(
     ctx: Context, r: Replica, source: str, response: FetchResponse, body: bytes | None
 ) -> bool:
-    """Handle a fetch response. Returns whether it matched this follower's last fetch."""
+    """Handle a fetch response. Return whether it counted, as an answer to the last fetch."""
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
@@ -219,7 +221,7 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
 
 
 def _repair(ctx: Context, r: Replica) -> None:
-    """Remove the damaged part of the log and fetch it again from the leader."""
+    """Remove the damaged part of the log, so that it is fetched again from the leader."""
     assert r.log.damage is not None
     damaged_at, start = r.log.damage.offset, r.log.start
     r.log.repair()
@@ -238,8 +240,8 @@ def _repair(ctx: Context, r: Replica) -> None:
 
 
 def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
-    """Cut the log; the high watermark never stays above the log end. Returns whether anything was
-    cut: if not, the next fetch would be the same, and is sent after a pause."""
+    """Cut the log, and lower the high watermark to its end. Return whether anything was cut: if
+    not, the next fetch would be the same, and is sent after a pause."""
     before, start = r.log.leo, r.log.start
     if r.bugs.keep_empty_epoch and target >= before:
         return False
@@ -292,7 +294,8 @@ def _back_off(ctx: Context, r: Replica) -> None:
 
 
 def tick(ctx: Context, r: Replica) -> int:
-    """Fetch again when an answer is overdue or a pause is over. Returns the next deadline, us."""
+    """Fetch again if an answer is overdue or a pause is over. Return the next deadline in
+    microseconds."""
     if r.role != "follower":
         return NEVER
     if r.fetching.deadline_us <= ctx.now_us:
@@ -304,5 +307,5 @@ def tick(ctx: Context, r: Replica) -> int:
 
 
 def next_us(r: Replica) -> int:
-    """Return the time of the next action of `tick`."""
+    """Return the time of the next action of `tick` in microseconds, NEVER if there is none."""
     return r.fetching.deadline_us if r.role == "follower" else NEVER

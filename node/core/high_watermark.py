@@ -23,11 +23,13 @@ from node.formats.trace import ACK
 def isr_high_watermark(
     maximal_isr: Iterable[str], leo_of: Mapping[str, int], *, committed_isr: int, min_isr: int
 ) -> int | None:
-    """Return the offset below which every member of the maximal ISR has all records; None if the HW
-    may not move.
+    """Return the offset below which every member of the maximal ISR has all records; None if the
+    high watermark may not move.
 
-    A member whose log end is not known in this leader epoch (absent from `leo_of`) blocks. The
-    size test is on the committed ISR: below MinISR the controller may hold an ELR unseen here.
+    `maximal_isr` also has replicas that a proposal under way may have added, `leo_of` the log ends
+    known in this leader epoch: a member without one blocks. `committed_isr` is the size of the
+    committed ISR: while it is below `min_isr`, the controller may keep an ELR that the leader does
+    not know of.
     """
     if committed_isr < min_isr:
         return None
@@ -46,12 +48,13 @@ def majority_high_watermark(
     epoch_start: int,
     half_is_enough: bool = False,
 ) -> int | None:
-    """Return the offset below which a majority has all records; None if the HW may not move.
+    """Return the offset below which a majority of the voters has all records; None if the high
+    watermark may not move.
 
-    An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of
-    older terms commit with a record of this one, never by counting alone (Raft, figure 8); an
-    `epoch_start` of -1 says that counting is enough. `half_is_enough`: the index at N/2 of the
-    *ascending* ends, which for an even number of voters half of them may lack.
+    An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of older
+    terms commit with a record of the leader's own term, never by counting alone (Raft, figure 8);
+    -1 means that counting is enough. `half_is_enough` takes the offset that half of an even number
+    of voters have: the index at N/2 of the *ascending* ends.
     """
     ends = sorted((leo_of.get(v, 0) for v in voters), reverse=not half_is_enough)
     candidate = ends[len(voters) // 2]
@@ -59,7 +62,8 @@ def majority_high_watermark(
 
 
 def advance_hw(ctx: Context, r: Replica) -> None:
-    """Raise the high watermark if the protocol's rule allows, and answer requests that wait."""
+    """Raise the leader's high watermark if the protocol's rule allows it, and answer the producers
+    and fetches that wait for it."""
     if r.role != "leader" or r.hw >= r.log.leo:
         return  # nothing is ever committed beyond the log end
     ends = {name: peer.leo for name, peer in r.peers.items()}
@@ -96,7 +100,7 @@ def advance_hw(ctx: Context, r: Replica) -> None:
 def acknowledge(
     ctx: Context, r: Replica, client: str, corr: int, base: int, end: int, *, acks: int
 ) -> None:
-    """Answer a producer that its records `base` to `end` (exclusive) are written."""
+    """Answer a producer that its records from `base` to `end` (exclusive) are written."""
     ctx.trace(
         ACK,
         r.partition,
@@ -125,7 +129,8 @@ def acknowledge(
 def refuse_produce(
     ctx: Context, r: Replica, to: str, corr: int, error: Error, *, appended: bool, acks: int = -1
 ) -> None:
-    """Answer a produce request with an error, unless its producer wants no answer (`acks` 0)."""
+    """Answer a produce request with an error, unless its producer wants no answer (`acks` 0).
+    `appended`: the records are in the log, so that their outcome is unknown."""
     if acks == 0:
         return
     ctx.send(
@@ -142,7 +147,8 @@ def refuse_produce(
 
 
 def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:
-    """Answer waiting producers with an unknown outcome: the committed ISR fell below MinISR."""
+    """If the committed ISR fell below MinISR, answer waiting producers with an error: the outcome
+    of their records is unknown."""
     if r.protocol.below_min_isr is BelowMinIsr.WAIT:
         return
     if r.role == "leader" and len(r.isr) < r.min_isr:

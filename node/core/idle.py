@@ -21,7 +21,8 @@ _JITTER_SHARE = 5
 
 
 def check(protocol: Protocol, *, idle_wait_ms: int, lag_ms: int) -> None:
-    """Check that a follower cannot fall out of the ISR by sleeping. Raises UsageError."""
+    """Raise UsageError if a follower could sleep for longer than the lag time, and so fall out of
+    the ISR."""
     if protocol.waiting is Waiting.IDLE_WAIT and idle_wait_ms >= lag_ms:
         raise UsageError(
             f"idle_wait_ms is {idle_wait_ms}, but under {protocol.name} it must be below lag_ms, "
@@ -33,7 +34,8 @@ def check(protocol: Protocol, *, idle_wait_ms: int, lag_ms: int) -> None:
 
 
 def add_waiter(r: Replica, request: FetchRequest, source: str, found: list[bytes]) -> bool:
-    """Make a caught-up follower a data waiter. Returns whether it is one."""
+    """Return whether a follower's fetch found no records under a protocol with idle wait. If so,
+    the follower becomes a data waiter, to be notified at address `source`."""
     if r.protocol.waiting is not Waiting.IDLE_WAIT or request.replica == CONSUMER or found:
         return False
     r.data_waiters[request.replica] = source
@@ -41,7 +43,7 @@ def add_waiter(r: Replica, request: FetchRequest, source: str, found: list[bytes
 
 
 def notify(ctx: Context, r: Replica) -> None:
-    """Notify each data waiter once that the log has grown."""
+    """Send each data waiter one notification that the log has grown, and forget the waiters."""
     waiters = list(r.data_waiters.values())
     r.data_waiters.clear()
     for follower in waiters:
@@ -52,7 +54,8 @@ def notify(ctx: Context, r: Replica) -> None:
 
 
 def sleep(ctx: Context, r: Replica) -> None:
-    """Nothing to fetch: sleep, unless a notification came while the response was under way."""
+    """Put off the next fetch by the idle wait, since there was nothing to fetch; fetch at once if a
+    notification came while the response was under way."""
     fetching = r.fetching
     fetching.outstanding = False
     sleep_us = 0
@@ -64,7 +67,8 @@ def sleep(ctx: Context, r: Replica) -> None:
 
 
 def on_notification(ctx: Context, r: Replica, source: str) -> None:
-    """End the sleep: there is new data. A response under way may be older than the data."""
+    """End the sleep, because there are new records. If a fetch is under way its response may be
+    older than they are, so the next sleep is skipped."""
     fetching = r.fetching
     if r.role != "follower" or source != r.leader:
         return

@@ -1,6 +1,7 @@
 """The cluster's metadata: the records of the metadata partition, applied to one image.
 
-The metadata has no offsets of data records: the controller knows neither HW nor LEO.
+The records name leaders, epochs, ISR and replicas of partitions, never offsets of data records: the
+controller knows no high watermark and no log end.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ class PartitionRecord(
 ):
     """The whole state of a partition after a change; `partition_epoch` rises with each one.
 
-    `replicas` is ordered (the first are preferred). Eligible leader replicas (`elr`) have every
-    committed record although they left the ISR while it was below MinISR (KIP-966). While a
-    reassignment is under way, `target` has the new replicas in order, `adding` those that were no
-    replicas before it and `removing` those that will be none after it. `unclean`: the leader
-    came from outside ISR and ELR, and has not proposed an ISR yet.
+    `replicas` is ordered (the first is preferred as leader). Eligible leader replicas (`elr`) have
+    every committed record although they left the ISR while it was below MinISR; `last_known_elr`
+    are members that left the ELR because they may have lost data (KIP-966). While a reassignment is
+    under way, `target` has the new replicas in order, `adding` those that were no replicas before
+    it and `removing` those that will be none after it. `unclean`: the leader came from outside ISR
+    and ELR, and has not proposed an ISR yet.
     """
 
     partition: StoredPartitionName
@@ -70,7 +72,8 @@ class PartitionRecord(
 
 
 class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True, tag="leader", tag_field="record"):
-    """First record of every term of the metadata partition: older ones commit with it."""
+    """The first record of every term of the metadata partition; records of older terms commit with
+    it."""
 
     term: StoredEpoch
     leader: NodeName
@@ -94,7 +97,8 @@ def decode_records(payload: bytes) -> list[Record]:
 
 
 def check_payload(payload: bytes) -> None:
-    """Refuse a metadata batch that no replica could apply later. Raises WireError."""
+    """Refuse the payload of a metadata batch that no replica could apply later. Raises
+    WireError."""
     try:
         records = _decoder.decode(payload)
     except NOT_A_HEADER as error:
@@ -105,8 +109,9 @@ def check_payload(payload: bytes) -> None:
 
 
 def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -> list[Record]:
-    """Return the records as appended at `base_offset` if epochs are metadata offsets: a partition
-    epoch, or a new leader epoch, is its record's offset."""
+    """Return the records with metadata offsets as epochs, for a protocol that wants this: partition
+    epoch, and leader epoch if it is new, are the offset of the record itself (the first gets
+    `base_offset`)."""
     made: list[Record] = []
     for offset, record in enumerate(records, base_offset):
         if isinstance(record, PartitionRecord):
@@ -120,14 +125,15 @@ def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -
 
 
 class Image:
-    """Brokers and partitions, by name; insertion order is the order of the log."""
+    """The brokers and partitions of a cluster by name, in the order of the metadata log."""
 
     def __init__(self) -> None:
         self.brokers: dict[str, BrokerRecord] = {}
         self.partitions: dict[str, PartitionRecord] = {}
 
     def apply(self, record: Record) -> None:
-        """Apply one record. Partition records carry whole states, so replay is idempotent."""
+        """Apply one record. Partition records carry whole states, so applying one twice does no
+        harm."""
         if isinstance(record, BrokerRecord):
             self.brokers[record.broker] = record
         elif isinstance(record, PartitionRecord):
@@ -151,7 +157,8 @@ class Image:
 
 
 def fold(log: Log, image: Image, start: int, end: int) -> list[Record]:
-    """Apply the records of whole batches from `start` to `end` to `image`; returns them."""
+    """Apply the records of the batches of `log` from offset `start` to `end` to `image`; return
+    them."""
     records: list[Record] = []
     while start < end:
         found, after = log.read(start, max_bytes=_READ_BYTES, below=end)

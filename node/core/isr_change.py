@@ -1,8 +1,9 @@
 """Changes of the ISR by its leader, which proposes a new one to the controller.
 
-While a proposal is in flight the HW waits for every replica that may already be a member (the
-maximal ISR); only a definite answer narrows it again. There is one proposal at a time, and one
-without an answer is never rolled back. See docs/protocols.md; KIP-497, KIP-841, KIP-903, KIP-966.
+While a proposal is in flight the high watermark waits for every replica that may already be a
+member (the maximal ISR); only a definite answer narrows it again. A replica has one proposal at a
+time, and one without an answer is never rolled back. See docs/protocols.md; KIP-497, KIP-841,
+KIP-903, KIP-966.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ partition epoch with them."""
 
 
 def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
-    """Propose a follower for the ISR if all five rules of expansion hold on this fetch."""
+    """Propose a follower for the ISR if all five rules of expansion hold after its fetch
+    (docs/protocols.md)."""
     if r.protocol.commit is not Commit.ISR or r.pending_alter is not None:
         return
     if follower in r.isr or follower not in r.replicas:
@@ -37,7 +39,8 @@ def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
 
 
 def _complete_enough(ctx: Context, r: Replica, peer: Peer) -> bool:
-    """Rules 1-3 of expansion; with M5 only "at or above the HW", with M5b only the lag."""
+    """Return whether rules 1-3 of expansion hold; with bug M5 only "at or above the HW", with M5b
+    only the lag."""
     caught_up_ago_us = ctx.now_us - peer.last_caught_up_us
     if r.bugs.expand_at_hw:
         return peer.leo >= r.hw
@@ -55,17 +58,19 @@ def _complete_enough(ctx: Context, r: Replica, peer: Peer) -> bool:
 def may_expand(
     *, fetch_offset: int, hw: int, leso: int, caught_up_ago_us: int, lag_us: int
 ) -> bool:
-    """Return whether a follower's log is complete enough to enter the ISR (rules 1-3 of five).
+    """Return whether a follower's log is complete enough to enter the ISR (rules 1-3 of five): it
+    fetched from `hw` and from the leader's epoch start offset `leso` or above, and was at the log
+    end at most `lag_us` ago.
 
-    Below the leader's epoch start offset its own HW may be stale, so HW alone does not prove
-    completeness (KAFKA-7128). That the fetch is of this leader epoch and of the registered, active
-    process are rules 4 and 5, which `maybe_expand` checks.
+    Below `leso` the leader's own high watermark may be stale, so `hw` alone does not prove
+    completeness (KAFKA-7128). Rules 4 and 5, that the fetch is of this leader epoch and of the
+    registered, active process, are tested by `maybe_expand`.
     """
     return caught_up_ago_us <= lag_us and fetch_offset >= hw and fetch_offset >= leso
 
 
 def _shrink_laggards(ctx: Context, r: Replica) -> None:
-    """Propose an ISR without the followers that have not been at the log end for `lag`."""
+    """Propose an ISR without the followers that have not been at the log end for the lag time."""
     if r.pending_alter is not None:
         return
     stays = []
@@ -82,7 +87,8 @@ def _shrink_laggards(ctx: Context, r: Replica) -> None:
 
 
 def _expand_unheard(ctx: Context, r: Replica) -> None:
-    """Bug M29: a replica without a fetch in this leader epoch counts as complete (rule 4)."""
+    """Propose a replica for the ISR that has not fetched in this leader epoch (bug M29, against
+    rule 4)."""
     for name in r.replicas:
         unheard = name not in r.isr and name not in r.peers and ctx.image.is_active(name)
         if unheard and r.pending_alter is None:
@@ -118,7 +124,7 @@ def _send(ctx: Context, pending: PendingAlter) -> None:
 
 
 def on_response(ctx: Context, r: Replica, response: AlterPartitionResponse) -> None:
-    """Handle the controller's answer to a proposal."""
+    """Handle the controller's answer to this leader's proposal of an ISR."""
     pending = r.pending_alter
     if r.role != "leader" or pending is None:
         return
@@ -132,7 +138,8 @@ def on_response(ctx: Context, r: Replica, response: AlterPartitionResponse) -> N
 
 
 def committed(ctx: Context, r: Replica, isr: tuple[str, ...], partition_epoch: int) -> None:
-    """Take over the state that the controller committed, and end the proposal that led to it."""
+    """Set the leader's ISR and partition epoch to those that the controller committed, and end a
+    proposal that they answer."""
     assert partition_epoch >= r.partition_epoch, (r.partition, partition_epoch, r.partition_epoch)
     r.partition_epoch = partition_epoch
     r.isr = isr

@@ -1,9 +1,9 @@
-"""The leader: it answers fetch and produce requests, advances the high watermark and keeps its
-ISR.
+"""The leader: it answers fetch and produce requests, advances the high watermark and keeps its ISR.
 
-The module knows one replica and the fetches of its peers; it knows nothing of elections. The order
-of the tests in `on_fetch` is part of the protocol: a fetch that is refused, or that diverges, does
-not change the leader's state (KAFKA-13141). See docs/protocols.md.
+The module knows one replica and the fetches of its peers. The order of the tests in `on_fetch` is
+part of the protocol: a fetch that is refused, or that diverges, does not change the leader's state
+(KAFKA-13141). All functions have the step's context `ctx` and the replica `r`. See
+docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ MAX_PENDING_ACKS: Final = 10_000
 
 
 def begin(ctx: Context, r: Replica) -> None:
-    """Begin to lead the current epoch; peers are unknown until they fetch in this epoch."""
+    """Begin to lead the current epoch. Followers count as unknown until they fetch in this
+    epoch."""
     r.role = "leader"
     r.leso = r.log.leo
     r.led_since_us = ctx.now_us
@@ -45,7 +46,8 @@ def begin(ctx: Context, r: Replica) -> None:
 
 
 def resign(ctx: Context, r: Replica) -> None:
-    """Stop leading. Records that were appended but not committed have an unknown outcome."""
+    """Stop leading, and answer all waiting requests. Records that were appended but not committed
+    have an unknown outcome."""
     while r.acks:
         ack = r.acks.popleft()
         if r.bugs.ack_on_demotion:
@@ -68,7 +70,8 @@ def resign(ctx: Context, r: Replica) -> None:
 def on_produce(
     ctx: Context, r: Replica, source: str, request: ProduceRequest, body: bytes | None
 ) -> None:
-    """Append the batch of a client. An error response says whether anything was appended."""
+    """Append the batch in `body` that a client sent. An error response says whether anything was
+    appended."""
     error, appended = _check_produce(r, request), False
     kept: Written | None = None
     if error is Error.NONE:
@@ -123,16 +126,17 @@ def _answer_duplicate(
 
 
 def serve_appended(ctx: Context, r: Replica) -> None:
-    """Answer the requests that waited for the appended records, after the last message of a
-    turn."""
+    """Answer, after the last message of a turn, the fetches that waited for records appended in
+    this turn, and raise the high watermark."""
     if r.role == "leader":
         serve_waiting(ctx, r, followers=True)
         advance_hw(ctx, r)
 
 
 def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
-    """Append a checked batch in the current epoch and answer the followers that wait for data, once
-    for all batches of a turn."""
+    """Append a checked batch in the current epoch, and answer the followers that wait for data.
+    Return its base offset and end. In a turn with more messages they are answered after the last
+    one."""
     retention.at_append(ctx, r)
     one = r.log.append_as_leader(body, r.leader_epoch)
     if one.produced is not None:
@@ -166,7 +170,7 @@ def _check_produce(r: Replica, request: ProduceRequest) -> Error:
 
 
 def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
-    """Answer a fetch of a follower or a consumer."""
+    """Answer a fetch of a follower or a consumer, or hold it until there is data."""
     error = _check_fetch(ctx, r, request)
     if error is not Error.NONE:
         refuse_traced(ctx, r, source, request, error)
@@ -194,7 +198,7 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
 
 
 def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
-    """Test role, epoch and range of a fetch, before anything else."""
+    """Return why a fetch is refused by role, epoch or range; NONE if it is not."""
     if r.role != "leader":
         return Error.NOT_LEADER
     has_epoch = request.replica != CONSUMER or request.leader_epoch >= 0
@@ -237,7 +241,7 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
 
 
 def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
-    """Record what a fetch proves: the follower's log end, and when the follower was caught up."""
+    """Record what a fetch proves: the follower's log end, and when it was caught up."""
     if request.observer:
         return
     now, leo = ctx.now_us, r.log.leo
@@ -258,7 +262,8 @@ def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
 
 
 def tick(ctx: Context, r: Replica) -> int:
-    """Answer requests whose wait is over, check lag, retry proposals. Returns the next deadline."""
+    """Answer requests whose wait is over, propose an ISR without lagging followers, and repeat an
+    unanswered proposal. Return the next deadline in microseconds."""
     now = ctx.now_us
     for replica, wait in list(r.follower_waits.items()):
         if wait.deadline_us <= now:
@@ -277,7 +282,7 @@ def tick(ctx: Context, r: Replica) -> int:
 
 
 def next_us(r: Replica) -> int:
-    """Return the time of the next action of `tick`."""
+    """Return the time of the next action of `tick` in microseconds, NEVER if there is none."""
     found = r.next_lag_check_us
     if r.pending_alter is not None and r.pending_alter.retry_at_us < found:
         found = r.pending_alter.retry_at_us

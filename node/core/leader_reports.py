@@ -1,10 +1,10 @@
 """Leader reports: followers report to the controller that their leader does not answer.
 
 The module has both sides. A follower without a valid response for the leader timeout reports its
-leader, and reports again after each failed fetch. The controller keeps the witnesses of each
-partition. When a majority of the followers in the ISR has reported, it elects another leader. The
-witnesses of a partition expire one leader timeout after the last report. They are kept in memory
-only: to the next controller the followers report again.
+leader, and reports again after each failed fetch. The controller keeps, for each partition, the
+replicas that reported its leader (the witnesses). When a majority of the followers in the ISR has
+reported, it elects another leader. The reports of a partition expire one leader timeout after the
+last of them. They are kept in memory only: a new controller starts without any.
 
 Source: Liftbridge's replication protocol, partition leader failure; docs/protocols.md.
 """
@@ -26,8 +26,8 @@ def _timeout_us(ctx: Context) -> int:
 
 
 def maybe_report(ctx: Context, r: Replica) -> None:
-    """Report the leader if the last fetch failed and the leader has been silent for the timeout.
-    Called before each fetch."""
+    """Report the leader to the controller if the last fetch failed and no valid response came for
+    the leader timeout. Called before each fetch."""
     if r.protocol.detection is not Detection.LEADER_REPORTS:
         return
     failed = r.fetching.outstanding or r.fetching.failures > 0
@@ -54,7 +54,7 @@ def maybe_report(ctx: Context, r: Replica) -> None:
 
 @dataclass(slots=True)
 class _Reports:
-    """The replicas that reported a partition's leader of `leader_epoch`, and when that expires."""
+    """The replicas that reported the leader of `leader_epoch`, and when their reports expire."""
 
     leader_epoch: int
     names: list[str] = field(default_factory=list)
@@ -62,13 +62,13 @@ class _Reports:
 
 
 class Witnesses:
-    """The leader reports that the controller has received."""
+    """The leader reports that the controller has received, by partition."""
 
     def __init__(self) -> None:
         self._of: dict[str, _Reports] = {}
 
     def count(self, ctx: Context, state: PartitionRecord, report: ReportLeader) -> bool:
-        """Count a report, if it is about the present leader and epochs. Returns whether the leader
+        """Count a report if it is about the present leader and epochs. Return whether the leader
         must be replaced: more than (ISR - 1) / 2 members of the ISR have reported it."""
         if (report.leader, report.leader_epoch) != (state.leader, state.leader_epoch):
             return False
@@ -98,16 +98,17 @@ class Witnesses:
         return known
 
     def settled(self, partition: str) -> None:
-        """Let no witness expire, because another leader was elected."""
+        """Stop the expiry of a partition's reports, because another leader was elected."""
         self._of[partition].expires_us = NEVER
 
     def expire(self, ctx: Context) -> int:
-        """Forget what was reported too long ago. Returns the next deadline, us."""
+        """Drop the reports that have expired. Return when the next ones expire, in microseconds."""
         for partition, reports in list(self._of.items()):
             if reports.expires_us <= ctx.now_us:
                 del self._of[partition]
         return self.next_us()
 
     def next_us(self) -> int:
-        """Return the time at which the next reports expire."""
+        """Return the time at which the next reports expire in microseconds, NEVER if there are
+        none."""
         return min((reports.expires_us for reports in self._of.values()), default=NEVER)

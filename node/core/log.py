@@ -3,8 +3,8 @@
 The module knows storage and batches, and nothing of roles, peers or high watermarks. The index
 (where each batch starts and ends) is in memory, the bytes are in storage.
 
-Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log;
-chains[i] is the prefix hash at the end of batch i.
+Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log; chains[i]
+is the prefix hash at the end of batch i.
 """
 
 from __future__ import annotations
@@ -28,19 +28,17 @@ TAIL_CACHE_BYTES: Final = 1 << 20
 
 
 class Damage(NamedTuple):
-    """The first offset at which a stored log is damaged, and the evidence."""
+    """The first offset at which a stored log is damaged, and `what` is wrong there."""
 
     offset: int
     what: str
 
 
 class Log:
-    """An append-only sequence of batches that can lose its tail, and have its head deleted.
-
-    Every batch that comes from the disk is checked: its checksum, its place, its prefix hash. From
-    the first one on that fails nothing of the log is used, and `damage` says why; the bytes stay
-    on the disk until `repair`.
-    """
+    """An append-only sequence of batches whose tail can be truncated and whose head can be deleted.
+    Each batch read from the disk is checked: its checksum, its place, its prefix hash. If one
+    fails, neither it nor any later batch is used, and `damage` says why; the bytes stay on the disk
+    until `repair`."""
 
     def __init__(
         self,
@@ -51,9 +49,9 @@ class Log:
         holes: bool = False,
         checked: bool = True,
     ) -> None:
-        """Open a log on its disk. `holes`: a cut inside a batch leaves the log end at the cut, and
-        a stored log may have such a hole; otherwise a hole is damage. Without `checked` all data
-        from the disk is believed."""
+        """Open a log on its disk. `durable`: its writes are synced at each commit. `holes`: a cut
+        inside a batch leaves the log end at the cut, and a stored log may have such a hole;
+        otherwise a hole is damage. Without `checked` all data from the disk is believed."""
         self.partition = partition
         # Log end offset: the next offset to be written. Read at every turn, so it is kept.
         self.leo = 0
@@ -94,19 +92,21 @@ class Log:
 
     @property
     def chain(self) -> bytes:
-        """Prefix hash of the whole log."""
+        """The prefix hash of the whole log, 8 bytes."""
         return self._chains[-1] if self._chains else self.begins.chain
 
     def hash_at(self, offset: int) -> tuple[int, str]:
         """Return (end, prefix hash in hexadecimal) of the last batch that ends at or below
-        `offset`; (start, "") if there is none, and at 0."""
+        `offset`. If there is none, the end is the start of the log; the hash is "" for an offset of
+        0 or below the start."""
         last = bisect_right(self._ends, offset) - 1
         if last < 0:
             return self.start, self.begins.chain.hex() if offset >= self.start > 0 else ""
         return self._ends[last], self._chains[last].hex()
 
     def hashes(self, above: int, upto: int) -> list[tuple[int, str]]:
-        """(end, prefix hash there in hexadecimal) of each batch that ends in (above, upto]."""
+        """Return (end, prefix hash in hexadecimal) of each batch that ends above `above` and at or
+        below `upto`."""
         first, last = bisect_right(self._ends, above), bisect_right(self._ends, upto)
         return [(self._ends[i], self._chains[i].hex()) for i in range(first, last)]
 
@@ -123,26 +123,26 @@ class Log:
                 yield base, end, produced
 
     def begin_epoch(self, epoch: int) -> None:
-        """Enter a leader's `epoch` at the log end at once, not at its first record."""
+        """Enter a new leader's `epoch` at the log end at once, not at its first record."""
         if self.cache.note(epoch, self.leo):
             self._save_cache()
 
     def append_as_leader(self, data: bytes, epoch: int) -> BatchView:
-        """Stamp a producer's batch (already checked) with its place and `epoch`, and keep it."""
+        """Stamp a producer's batch (already checked) with its base offset and `epoch`, append and
+        return it."""
         stamped = batches.placed(data, self.leo, epoch)
         self._append(stamped)
         return stamped
 
     def append_as_follower(self, fetched: Sequence[BatchView]) -> None:
-        """Append batches of the leader unchanged. Raises WireError if they do not continue this
-        log: a batch that does not start at the log end, or an epoch below the last record's; or if
-        an epoch or offset is too large."""
+        """Append batches of the leader unchanged. Raises WireError if one does not start at the log
+        end, has an epoch below the last record's, or an epoch or offset that is too large."""
         leo, epoch = self.leo, self.last_epoch
         for one in fetched:
             if one.base_offset != leo:
-                raise WireError(f"{self.partition}: batch at {one.base_offset}, log end is {leo}")
+                raise WireError(f"{self.partition}: batch at {one.base_offset}, but log end {leo}")
             if one.epoch < epoch:
-                raise WireError(f"{self.partition}: epoch {one.epoch} after {epoch} at {leo}")
+                raise WireError(f"{self.partition}: epoch {one.epoch} at {leo} follows {epoch}")
             if one.epoch > MAX_EPOCH or one.end > MAX_OFFSET:
                 raise WireError(f"{self.partition}: epoch {one.epoch} or end {one.end} too large")
             leo, epoch = one.end, one.epoch
@@ -150,11 +150,10 @@ class Log:
             self._append(one)
 
     def truncate(self, target: int) -> int:
-        """Cut everything at or above `target`; a cut inside a batch removes the whole batch.
-
-        Returns the new log end. Cache entries at or above it go even if no record was cut. Where
-        nothing is known of the prefix below `target`, which was deleted, the log starts over at 0.
-        """
+        """Cut all records at or above offset `target`; a cut inside a batch removes the whole
+        batch. Return the new log end. Entries of the epoch cache at or above it go even if no
+        record is cut. If `target` is below the start of the log, the log starts over, empty, at
+        0."""
         if target < self.start:
             self.restart_at(ORIGIN)
             return self.leo
@@ -171,7 +170,7 @@ class Log:
         return self.leo
 
     def delete_head(self, upto: int) -> bool:
-        """Delete the batches that end at or below `upto`; returns whether there were any."""
+        """Delete the batches that end at or below `upto`; return whether there were any."""
         gone = bisect_right(self._ends, upto)
         if not gone:
             return False
@@ -187,7 +186,7 @@ class Log:
         return True
 
     def restart_at(self, start: LogStart) -> None:
-        """Delete all there is and start over at `start`, as the leader has it."""
+        """Delete all batches and start over at `start`, where the leader's log begins."""
         self._storage.truncate(self.partition, 0, durable=self._durable)
         self._forget(0)
         self._hole_end = 0
@@ -198,12 +197,10 @@ class Log:
         self.leo = start.offset
 
     def read(self, offset: int, *, max_bytes: int, below: int) -> tuple[list[bytes], int]:
-        """Whole batches from the one that contains `offset`, all ending at or below `below`.
-
-        At least one if there is any, then no more than `max_bytes` in all. Returns them and the
-        offset after the last one (`offset` itself when there are none). Raises DamagedStore at a
-        batch that is not what was written; from there on the log is not used any more.
-        """
+        """Return whole batches from the one that contains `offset` on, all ending at or below
+        `below`, and the offset after the last (`offset` if there are none). They have at most
+        `max_bytes` in all, but the first is always returned. Raises DamagedStore at a batch that is
+        not what was written; it and all behind it are not used any more."""
         found: list[bytes] = []
         if offset >= below:
             return found, offset
@@ -229,11 +226,10 @@ class Log:
         self._save_cache()
 
     def epoch_at(self, offset: int) -> int:
-        """Leader epoch of the record at `offset` (start <= offset < leo)."""
+        """Return the leader epoch of the record at `offset` (start <= offset < leo)."""
         return self._epochs[bisect_right(self._ends, offset)]
 
     def _load_start(self) -> None:
-        """Load the stored start of the log. A log with a damaged start is not used at all."""
         key = START_KEY + self.partition
         try:
             self.begins = decoded(key, self._storage.get(key))
@@ -246,7 +242,6 @@ class Log:
             self.cache.begin_at(self.start, self.begins.epoch)
 
     def _begin_at(self, start: LogStart) -> None:
-        """Keep the new start, and with it the epoch cache, on the disk."""
         self.begins = start
         self.start = start.offset
         self._note_last_epoch()
@@ -260,21 +255,19 @@ class Log:
         if not self._checked:
             return ""
         if stored.base_offset != self.leo and not self._holes:
-            return f"the next batch begins at {stored.base_offset}"
+            return f"the log ends at {self.leo}, but the next batch begins at {stored.base_offset}"
         if stored.epoch < self.last_epoch or stored.epoch < 0:
-            return f"leader epoch {stored.epoch} after {self.last_epoch}"
+            return f"leader epoch {stored.epoch} after {self.last_epoch}, but epochs never fall"
         data = self._storage.read(self.partition, stored.base_offset)
         before = self._chain_before(len(self._ends))
         return batches.damage(data, stored.base_offset, before, stored.chain)
 
     def _chain_before(self, i: int) -> bytes:
-        """Return the prefix hash before the i-th batch."""
         if i:
             return self._chains[i - 1]
         return self.begins.chain
 
     def _read(self, i: int) -> bytes:
-        """Return the bytes of the i-th batch from the disk."""
         base = self._bases[i]
         data = self._storage.read(self.partition, base)
         what = ""
@@ -321,7 +314,7 @@ class Log:
             self._tail_bytes -= len(self._tail.pop(next(iter(self._tail))))
 
     def _index(self, base: int, end: int, epoch: int, size: int, chain: bytes) -> bool:
-        """Enter a batch into the index; returns whether the epoch cache changed."""
+        """Enter a batch into the index; return whether the epoch cache changed."""
         changed = self.cache.note(epoch, base)
         self._bases.append(base)
         self._ends.append(end)

@@ -1,6 +1,6 @@
-"""The contents of a replica's log on disk, batch by batch, whatever the disk is. Pure.
+"""The contents of a replica's log on disk, batch by batch, from any kind of disk. Pure.
 
-Damage is reported and passed over, never an exception: after a run this is the evidence.
+After a run the dump is evidence for the checker, so damage is reported in it and never raised.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _epochs = msgspec.msgpack.Decoder(_Epochs)
 
 
 def end_of(base: int, header: bytes, size: int) -> int:
-    """Return the end of the stored batch of `size` bytes that begins at `base`, by its header;
-    `base` itself if that cannot be so."""
+    """Return the end offset of the stored batch of `size` bytes that begins at `base`, by its
+    header; `base` if the header is cut short or its record count does not fit the size."""
     if len(header) < HEADER.size:
         return base
     count = int(HEADER.unpack_from(header)[5])
@@ -39,7 +39,8 @@ def end_of(base: int, header: bytes, size: int) -> int:
 
 
 def start_of(name: str, value: Callable[[str], bytes | None]) -> LogStart:
-    """Return the start of a log; 0 if the stored start is damaged."""
+    """Return the start of the log of partition `name`; ORIGIN (offset 0) if the stored start is
+    damaged. `value` returns the value stored under a key."""
     try:
         return decoded(START_KEY + name, value(START_KEY + name))
     except StorageError:
@@ -58,7 +59,9 @@ def log_dump(
     found: Iterator[BatchDump],
     problem: str = "",
 ) -> LogDump:
-    """Return a log from its ends and batches; `value` gives the small values kept beside it."""
+    """Return the dump of the log of partition `name`, from its start, log end and batches
+    (`found`). `value` returns the value stored under a key (high watermark, epoch cache), `problem`
+    is what is wrong with the log as a whole, "" if nothing."""
     problems = [problem] if problem else []
     hw, cache = -1, _NO_EPOCHS
     try:
@@ -82,8 +85,9 @@ def log_dump(
 
 
 def batch_dump(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> BatchDump:
-    """Judge one stored batch, given the recomputed hash before it. One whose checksum alone is
-    wrong is still read and hashed."""
+    """Return what one stored batch says and what is wrong with it. `previous` is the recomputed
+    prefix hash before it, `stored_chain` the stored one after it. A batch with a wrong checksum but
+    a sound layout is still read and hashed."""
     problems = []
     found: BatchView | None = None
     for check in (True, False):

@@ -23,7 +23,7 @@ _Chain = Annotated[bytes, msgspec.Meta(min_length=len(EMPTY_CHAIN), max_length=l
 
 class LogStart(NamedTuple):
     """The first offset of a log, the leader epoch of the record before it (-1: there never was
-    one), and the prefix hash of all that was below."""
+    one), and the prefix hash of all records below."""
 
     offset: int = 0
     epoch: int = -1
@@ -36,13 +36,13 @@ _decoder = msgspec.msgpack.Decoder(tuple[Position, StoredEpoch, _Chain])
 
 
 def encoded(start: LogStart) -> bytes:
-    """Return the stored form of a start."""
+    """Return the stored form of a log start."""
     return msgspec.msgpack.encode(start)
 
 
 def decoded(key: str, saved: bytes | None) -> LogStart:
-    """Return the stored start, ORIGIN if there is none. Raises DamagedStore if it cannot be
-    decoded."""
+    """Return the log start from its stored form, ORIGIN (offset 0) if `saved` is None or empty.
+    Raises DamagedStore, naming `key`, if it cannot be decoded."""
     if not saved:
         return ORIGIN
     try:

@@ -1,8 +1,7 @@
 """The membership of a broker: it registers, sends heartbeats, and asks to shut down.
 
-Each process has its own broker epoch. The controller gives it out when it accepts the registration,
+Each process has its own broker epoch. The controller assigns it when it accepts the registration,
 and every fetch and proposal carries it: a message of an earlier process never counts for this one.
-
 See docs/protocols.md; KIP-841, KIP-903.
 """
 
@@ -30,9 +29,9 @@ session."""
 
 
 class Membership:
-    """The registration of a broker. `next_us` is when to speak to the controller again; `may_stop`
-    says that a broker that was asked to stop need not wait any longer; `damaged` are the partitions
-    whose logs here are damaged."""
+    """The broker's side of its registration at the controller. `next_us` is the time of its next
+    message to the controller; `may_stop`: a broker that was asked to stop need not wait any longer;
+    `damaged` are the partitions whose logs on this broker are damaged."""
 
     def __init__(self, ctx: Context) -> None:
         self.next_us = ctx.now_us
@@ -67,7 +66,8 @@ class Membership:
         return ctx.config.voters[self._asked]
 
     def tick(self, ctx: Context, metadata_offset: int) -> None:
-        """Register or send a heartbeat; `metadata_offset` is how far the image was applied."""
+        """Register, or send a heartbeat, if it is time; `metadata_offset` is the offset up to which
+        this broker has applied the metadata."""
         if self._stop_by_us <= ctx.now_us:
             self.may_stop = True
         if ctx.now_us < self.next_us or self.may_stop:
@@ -102,8 +102,8 @@ class Membership:
             self.next_us = min(ctx.now_us + wait_us, self._stop_by_us)
 
     def ask_to_stop(self, ctx: Context) -> None:
-        """Ask the controller to move leadership away, and to answer when the other brokers know. A
-        broker that has not registered yet may stop at once."""
+        """Ask the controller to move leadership away, and to answer when the other brokers know of
+        it. A broker that has not registered yet may stop at once."""
         if ctx.broker_epoch < 0:
             self.may_stop = True
         elif self._stop_by_us == NEVER:
@@ -124,7 +124,8 @@ class Membership:
             self._redirect(response.error, response.leader)
 
     def on_heartbeat(self, ctx: Context, response: HeartbeatResponse) -> None:
-        """Handle the controller's view of this broker."""
+        """Handle the controller's answer to a heartbeat: whether this broker is fenced, and whether
+        it may stop."""
         if response.error is Error.NONE:
             if response.broker_epoch == ctx.broker_epoch:
                 self.fenced = response.fenced
@@ -138,7 +139,8 @@ class Membership:
 
 
 def _intact_since(ctx: Context) -> bytes | None:
-    """Return the stored process since which the disk lost nothing; None if not known."""
+    """Return the stored number of the process since which the disk lost nothing; None if not
+    known."""
     try:
         saved = ctx.storage.get(_INTACT_KEY)
     except DamagedStore as error:

@@ -3,8 +3,8 @@
 A message is a typed header and, for data, a body of raw bytes (`body`, never part of the header).
 The body of a fetch response begins with 16 bytes, leader epoch and HW big-endian (Liftbridge's
 replication protocol), followed by whole batches. Names follow Kafka's; see docs/protocols.md.
-`corr` is a correlation id: it serves clients and tracing, no replication rule reads it.
-Every field has a type of `node.formats.wire_bounds`, which a decoder enforces.
+`corr` is a correlation id: it serves clients and tracing, no replication rule reads it. Every field
+has a type of `node.formats.wire_bounds`, which a decoder enforces.
 """
 
 from __future__ import annotations
@@ -71,18 +71,16 @@ CONSUMER: Final = ""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Base of all messages."""
+    """The base of all messages."""
 
     corr: Correlation = 0
 
 
 class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
-    """Requests records from `offset` on. Everything below `offset` is in the sender's log.
-
+    """A request for records from `offset` on; the sender's log has all records below `offset`.
     `leader_epoch` is the epoch the sender believes current (-1: a consumer that does not know),
-    `last_epoch` that of the sender's last record (-1: empty log). What an `observer` has counts for
-    nothing, even if it is a voter. See docs/protocols.md.
-    """
+    `last_epoch` that of the sender's last record (-1: empty log). The leader does not count the log
+    of an `observer`, even if it is a voter. See docs/protocols.md."""
 
     partition: PartitionName
     replica: NodeName = CONSUMER
@@ -96,12 +94,13 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
 
 
 class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
-    """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.formats.wire`).
+    """The answer to a fetch; the body has leader epoch, HW and batches (see `node.formats.wire`).
 
     `offset`, `last_epoch` and `request_epoch` echo the request. `diverging` is (epoch, end offset)
-    when the sender's log differs from the leader's: then there are no batches and HW must be
-    ignored. `log_end` helps after OFFSET_OUT_OF_RANGE; so does `before_start`, of a follower below
-    `log_start`: epoch of the last record that was deleted, prefix hash there. `leader` is a hint.
+    if the follower's log differs from the leader's: then there are no batches and HW must be
+    ignored. After OFFSET_OUT_OF_RANGE a follower goes on from `log_end`; one below `log_start`
+    starts over there, and `before_start` is (epoch, prefix hash) of the last deleted record.
+    `leader` is a hint.
     """
 
     partition: PartitionName
@@ -117,9 +116,9 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
 
 
 class EpochEndRequest(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch"):
-    """Asks where `epoch` ends in the leader's log: OffsetForLeaderEpoch, KIP-101 (`version` 0) and
-    KIP-279 (1). `leader_epoch` is the epoch the sender believes current. With version HW_ONLY it
-    asks for the leader's high watermark."""
+    """A question to a leader: where does `epoch` end in your log? (OffsetForLeaderEpoch, `version`
+    0 as in KIP-101, 1 as in KIP-279.) `leader_epoch` is the epoch the sender believes current. With
+    version HW_ONLY it asks for the leader's high watermark."""
 
     partition: PartitionName
     replica: NodeName
@@ -129,8 +128,8 @@ class EpochEndRequest(Message, frozen=True, kw_only=True, tag="offset-for-leader
 
 
 class EpochEndResponse(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch-response"):
-    """`end_offset` of `epoch`, exclusive; UNDEFINED when the leader does not know. `asked` and
-    `request_epoch` echo the request. Version 0 answers have no `epoch` of their own."""
+    """The `end_offset` (exclusive) of `epoch` in the leader's log; UNDEFINED if the leader does not
+    know it. `asked` and `request_epoch` echo the request. Answers of version 0 have no `epoch`."""
 
     partition: PartitionName
     asked: Epoch
@@ -150,14 +149,15 @@ HW_ONLY: Final = -1
 
 
 class PartitionNotification(Message, frozen=True, kw_only=True, tag="partition-notification"):
-    """Notifies a follower that sleeps (idle wait) of new records."""
+    """A notice to a sleeping follower (idle wait) that its leader has new records."""
 
     partition: PartitionName
 
 
 class ReportLeader(Message, frozen=True, kw_only=True, tag="report-leader"):
-    """`replica` has had no valid answer from `leader` for the leader timeout. To the controller,
-    which ignores a report of another leader epoch or partition epoch; never answered."""
+    """A report to the controller that `replica` has had no valid answer from `leader` for the
+    leader timeout. It is ignored if it names an old leader epoch or partition epoch, and never
+    answered."""
 
     partition: PartitionName
     replica: NodeName
@@ -167,7 +167,8 @@ class ReportLeader(Message, frozen=True, kw_only=True, tag="report-leader"):
 
 
 class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
-    """Append the one batch in the body. `acks`: 0 no answer, 1 leader's log, -1 all of the ISR."""
+    """A request to append the one batch in the body. `acks`: 0 no answer; 1 an answer when the
+    leader's log has the batch; -1 when all of the ISR have it."""
 
     partition: PartitionName
     acks: Acks = -1
@@ -175,7 +176,8 @@ class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
 
 
 class ProduceResponse(Message, frozen=True, kw_only=True, tag="produce-response"):
-    """With an error, `appended` False: nothing was written; True: the outcome is unknown."""
+    """The answer to a produce request. After an `error`, `appended` False means that nothing was
+    written, True that the outcome is unknown."""
 
     partition: PartitionName
     error: Error = Error.NONE
@@ -186,7 +188,7 @@ class ProduceResponse(Message, frozen=True, kw_only=True, tag="produce-response"
 
 
 class MetadataRequest(Message, frozen=True, kw_only=True, tag="metadata"):
-    """Asks which node leads each partition."""
+    """A question which node leads each partition."""
 
 
 class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-response"):
@@ -198,8 +200,9 @@ class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-respons
 
 
 class RegisterBroker(Message, frozen=True, kw_only=True, tag="register"):
-    """A process of `broker` started. It has all writes since its incarnation `intact_since`. A
-    restart after an unanswered registration therefore does not look like a loss of data."""
+    """A message to the controller that a process of `broker` started. `intact_since` is the
+    incarnation since which its disk has lost no write: a restart after an unanswered registration
+    so does not look like a loss of data."""
 
     broker: BrokerName
     incarnation: Incarnation
@@ -207,7 +210,8 @@ class RegisterBroker(Message, frozen=True, kw_only=True, tag="register"):
 
 
 class RegisterBrokerResponse(Message, frozen=True, kw_only=True, tag="register-response"):
-    """The broker epoch of this process: the metadata offset of its registration record."""
+    """The controller's answer to a new process: `broker_epoch` is the metadata offset of its
+    registration record, `leader` a hint whom to ask instead."""
 
     error: Error = Error.NONE
     incarnation: Incarnation = -1
@@ -216,9 +220,10 @@ class RegisterBrokerResponse(Message, frozen=True, kw_only=True, tag="register-r
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
-    """The heartbeat of a broker; `metadata_offset` is how far the sender has applied the metadata.
-    `want_shutdown`: the sender asks to lose its leaderships and to be allowed to stop. Its logs of
-    the partitions `damaged` differ from its writes: no copy there counts."""
+    """The heartbeat of a broker; `metadata_offset` is the offset up to which it has applied the
+    metadata. `want_shutdown`: the broker asks to lose its leaderships and to be allowed to stop.
+    `damaged` are the partitions whose logs are damaged on its disk, so that the controller must not
+    count on them."""
 
     broker: BrokerName
     broker_epoch: Offset
@@ -228,7 +233,8 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="heartbeat-response"):
-    """The sender's state at the controller."""
+    """The broker's state at the controller: whether it is fenced, and whether it may stop
+    (`should_shutdown`). `leader` is a hint whom to ask instead."""
 
     error: Error = Error.NONE
     broker_epoch: Offset = -1
@@ -238,8 +244,8 @@ class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="heartbeat-respo
 
 
 class AlterPartition(Message, frozen=True, kw_only=True, tag="alter-partition"):
-    """The leader proposes an ISR. Each member comes with the broker epoch of its last fetch;
-    -1 for existing members."""
+    """A leader's proposal of an ISR. Each new member comes with the broker epoch of its last fetch,
+    existing members with -1."""
 
     partition: PartitionName
     broker: BrokerName
@@ -250,7 +256,8 @@ class AlterPartition(Message, frozen=True, kw_only=True, tag="alter-partition"):
 
 
 class AlterPartitionResponse(Message, frozen=True, kw_only=True, tag="alter-partition-response"):
-    """The accepted state, or why not. `request_epoch` echoes the request's partition epoch."""
+    """The partition's state after a proposal, with the `error` if it was refused. `request_epoch`
+    echoes the partition epoch of the request."""
 
     partition: PartitionName
     error: Error = Error.NONE
@@ -262,8 +269,8 @@ class AlterPartitionResponse(Message, frozen=True, kw_only=True, tag="alter-part
 
 
 class VoteRequest(Message, frozen=True, kw_only=True, tag="vote"):
-    """Asks for a vote in `term`; the candidate's log ends at (`last_epoch`, `last_offset`).
-    `pre`: a pre-vote, which asks whether the vote would be given."""
+    """A candidate's request for a vote in `term`; its log ends at (`last_epoch`, `last_offset`).
+    `pre`: a pre-vote, which asks whether the vote would be granted."""
 
     partition: PartitionName
     term: Epoch
@@ -273,7 +280,8 @@ class VoteRequest(Message, frozen=True, kw_only=True, tag="vote"):
 
 
 class VoteResponse(Message, frozen=True, kw_only=True, tag="vote-response"):
-    """`term` is the responder's own; `request_term` echoes the request."""
+    """The answer to a vote request. `term` is the responder's own; `request_term` echoes the
+    request."""
 
     partition: PartitionName
     term: Epoch
@@ -283,14 +291,15 @@ class VoteResponse(Message, frozen=True, kw_only=True, tag="vote-response"):
 
 
 class BeginQuorumEpoch(Message, frozen=True, kw_only=True, tag="begin-epoch"):
-    """The sender was elected in `term`; voters are to fetch from it."""
+    """A leader's message to the voters that it was elected in `term`: they are to fetch from it."""
 
     partition: PartitionName
     term: Epoch
 
 
 class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
-    """Make partitions topic-0 .. of a topic; replicas are spread over the unfenced brokers."""
+    """A command to make the partitions topic-0, topic-1 ... of a topic, with replicas spread over
+    the active brokers."""
 
     topic: PartitionName
     partitions: PartitionCount
@@ -299,8 +308,9 @@ class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
 
 
 class ElectLeader(Message, frozen=True, kw_only=True, tag="elect-leader"):
-    """Elects the preferred replica (the first); or, `unclean`, any active one where none leads.
-    Kafka: ElectLeaders. With `first` that replica becomes the preferred one before."""
+    """A command to elect the preferred replica (the first) or, if `unclean` and no replica leads,
+    any active one. With `first` that replica becomes the preferred one before. Kafka:
+    ElectLeaders."""
 
     partition: PartitionName
     unclean: bool = False
@@ -308,25 +318,25 @@ class ElectLeader(Message, frozen=True, kw_only=True, tag="elect-leader"):
 
 
 class ReassignReplicas(Message, frozen=True, kw_only=True, tag="reassign"):
-    """Move a partition to `replicas`, in this order; none: cancel the move that is under way.
-
-    Answered when the move has begun, not when it is complete. KIP-455.
-    """
+    """A command to move a partition to `replicas`, in this order; with none, to cancel the
+    reassignment under way. It is answered when the reassignment has begun, not when it is complete.
+    KIP-455."""
 
     partition: PartitionName
     replicas: Nodes = ()
 
 
 class SetMinIsr(Message, frozen=True, kw_only=True, tag="set-min-isr"):
-    """Change min.insync.replicas of all partitions of a topic."""
+    """A command to change min.insync.replicas of all partitions of a topic."""
 
     topic: PartitionName
     min_isr: Copies
 
 
 class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-response"):
-    """Answer to an admin command. `detail` says why it was refused, or that nothing had to be
-    done: a command may be asked again when its answer is lost."""
+    """The answer to an admin command. `detail` says why it was refused, or why nothing had to be
+    done (a command may be sent again if its answer was lost). `leader` is a hint whom to ask
+    instead."""
 
     error: Error = Error.NONE
     detail: Sentence = ""
@@ -334,15 +344,17 @@ class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-response"):
 
 
 class ReplicaLogInfoRequest(Message, frozen=True, kw_only=True, tag="log-info"):
-    """Asks a last-known ELR member for the length of its log (KIP-966, GetReplicaLogInfo). Not
-    answered before the receiver has applied `partition_epoch`, in which no replica leads."""
+    """A question to a member of the last-known ELR how long its log is (KIP-966,
+    GetReplicaLogInfo). It answers when it has applied `partition_epoch`, in which no replica
+    leads."""
 
     partition: PartitionName
     partition_epoch: Version
 
 
 class ReplicaLogInfo(Message, frozen=True, kw_only=True, tag="log-info-response"):
-    """The log's last leader epoch (-1 when empty) and its end offset; `partition_epoch` echoes."""
+    """The answer of a replica: its log's last leader epoch (-1 if empty) and its end offset.
+    `partition_epoch` echoes the question."""
 
     partition: PartitionName
     partition_epoch: Version

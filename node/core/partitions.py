@@ -1,8 +1,9 @@
-"""Roles of a broker's replicas, which follow from the applied metadata image.
+"""The roles of a broker's replicas, which follow from the applied metadata image.
 
-Metadata arrives merged: a replica may miss states (removed and re-added, leadership lost and
-regained). A record counts only if its partition epoch is newer than what is known, since a leader
-may have learned it from its AlterPartition answer already. See docs/protocols.md.
+A replica may miss states of its partition between two records that it applies (removed and added
+again, leadership lost and regained). A record counts only if its partition epoch is newer than the
+replica's, since a leader may have learned the state from its AlterPartition answer already. See
+docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -26,12 +27,10 @@ def apply(
     changed: Iterable[PartitionRecord],
     protocol: Protocol,
 ) -> list[Replica]:
-    """Bring replicas in line with changed partition records; return those that this broker still
-    has.
-
-    Where votes decide who leads, the records only name the voters: the replica gets its own
-    `Quorum` in `quorums`.
-    """
+    """Give replicas the roles of `changed` partition records: load new ones into `replicas`, delete
+    the logs of those moved elsewhere. Return the replicas whose role changed. If the replicas vote
+    for their leader, the records only name the voters: the replica gets its own `Quorum` in
+    `quorums`."""
     touched = []
     for record in changed:
         r = replicas.get(record.partition)
@@ -83,17 +82,16 @@ def _transition(ctx: Context, r: Replica, record: PartitionRecord) -> None:
 
 
 def _others_have_all(node: str, record: PartitionRecord) -> bool:
-    """Return whether another node leads, and the partition does not count on the copy of `node`:
-    whatever was committed, the leader has."""
+    """Return whether another node leads and has all committed records, because this `node` is in
+    neither ISR nor ELR."""
     if record.leader in (NO_LEADER, node):
         return False
     return node not in record.isr and node not in record.elr
 
 
 def set_aside(ctx: Context, r: Replica, damage: Damage) -> None:
-    """Take a replica with a damaged log out of leading and following. It reports to the controller,
-    which does not count on it any more; it comes back as a follower if there is a leader.
-    """
+    """Stop leading or following with a log that was found damaged. The heartbeat reports it to the
+    controller; the replica comes back as a follower when another replica leads."""
     if r.role == "leader":
         leader.resign(ctx, r)
     r.role = "none"
@@ -103,7 +101,7 @@ def set_aside(ctx: Context, r: Replica, damage: Damage) -> None:
 
 
 def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
-    """Delete the log of a partition that left this node. Re-added later it starts empty."""
+    """Delete the log of a partition that left this node. Added again later it starts empty."""
     if r.role == "leader":
         leader.resign(ctx, r)
     r.role = "none"  # a message of the same turn may have appended: nobody is served for it now

@@ -1,12 +1,12 @@
 """The idempotent producers of a log: the last batches of each. Pure. KIP-98, KAFKA-5494.
 
 Each batch of an idempotent producer names its producer id, producer epoch and sequence. A leader
-appends a batch only if its sequence follows on the last one of that producer, and knows a batch
-again that its log has already. The state is made of the batches in a log, in their order, and of
-nothing else: replicas with equal logs have equal states, whichever leads.
+appends a batch only if its sequence follows on the last one of that producer, and recognizes a
+batch that its log has already. The state follows from the batches in a log and their order alone:
+replicas with equal logs have equal states, whichever leads.
 
-The state is bounded: WINDOW batches of a producer, MAX_PRODUCERS producers of a partition. Of more
-producers that one goes which has not written for longest.
+The state is bounded: WINDOW batches of a producer, MAX_PRODUCERS producers of a partition. If there
+are more, the producer that has not written for longest is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ WINDOW: Final = 5
 
 
 class Written(NamedTuple):
-    """A batch in the log: producer epoch, first sequence, offsets (`end` is exclusive)."""
+    """A producer's batch in the log: producer epoch, sequence of its first record, base offset and
+    end (exclusive)."""
 
     epoch: int
     sequence: int
@@ -37,7 +38,7 @@ class Written(NamedTuple):
 
 
 class Standing(Enum):
-    """The relation of a batch to the log that is to take it."""
+    """The relation of a produced batch to the log that is to append it."""
 
     NEXT = "follows on what the log has"
     DUPLICATE = "is in the log, among the last of its producer"
@@ -59,7 +60,8 @@ class Producers:
         return len(self._last)
 
     def judge(self, batch: Produced, count: int) -> tuple[Standing, Written | None]:
-        """Return how a batch of `count` records relates to this log, and its DUPLICATE in it."""
+        """Return how a batch of `count` records relates to this log and, if it is a DUPLICATE, the
+        original."""
         known = self._last.get(batch.producer)
         if known is None:
             return (Standing.NEXT if batch.sequence == 0 else Standing.UNKNOWN), None
@@ -76,11 +78,12 @@ class Producers:
         return (Standing.OLD if batch.sequence < last.next_sequence else Standing.GAP), None
 
     def last(self, producer: int) -> tuple[Written, ...]:
-        """Return the last batches of a producer, the newest at the end."""
+        """Return the last batches of a producer, the newest at the end; none if it is unknown."""
         return self._last.get(producer, ())
 
     def note(self, batch: Produced, base: int, end: int) -> None:
-        """Note a batch that was appended. A new epoch forgets the batches of the one before."""
+        """Record that `batch` was appended from `base` to `end`. In a new producer epoch the
+        batches of the one before are dropped."""
         known = self._last.pop(batch.producer, ())
         if known and known[-1].epoch != batch.epoch:
             known = ()
@@ -90,8 +93,8 @@ class Producers:
             del self._last[next(iter(self._last))]
 
     def rebuild(self, batches: Iterable[tuple[int, int, Produced]]) -> None:
-        """Set the state to the one that follows from these batches (base offset, end, producer) of
-        a log."""
+        """Replace the state by the one that follows from the batches of a log: (base offset, end,
+        producer) of each, in order."""
         self._last.clear()
         for base, end, batch in batches:
             self.note(batch, base, end)

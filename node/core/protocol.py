@@ -1,7 +1,8 @@
 """A replication protocol is data: one rule chosen at each decision point (docs/protocols.md).
 
 There is no subclass per protocol, and no module compares a protocol's name: the core reads these
-fields. `expected` says which properties each protocol keeps, and `citation` where that is from.
+fields. `expected` says which properties each protocol keeps, and `citation` from which source it
+is.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Waiting(Enum):
 
 
 class BelowMinIsr(Enum):
-    """The answer to acks=all while the ISR is smaller than MinISR."""
+    """The answer to a produce request with acks=all while the ISR is smaller than MinISR."""
 
     REFUSE = "it is refused, and the producers that wait get an error with an unknown outcome"
     WAIT = "it is appended and not answered; nothing commits before the ISR has grown again"
@@ -90,23 +91,22 @@ class Protocol:
     `elr`: eligible leader replicas are kept while the ISR is below MinISR, and the high watermark
     stands still then; without it the last member never leaves the ISR (before KIP-966).
     `sends_hw_at_once`: a waiting follower's fetch is answered when the high watermark moves, not
-    only with the next data or at the end of its wait.
-    `random_first_leader`: a new partition is led by any of its replicas, not by the first.
-    `epochs_are_offsets`: partition epoch and leader epoch are the metadata offset of the record
-    that changed them; otherwise each change adds one.
-    `clean_only`: `expected` is for flush=sync and clean elections only. The controller does not
-    detect a restart, so a leader that lost unflushed records leads on in its epoch (before
-    KIP-966). And where the leader does not know a follower's epoch, the follower cuts to its own
-    high watermark, which an unclean election may have made wrong (KIP-279).
+    only with the next data or at the end of its wait. `random_first_leader`: a new partition is led
+    by any of its replicas, not by the first. `epochs_are_offsets`: partition epoch and leader epoch
+    are the metadata offset of the record that changed them; otherwise each change adds one.
+    `clean_only`: `expected` is for synced writes (flush interval 0) and clean elections only. The
+    controller does not detect a restart, so a leader that lost unflushed records leads on in its
+    epoch (before KIP-966). And if the leader does not know a follower's epoch, the follower cuts to
+    its own high watermark, which an unclean election may have made wrong (KIP-279).
     `hw_only_rises`: no replica's high watermark ever falls; a node that is asked to cut below its
     own stops, as in KRaft.
 
-    Where a majority commits, each field below is Raft's rule as False, and a literal reading of
-    the high-water mark pattern as True. `counts_old_terms`: records of earlier terms commit by
-    counting alone, so a leader need not begin its term with a record of its own, and does not.
-    `half_is_enough`: the index at N/2 of the ascending log ends commits. `last_index_matches`: a
-    fetch's offset counts before it is compared with this log. `appends_by_index`: what an answer
-    has below the log end is taken to be there, and skipped.
+    If a majority commits, each field below is Raft's rule as False, and a literal reading of the
+    high-water mark pattern as True. `counts_old_terms`: records of earlier terms commit by counting
+    alone, so a leader does not begin its term with a record of its own. `half_is_enough`: the
+    offset that half of an even number of voters have commits. `last_index_matches`: the leader
+    counts a fetch's offset before it compares the follower's log with its own. `appends_by_index`:
+    a follower skips records below its log end, without a comparison.
     """
 
     name: str
@@ -283,7 +283,7 @@ REGISTRY: Final = {p.name: p for p in _PROTOCOLS}
 
 
 def protocol(name: str) -> Protocol:
-    """Return the protocol of that name. Raises UsageError listing the known ones."""
+    """Return the protocol of that name. Raises UsageError, which lists the known ones."""
     found = REGISTRY.get(name)
     if found is None:
         raise UsageError(unknown_name("protocol", name, REGISTRY))
@@ -296,8 +296,9 @@ _EPOCH_END: Final = frozenset(
 
 
 def are_compatible(one: Protocol, other: Protocol) -> bool:
-    """Return whether brokers of both may serve one partition: they are the same but for the version
-    of OffsetForLeaderEpoch, which leader and follower agree on for each question (KIP-279)."""
+    """Return whether brokers of both protocols may serve one partition: they differ at most in the
+    version of OffsetForLeaderEpoch, which leader and follower agree on for each question
+    (KIP-279)."""
     if not {one.truncation, other.truncation} <= _EPOCH_END:
         return one == other
     return one == replace(

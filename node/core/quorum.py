@@ -1,11 +1,10 @@
-"""Elections of a partition that is led by votes: terms, votes, pre-vote and check quorum.
+"""Elections of a partition whose replicas vote: terms, votes, pre-vote and check quorum.
 
 This is Raft by pull, as in KRaft: voters elect, and followers fetch. The log, the fetch handler and
 the truncation are those of every other partition. A voter's term and vote are on disk before any
 message carries them. Pre-vote keeps a returning voter from raising the term. Check quorum makes a
-leader resign when no majority fetches from it. Nodes that are not voters only fetch (observers).
-
-See docs/protocols.md; KIP-595, KIP-996.
+leader resign if no majority fetches from it. Nodes that are not voters only fetch (observers). See
+docs/protocols.md; KIP-595, KIP-996.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ _T = TypeVar("_T")
 
 
 class Quorum:
-    """The election side of one replica `r` that is led by votes.
+    """The election state of one replica `r` whose partition is led by votes.
 
     `r.leader_epoch` is the term, `r.replicas` the voters. Invariant: a voter grants at most one
     vote in a term, and its term never falls, across restarts.
 
-    A voter whose log is damaged has acknowledged what it has no longer. It neither votes nor stands
-    until it has a record of a later term than it knew then: the leader of that term was elected
-    without it, and has everything. A voter with an empty disk knows neither its votes nor what
-    it acknowledged, so it only ever reads along, and its fetches do not count.
+    A voter whose log is damaged lacks records that it has acknowledged. It neither votes nor
+    campaigns until it has a record of a later term than its term at the damage: the leader of that
+    term was elected without it, and has everything. A voter with an emptied disk knows neither its
+    votes nor what it acknowledged, so it only fetches, and its fetches do not count.
     """
 
     def __init__(self, ctx: Context, r: Replica, voters: tuple[str, ...]) -> None:
@@ -88,7 +87,6 @@ class Quorum:
     # -- a voter that lost something
 
     def _find_losses(self, ctx: Context) -> None:
-        """Find out from its disk whether this voter lost records and may not vote."""
         r = self.r
         if ctx.disk_emptied and self._out_until < _FOR_EVER:
             what = "the disk was emptied, so that the votes of this voter are not known"
@@ -98,7 +96,6 @@ class Quorum:
         r.observer = self._out_until == _FOR_EVER
 
     def _lost(self, ctx: Context, damage: Damage) -> None:
-        """Take this voter out, because its log is damaged."""
         self._stay_out(ctx, max(self.r.leader_epoch, self._out_until), *damage)
 
     def _stay_out(self, ctx: Context, term: int, offset: int, what: str) -> None:
@@ -122,7 +119,7 @@ class Quorum:
         ctx.storage.put(self._out_key, msgspec.msgpack.encode(term), durable=True)
 
     def set_aside(self, ctx: Context, damage: Damage) -> None:
-        """Take this voter out, because its log was found damaged while in use."""
+        """Stop leading and voting with a log that was found damaged while in use."""
         r = self.r
         if r.role == "leader":
             leader.resign(ctx, r)
@@ -166,7 +163,7 @@ class Quorum:
         self._fetch(ctx)
 
     def _fetch(self, ctx: Context) -> None:
-        """Fetch from the leader; while none is known ask the voters in turn."""
+        """Fetch from the leader; while none is known, from each voter in turn."""
         to = self.r.leader
         if to in (NO_LEADER, ctx.node):
             self.r.fetching.asking = None
@@ -211,14 +208,13 @@ class Quorum:
         return len(self._granted) > len(self.voters) // 2
 
     def _advance_campaign(self, ctx: Context) -> None:
-        """Go from pre-vote to vote, or from vote to leadership, with a majority."""
         if self._phase == "pre-vote":
             self._campaign(ctx, "vote")
         else:
             self._lead(ctx)
 
     def _lead(self, ctx: Context) -> None:
-        """Lead this term; its first record lets older ones commit, where counting does not."""
+        """Lead this term; its first record lets older ones commit, unless counting is enough."""
         r = self.r
         r.leader = ctx.node
         self._phase = "idle"
@@ -248,7 +244,7 @@ class Quorum:
         self._election_us = ctx.now_us + wait_ms * 1000
 
     def _save_vote(self, ctx: Context, candidate: str) -> None:
-        """Term and vote are durable before any message that follows from them."""
+        """Write term and vote durably, before any message that follows from them."""
         self.voted_for = candidate
         if ctx.node in self.voters:
             kept = "" if self.r.bugs.forget_vote else candidate
@@ -260,7 +256,7 @@ class Quorum:
     def on_message(
         self, ctx: Context, source: str, message: VoteRequest | VoteResponse | BeginQuorumEpoch
     ) -> None:
-        """Handle the messages of an election."""
+        """Handle a message of an election."""
         match message:
             case VoteRequest():
                 self.on_vote_request(ctx, source, message)
@@ -270,7 +266,8 @@ class Quorum:
                 self.on_begin_epoch(ctx, source, message)
 
     def on_vote_request(self, ctx: Context, source: str, request: VoteRequest) -> None:
-        """Grant a vote to a candidate whose log is at least as complete as this one's."""
+        """Grant a vote if the candidate's log is at least as complete as this one and no other
+        candidate of its term has this voter's vote; refuse it otherwise."""
         r = self.r
         if not self.is_voter or source not in self.voters:
             return
@@ -300,13 +297,13 @@ class Quorum:
         )
 
     def _hears_leader(self, ctx: Context) -> bool:
-        """Return whether a leader was heard within the shortest election patience."""
+        """Return whether a leader was heard within the shortest election timeout."""
         if self.r.role == "leader":
             return True
         return ctx.now_us - self._leader_heard_us < ctx.config.timings.election_min_ms * 1000
 
     def on_vote_response(self, ctx: Context, source: str, response: VoteResponse) -> None:
-        """Count a vote of the running campaign."""
+        """Count a vote for this node's campaign; follow a newer term."""
         r = self.r
         if response.term > r.leader_epoch:
             self._follow(ctx, response.term, NO_LEADER)
@@ -320,7 +317,7 @@ class Quorum:
                 self._advance_campaign(ctx)
 
     def on_begin_epoch(self, ctx: Context, source: str, request: BeginQuorumEpoch) -> None:
-        """Follow a leader that was elected."""
+        """Follow the leader of a term that is not older than this node's."""
         r = self.r
         if request.term < r.leader_epoch or source not in self.voters:
             return
@@ -331,7 +328,7 @@ class Quorum:
             self._follow(ctx, request.term, source)
 
     def on_fetch(self, ctx: Context, source: str, request: FetchRequest) -> None:
-        """Answer the fetch of a voter or an observer; a newer term ends this leadership."""
+        """Answer the fetch of a voter or an observer; a newer term in it ends this leadership."""
         r = self.r
         if request.leader_epoch > r.leader_epoch and self.is_voter and source in self.voters:
             self._follow(ctx, request.leader_epoch, NO_LEADER)
@@ -343,7 +340,8 @@ class Quorum:
     def on_fetch_response(
         self, ctx: Context, source: str, response: FetchResponse, body: bytes | None
     ) -> None:
-        """Learn the term and the leader from any response, and records from the leader's."""
+        """Learn the term and the leader from any voter's response; append the records in the
+        leader's."""
         r = self.r
         if source not in self.voters:
             return
@@ -373,7 +371,7 @@ class Quorum:
     # -- time -----------------------------------------------------------------------------------
 
     def tick(self, ctx: Context) -> None:
-        """Elect, resign, announce or fetch when it is time."""
+        """Campaign, resign, announce the term or fetch, if it is time."""
         r, now = self.r, ctx.now_us
         if r.role == "leader":
             if self._watch_us <= now:
@@ -394,7 +392,7 @@ class Quorum:
             self._fetch(ctx)
 
     def next_us(self) -> int:
-        """Return the time of the next action of `tick`."""
+        """Return the time of the next action of `tick` in microseconds, NEVER if there is none."""
         # Compared one by one: this runs after every step, and `min` takes three times as long.
         r = self.r
         if r.role == "leader":
@@ -410,7 +408,7 @@ class Quorum:
         return next_us
 
     def _lost_majority(self, ctx: Context) -> bool:
-        """Check quorum: no majority, this node included, fetched lately."""
+        """Return whether no majority, this node included, fetched lately (check quorum)."""
         r = self.r
         limit_us = ctx.config.timings.election_max_ms * 1500
         if ctx.now_us - r.led_since_us <= limit_us:
@@ -424,7 +422,7 @@ class Quorum:
 
 
 def _kept(ctx: Context, key: str, decoder: msgspec.msgpack.Decoder[_T], never: _T) -> _T:
-    """Return a value that this voter keeps durably, `never` if it never wrote one. Raises
+    """Return a value that this voter wrote durably, `never` if it never wrote one. Raises
     DamagedStore: without it the node may not vote, and no other node has it."""
     saved = ctx.storage.get(key)
     if saved is None:

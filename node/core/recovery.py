@@ -1,9 +1,10 @@
-"""Balanced recovery: which replica leads when ISR and ELR are empty.
+"""Balanced recovery: how the controller chooses a leader if ISR and ELR are empty.
 
-The controller asks every member of the last-known ELR for the length of its log, and elects the
-longest: highest last epoch, then highest end. The last-known ELR has at least MinISR members, so a
-committed record is lost only if all of them lost it. The controller waits for all of them; an
-operator who cannot wait can order an unclean election. Source: KIP-966; docs/protocols.md.
+It asks every member of the last-known ELR (replicas that left the ELR because they may have lost
+data) for the length of its log, and elects the longest: highest last epoch, then highest end. The
+last-known ELR has at least MinISR members, so a committed record is lost only if all of them lost
+it. The controller waits for all of them; an operator who cannot wait can order an unclean election.
+Source: KIP-966; docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ class _Question:
 
 
 class Recovery:
-    """The recoveries that the controller has under way, by partition."""
+    """The controller's recoveries under way, by partition: the log lengths asked for and
+    answered."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Question] = {}
 
     def look(self, ctx: Context, image: Image) -> int:
-        """Ask the replicas for their log ends if necessary and possible. Return when to call again,
-        in microseconds."""
+        """Ask the members of the last-known ELR of each partition that needs a recovery for their
+        log ends, again after a pause. Return when to call again, in microseconds."""
         wanted = {p: s for p, s in image.partitions.items() if _can_be_asked(s, image)}
         for partition in [p for p in self._open if p not in wanted]:
             del self._open[partition]
@@ -47,7 +49,7 @@ class Recovery:
         return self.next_us()
 
     def next_us(self) -> int:
-        """Return the time of the next question, in microseconds."""
+        """Return the time of the next question in microseconds, NEVER if there is none."""
         return min((question.ask_at_us for question in self._open.values()), default=NEVER)
 
     def _ask(self, ctx: Context, state: PartitionRecord, question: _Question) -> None:
@@ -59,7 +61,8 @@ class Recovery:
                 ctx.send(member, request)
 
     def on_info(self, image: Image, source: str, info: ReplicaLogInfo) -> str | None:
-        """Note a replica's answer; return the replica to elect once all answered, else None."""
+        """Note a replica's answer. Return the replica to elect once all have answered, else
+        None."""
         question, state = self._open.get(info.partition), image.partitions.get(info.partition)
         if question is None or state is None or not _can_be_asked(state, image):
             return None
@@ -75,14 +78,15 @@ class Recovery:
 
 
 def _can_be_asked(state: PartitionRecord, image: Image) -> bool:
-    """No replica leads or may lead, and all of the last-known ELR are active."""
+    """Return whether no replica leads or may lead, and all of the last-known ELR are active."""
     if state.leader != NO_LEADER or state.isr or state.elr or not state.last_known_elr:
         return False
     return all(image.is_active(member) for member in state.last_known_elr)
 
 
 def on_request(ctx: Context, r: Replica, source: str, request: ReplicaLogInfoRequest) -> None:
-    """Answer, as a replica, with the length of the log, once it can no longer grow."""
+    """Answer, as a replica, with the length of the log, once it can no longer grow. A damaged log
+    is not answered for."""
     if r.partition_epoch < request.partition_epoch or r.role == "leader":
         return  # it is asked again
     if r.log.damage is not None:

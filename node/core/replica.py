@@ -1,8 +1,8 @@
 """The state of one replica: a partition's log and role on one node.
 
 State only: `leader.py` and `follower.py` change it, `quorum.py` and `partitions.py` decide the
-role. Invariants: hw <= leo; a leader has `leso` set and no fetch state; a follower the reverse;
-committed `isr` is a subset of `maximal_isr`.
+role. Invariants: hw <= leo; a leader has `leso` (its log end when its epoch began) set and no fetch
+state; a follower the reverse; committed `isr` is a subset of `maximal_isr`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Role = Literal["none", "follower", "candidate", "leader"]
 
 @dataclass(slots=True)
 class Peer:
-    """A leader's knowledge of a follower, all from fetches in its own epoch. Times in us."""
+    """What a leader knows about one follower, from its fetches in this leader epoch. Times in
+    microseconds."""
 
     leo: int
     broker_epoch: int
@@ -45,7 +46,8 @@ class Peer:
 
 @dataclass(slots=True)
 class PendingAlter:
-    """The one ISR proposal in flight. `expected` is the partition epoch it would lead to."""
+    """The ISR proposal that a leader has in flight. `expected` is the partition epoch that it leads
+    to if it is accepted."""
 
     isr: tuple[str, ...]
     request: AlterPartition
@@ -56,7 +58,7 @@ class PendingAlter:
 @dataclass(slots=True)
 class PendingAck:
     """A produce request with acks=all, appended and waiting for the HW to pass `end`. A replica
-    has them in the order of their ends."""
+    keeps them in the order of their ends."""
 
     client: str
     corr: int
@@ -78,9 +80,10 @@ class PendingFetch:
 class Fetching:
     """A follower's one outstanding fetch: what was sent, and when to give up on it or try again.
 
-    While `asking` names an epoch, the question is where that epoch ends, not a fetch. `heard_us` is
-    when the leader last gave a valid answer; `notified`: a notification of new data has come since.
-    `failures` counts to MOST_FAILURES; `cut`: this leader has given a diverging answer.
+    While `asking` names an epoch, the follower asks where that epoch ends instead of fetching.
+    `heard_us` is the time of the leader's last valid answer; `notified`: a notification of new data
+    has come since the fetch was sent. `failures` counts up to MOST_FAILURES; `cut`: this leader has
+    given a diverging answer.
     """
 
     outstanding: bool = False
@@ -93,17 +96,15 @@ class Fetching:
     cut: bool = False
 
     def note_failure(self) -> None:
-        """Count a failed attempt."""
+        """Count a failed attempt, up to MOST_FAILURES."""
         self.failures = min(MOST_FAILURES, self.failures + 1)
 
 
 @dataclass(slots=True)
 class Replica:
     """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive.
-
-    `bugs` are the bugs that are on. The metadata partition never has any: see `load`. The fetches
-    of an `observer` count for nothing.
-    """
+    `bugs` are the bugs that are on; the metadata partition never has any (see `load`). A leader
+    does not count the fetches of an `observer`."""
 
     partition: str
     protocol: Protocol
@@ -138,11 +139,11 @@ class Replica:
 
     @property
     def leo(self) -> int:
-        """Log end offset: the next offset to be written."""
+        """The log end offset: the next offset to be written."""
         return self.log.leo
 
     def set_hw(self, ctx: Context, hw: int) -> None:
-        """Set the high watermark (a follower's may go backwards) and trace it."""
+        """Set the high watermark (a follower's may fall) and trace it."""
         log = self.log
         assert log.start <= hw <= log.leo, (self.partition, log.start, hw, log.leo)
         if hw == self.hw:
@@ -162,7 +163,7 @@ class Replica:
         )
 
     def trace_role(self, ctx: Context) -> None:
-        """Trace the role that was taken."""
+        """Trace this replica's role, leader and epochs."""
         ctx.trace(
             ROLE,
             self.partition,
@@ -175,7 +176,8 @@ class Replica:
         )
 
     def save_hw(self, ctx: Context) -> None:
-        """Checkpoint the high watermark: a hint, so it is written deferred."""
+        """Checkpoint the high watermark if it moved. It is a hint after a restart, so the write is
+        deferred."""
         if self.hw != self.hw_saved:
             self.hw_saved = self.hw
             ctx.storage.put(f"hw/{self.partition}", self.hw.to_bytes(8, "big"), durable=False)
@@ -196,11 +198,9 @@ def _has_start(ctx: Context, partition: str) -> bool:
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
-    """Return a replica loaded from disk, in no role yet.
-
-    Bugs apply to data partitions only. In the metadata partition they would break the controller,
-    and hide the harm that each bug does to data.
-    """
+    """Return a replica loaded from disk, without a role. Bugs apply to data partitions only. In the
+    metadata partition they would break the controller, and hide the harm that each bug does to
+    data."""
     bugs = Bugs() if partition == METADATA_PARTITION else ctx.bugs
     log = Log(
         partition,

@@ -1,9 +1,9 @@
 """Deletion of the head of a log: committed records beyond the retention.
 
 The leader decides, at an append, in whole batches, and never above its high watermark. Followers do
-not count for themselves: they delete up to the log start that the leader's answers state, so that
-no replica has deleted what its leader still offers. Only a follower that knows nothing of where its
-leader's log begins starts its log over there. docs/protocols.md, "Retention".
+not count records: they delete up to the log start that the leader's answers state, so that no
+replica has deleted what its leader still offers. A follower whose log ends below the leader's log
+start starts over there. docs/protocols.md, "Retention".
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from node.formats.trace import DELETED, METADATA_PARTITION
 
 
 def at_append(ctx: Context, r: Replica) -> None:
-    """Trim a leader's log to the retention once it exceeds that by a quarter."""
+    """Delete a leader's oldest committed records if there are a quarter more than the retention
+    keeps."""
     keep = ctx.config.retention_records
     if not keep or r.partition == METADATA_PARTITION:
         return
@@ -26,21 +27,22 @@ def at_append(ctx: Context, r: Replica) -> None:
 
 
 def follow(ctx: Context, r: Replica, log_start: int) -> None:
-    """Delete the records of a follower below its leader's `log_start`, as far as it knows them to
-    be committed."""
+    """Delete the records of a follower below its leader's `log_start`, but only those below its own
+    high watermark."""
     if log_start > r.log.start:
         _delete(ctx, r, min(log_start, r.hw), "leader")
 
 
 def start_of(r: Replica) -> tuple[int, str]:
-    """Return epoch and prefix hash before the start of this log."""
+    """Return the leader epoch of the last deleted record of this log (-1 if none was), and the
+    prefix hash there in hexadecimal."""
     begins = r.log.begins
     return begins.epoch, begins.chain.hex()
 
 
 def restart(ctx: Context, r: Replica, response: FetchResponse) -> bool:
-    """Start over at the leader's log start if the leader has deleted the next record. Returns
-    whether the response says so."""
+    """Return whether the response says that the leader has deleted this follower's next record; if
+    so, drop the log and start over at the leader's log start."""
     if response.before_start is None or response.log_start <= r.leo:
         return False
     epoch, chain = response.before_start
@@ -53,7 +55,8 @@ def restart(ctx: Context, r: Replica, response: FetchResponse) -> bool:
 
 
 def trace_emptied(ctx: Context, r: Replica, before: int) -> None:
-    """Trace that a truncation below the start has left nothing, if it has."""
+    """Trace that a truncation below `before`, the log's former start, has emptied the log, if it
+    has."""
     if r.log.start != before:
         _trace(ctx, r, before, "truncated")
 

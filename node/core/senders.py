@@ -1,8 +1,8 @@
 """Authorization of senders by the names in a node's configuration.
 
 A message speaks for its sender only: a broker registers, fetches and proposes for itself, only
-nodes answer nodes, and only the harness commands the controller. The world that carries messages
-vouches for the sender's name.
+nodes answer nodes, and only the harness commands the controller. The sender's name is verified
+before, by the world that carries messages.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Test = Callable[["Senders", str, Any], bool]
 
 
 class Senders:
-    """The brokers and voters of one cluster."""
+    """The names of the brokers and voters of one cluster, and what each sender may send."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.brokers = frozenset(config.brokers)
         self.nodes = frozenset((*config.brokers, *config.voters))
 
     def permit(self, source: str, message: AnyMessage) -> bool:
-        """Return whether a message of `source` may say this."""
+        """Return whether `source` may send this message."""
         test = _TESTS.get(type(message))
         return source in self.nodes if test is None else test(self, source, message)
 

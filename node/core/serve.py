@@ -19,7 +19,7 @@ MAX_CONSUMER_WAITS: Final = 1_000
 
 
 def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
-    """Answer with data, or hold the request until there is some or its wait is over."""
+    """Answer a fetch with data, or hold it until there is data or its wait is over."""
     below = _readable_end(r, request)
     found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
     if idle.add_waiter(r, request, source, found):
@@ -41,7 +41,6 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
 
 
 def _readable_end(r: Replica, request: FetchRequest) -> int:
-    """Followers read to the log end, consumers to the high watermark."""
     if request.replica != CONSUMER or r.bugs.read_beyond_hw:
         return r.log.leo
     return r.hw
@@ -54,7 +53,8 @@ def _must_send_hw(r: Replica, request: FetchRequest) -> bool:
 
 
 def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
-    """Answer the fetches that new data (`followers`) or a new high watermark makes answerable."""
+    """Answer the held fetches that can be answered: of followers after an append (`followers`), of
+    consumers after the high watermark moved."""
     if followers:
         idle.notify(ctx, r)
     if r.follower_waits and (followers or r.protocol.sends_hw_at_once):
@@ -94,7 +94,8 @@ def send_fetch(
 
 
 def _mark(r: Replica, request: FetchRequest, found: list[bytes]) -> Mark:
-    """Followers get records while the leader's own disk syncs. Consumers get what the disk has."""
+    """Mark records to followers as AT_ONCE, so that they leave while the leader's own disk syncs;
+    consumers get what the disk has."""
     if request.replica == CONSUMER:
         return Mark.BEFORE_COMMIT if found and r.bugs.count_before_commit else Mark.AFTER_COMMIT
     replicates = bool(found) and r.protocol.replicates_before_commit
@@ -110,7 +111,7 @@ def refuse_traced(ctx: Context, r: Replica, to: str, request: FetchRequest, erro
 def refuse_fetch(
     ctx: Context, to: str, request: FetchRequest, error: Error, r: Replica | None
 ) -> None:
-    """Answer a fetch with an error; `r` None: no replica of the partition is here."""
+    """Answer a fetch with an error; `r` is None if this node has no replica of the partition."""
     response = FetchResponse(
         corr=request.corr,
         partition=request.partition,

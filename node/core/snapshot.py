@@ -4,10 +4,10 @@
     again = restore(taken, storage, jitter)
 
 A snapshot holds every field of every part of a node, found by looking at the objects: a new field
-is state until it is named here as something else. It is taken between steps. `restore` gives a node
-that behaves as the original does from then on, on a disk in the same state and with jitter in the
-same state. `canonical` is what matters of a snapshot: two nodes with equal canonical values answer
-every event alike, whatever time it is. The disk and the jitter belong to the world.
+is state unless it is named in this module as something else. It is taken between steps. `restore`
+returns a node that behaves as the original, on a disk in the same state and with random numbers in
+the same state; disk and random numbers belong to the world. `canonical` is the part of a snapshot
+that matters: two nodes with equal canonical values answer every event alike, whatever time it is.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class _Known(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The state of a node between two steps. Equal states give equal snapshots, but not only
-    they: compare `canonical` values. `now_us` is the time of its last step."""
+    """The state of a node between two steps. Equal states give equal snapshots, but so may states
+    that differ only in what no later step reads: compare `canonical` values. `now_us` is the time
+    of the last step."""
 
     now_us: int
     parts: tuple[Any, ...]
@@ -96,7 +97,8 @@ def snapshot(broker: Broker) -> Snapshot:
 
 
 def restore(taken: Snapshot, storage: Storage, jitter: Jitter) -> Broker:
-    """Return a node in the state of the snapshot, on that disk. The snapshot stays as it is."""
+    """Return a new node in the state of the snapshot, on `storage`. The snapshot itself stays
+    unchanged."""
     made: list[Any] = []
     broker = _thawed(taken.parts, made)
     assert isinstance(broker, Broker)
@@ -112,9 +114,9 @@ def restore(taken: Snapshot, storage: Storage, jitter: Jitter) -> Broker:
 
 
 def canonical(taken: Snapshot, *, timed: bool = True) -> Hashable:
-    """Return the part of a snapshot that decides the node's further actions, times counted from
-    now, as tuples, numbers, text and frozen values. Without `timed` a time is only over or to come:
-    enough if the clock stands still and waits end by `timers.expire`."""
+    """Return the part of a snapshot that decides the node's further actions, as tuples, numbers,
+    text and frozen values. Times count from the last step; without `timed` they only say "over" or
+    "to come", which is enough if the clock stands still and `timers.expire` ends waits."""
     value: Hashable = _canonical(taken.parts, "", taken.now_us, timed)
     return value
 
@@ -123,8 +125,8 @@ def canonical(taken: Snapshot, *, timed: bool = True) -> Hashable:
 
 
 class _Layout(NamedTuple):
-    """The fields of a class: those of a snapshot, and which of these a canonical value has, with
-    their places in the snapshot and whether they are times."""
+    """The fields of a class in a snapshot (`names`) and in a canonical value (`kept`: place in the
+    snapshot, name, whether it is a time)."""
 
     kind: type
     names: tuple[str, ...]
@@ -143,7 +145,6 @@ def _layout(value: object) -> _Layout | None:
 
 
 def _never_changes(kind: type) -> bool:
-    """Return whether values of this class are frozen."""
     config = getattr(kind, "__struct_config__", None)
     parameters = getattr(kind, "__dataclass_params__", None)
     frozen = config.frozen if config is not None else getattr(parameters, "frozen", False)

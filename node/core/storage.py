@@ -1,9 +1,9 @@
 """The disk as the core needs it: LMDB in a real broker, a modelled disk in the simulator.
 
-All writes are buffered until the world commits the turn; reads see them at once. A `durable`
-write is on disk when the turn's `after_commit` messages leave; a deferred one (durable=False)
-survives a kill but not a power cut until the next flush. One partition, or one key, is always
-written with one and the same durability.
+All writes are buffered until the world commits the turn; reads see them at once. A `durable` write
+is on disk when the turn's AFTER_COMMIT messages leave; a deferred one (durable=False) survives a
+kill but not a power cut until the next flush. One partition, or one key, is always written with the
+same durability.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from node.core.batch import Produced
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A stored batch without its payload."""
+    """The header of a stored batch: `size` is the whole batch in bytes, `chain` the prefix hash
+    after it, `produced` its idempotent producer (None if it has none)."""
 
     base_offset: int
     count: int
@@ -28,7 +29,7 @@ class StoredBatch:
 
 
 class Storage(Protocol):
-    """One node's disk."""
+    """The disk of one node, as the core uses it."""
 
     clean: bool
     """Whether everything ever written, deferred or not, is still here (no power cut took any)."""
@@ -38,35 +39,36 @@ class Storage(Protocol):
         ...
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Return the headers of a log in offset order; used once, at start."""
+        """Return the headers of a log's batches in offset order; used once, at start."""
         ...
 
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
     ) -> None:
-        """Keep one batch and its own chained prefix hash (8 bytes)."""
+        """Store one batch (`data`) and the prefix hash after it (`chain`, 8 bytes)."""
         ...
 
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
-        """Forget all batches whose base offset is at or above `from_offset`."""
+        """Remove all batches whose base offset is at or above `from_offset`."""
         ...
 
     def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
-        """Forget all batches whose base offset is below `below`."""
+        """Remove all batches whose base offset is below `below`."""
         ...
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """Return the bytes of the batch that starts exactly there. Raises StorageError."""
+        """Return the bytes of the batch that starts exactly at `base_offset`. Raises StorageError
+        if none does."""
         ...
 
     def delete(self, partition: str, *, durable: bool) -> None:
-        """Forget a log altogether."""
+        """Remove a log."""
         ...
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        """Keep a small value: epoch cache, log start, HW checkpoint, term and vote."""
+        """Store a small value under a key: epoch cache, log start, HW checkpoint, term and vote."""
         ...
 
     def get(self, key: str) -> bytes | None:
-        """Return a small value, None if never put."""
+        """Return a small value, None if it was never stored."""
         ...

@@ -4,10 +4,11 @@
     expire(broker, "session/n1")
     effects = broker.step(now_us, Tick())
 
-A world whose clock stands still decides itself which wait is over next. A name is the kind of the
-wait, then the partition or the broker that it is about, then of whom: `wait/log-0/n2` is the fetch
-of n2 that its leader holds. Some waits are measured from a moment that is kept, not to a deadline:
-those are over when that moment is long ago. As `snapshot` does, this module looks inside all parts.
+A world whose clock stands still chooses itself which wait ends next. A name has the kind of the
+wait, then its partition or broker, then the node or client that waits: `wait/log-0/n2` is the fetch
+of n2 that its leader holds. Some waits have no deadline and are measured from a past moment (the
+last heartbeat of a broker): those end if that moment is made long past. As `snapshot` does, this
+module looks inside all parts of a node.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def timers(broker: Broker) -> tuple[str, ...]:
 
 
 def expire(broker: Broker, name: str) -> None:
-    """End that wait: the next Tick, at this time or later, does what follows. Raises KeyError for a
-    wait that is not under way."""
+    """End the wait of that name: the next Tick, at this time or later, acts as if it had run out.
+    Raises KeyError if no such wait is under way."""
     dict(_waits(broker))[name]()
 
 
@@ -152,7 +153,6 @@ def _majority(broker: Broker, quorum: Quorum) -> None:
 
 
 def _session(broker: Broker, silent: str) -> None:
-    """End the session of a broker that has been silent for the session time."""
     assert broker.controller is not None
     broker.controller._heard_us[silent] = LONG_AGO
     broker._controller_us = broker.ctx.now_us

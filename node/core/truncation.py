@@ -1,8 +1,9 @@
-"""Truncation before a new follower's first fetch: the leader is asked, or the own HW counts.
+"""Truncation before a new follower's first fetch: at the leader's answer, or at the own high
+watermark.
 
 The module has all rules but truncate-on-fetch, which is part of every fetch (`follower.py`), and
-the leader's answers to these requests. An undefined answer makes the follower cut to its own high
-watermark, as the KIPs say. A lost answer does not: the request is sent again.
+the leader's answers to these requests. If the leader does not know the epoch, the follower cuts to
+its own high watermark, as the KIPs say. If the answer is lost, the request is sent again.
 
 KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
 """
@@ -27,14 +28,15 @@ _TRIES = 3
 
 
 def epoch_to_ask(r: Replica) -> int | None:
-    """Return the epoch whose end a follower must ask for before it fetches, or None."""
+    """Return the epoch whose end a follower must ask for before it fetches; None if it need not
+    ask."""
     if r.protocol.truncation not in _VERSIONS or r.log.last_epoch < 0:
         return None
     return r.log.last_epoch
 
 
 def ask(ctx: Context, r: Replica, epoch: int) -> None:
-    """Ask the leader where `epoch` ends; repeated until it answers."""
+    """Ask the leader where `epoch` ends; the follower asks again until it has an answer."""
     ctx.send(
         r.leader,
         EpochEndRequest(
@@ -95,7 +97,8 @@ def _answer(r: Replica, epoch: int, version: int) -> EpochEnd:
 
 
 def end_v0(r: Replica, epoch: int) -> EpochEnd:
-    """KIP-101's lookup: the start of the first epoch above, the log end for the latest."""
+    """Return KIP-101's answer: the log end for the latest epoch, else the start of the first later
+    epoch; UNDEFINED for an epoch before the first or after the latest."""
     entries = r.log.cache.entries()
     if entries and epoch == entries[-1][0]:
         return EpochEnd(UNDEFINED, r.leo)
@@ -106,15 +109,10 @@ def end_v0(r: Replica, epoch: int) -> EpochEnd:
 
 
 def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> EpochEnd:
-    """Return Liftbridge's lookup: the start of the first epoch above the asked one, else the log
-    end. With bug LB1 (`learned_late`) an answer means the last offset to keep: entries of a
-    leader's own epoch are one lower, but an epoch learned from records is entered with the offset
-    of its first record, so one record too many is kept.
-
-    `learned_late` is bug LB1. Its answers are the last offset to keep, and so are the entries that
-    a leader makes for its own epoch (log end - 1). But an epoch learned from records is entered
-    with the offset of its first record: one too many is kept.
-    """
+    """Return Liftbridge's answer: the start of the first epoch above the one asked for, else the
+    log end. With bug LB1 (`learned_late`) an answer is the last offset to keep. Entries of a
+    leader's own epoch are one lower then, but an epoch learned from records is entered with the
+    offset of its first record: one record too many is kept."""
     for above, start in r.log.cache.entries():
         if above > epoch:
             learned = above != r.leader_epoch
@@ -130,9 +128,9 @@ def _knows_lowest(r: Replica) -> bool:
 
 
 def end_v1(r: Replica, epoch: int) -> EpochEnd:
-    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends. By the
-    KIP's letter undefined below the first epoch and, but for the latest itself, where none is
-    above; since KAFKA-7415 always defined."""
+    """Return KIP-279's answer: the largest epoch at or below the one asked for, and where it ends.
+    By the KIP's letter it is UNDEFINED below the first epoch, and above the latest; with KAFKA-7415
+    it always has an answer."""
     if _knows_lowest(r):
         return r.log.cache.end_of(epoch, r.leo)
     entries = r.log.cache.entries()
@@ -146,7 +144,8 @@ def end_v1(r: Replica, epoch: int) -> EpochEnd:
 
 
 class CutTo:
-    """The next action of a follower after an answer: cut to `target`, then ask `again` or fetch."""
+    """The next action of a follower after an answer: cut to `target`, then ask for the end of epoch
+    `again`, or fetch if that is None."""
 
     __slots__ = ("again", "target")
 
@@ -156,7 +155,7 @@ class CutTo:
 
 
 def decide(r: Replica, response: EpochEndResponse) -> CutTo:
-    """Return the cut that follows from the leader's end of the asked epoch."""
+    """Return the cut that follows from the leader's answer."""
     if response.end_offset == UNDEFINED:
         return CutTo(r.hw)
     if response.version < 1:

@@ -1,4 +1,4 @@
-"""Messages to bytes and back; the frames are those of `node.formats.wire`."""
+"""The encoding of messages as bytes; the frames are those of `node.formats.wire`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ def encode(
 
 
 def decode(frames: list[bytes]) -> tuple[str, str, AnyMessage, bytes | None]:
-    """(receiver, sender, message, body). Raises WireError with the reason; never anything else."""
+    """Return receiver, sender, message and body (None if there is none). Raises only WireError,
+    with the reason."""
     if len(frames) not in (1, 2):
         raise WireError(f"a message has 1 or 2 frames, this one has {len(frames)}")
     if sum(map(len, frames)) > MAX_FRAME_BYTES:
-        raise WireError(f"message above {MAX_FRAME_BYTES} bytes")
+        raise WireError(f"the message has more than {MAX_FRAME_BYTES} bytes")
     first = frames[0]
     if len(first) > MAX_HEADER_BYTES:
-        raise WireError(f"header above {MAX_HEADER_BYTES} bytes")
+        raise WireError(f"its header has more than {MAX_HEADER_BYTES} bytes")
     to, source, start = wire.names(first)
     try:
         receiver, sender = to.decode(), source.decode()
         message = _decoder.decode(first[start:])
     except NOT_A_HEADER as error:
-        raise WireError(f"header not understood: {error}") from None
+        raise WireError(f"its header cannot be decoded: {error}") from None
     return receiver, sender, message, frames[1] if len(frames) == 2 else None

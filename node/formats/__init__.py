@@ -1,1 +1,2 @@
-"""Formats that the broker writes and others read: errors, trace events. Imports only formats."""
+"""The formats that the broker writes and other packages read: errors, messages on the wire, trace
+events, dumped logs. Imports only other formats."""

@@ -1,7 +1,7 @@
-"""The one error hierarchy of floodmark (a leaf: every package may import it).
+"""The one error hierarchy of floodmark (every package may import it).
 
-An error that reaches the command line is printed as its one sentence, and the process ends with
-its `exit_code`: 64 when the user can mend the input, 70 when the harness itself could not go on.
+An error that reaches the command line is printed as its one sentence, and the process ends with its
+`exit_code`: 64 if the user can correct the input, 70 if the harness itself could not go on.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from collections.abc import Iterable
 
 
 class FloodmarkError(Exception):
-    """The base of all our errors: each says what was wrong, where, and what to do."""
+    """The base of all errors of floodmark: each says what was wrong, where, and what to do."""
 
     exit_code = 70
 
 
 class UsageError(FloodmarkError):
-    """The request cannot be carried out as written: unknown names, impossible shapes."""
+    """A request that cannot be carried out as written: an unknown name, an impossible combination
+    of options."""
 
     exit_code = 64
 
 
 class InvariantBroken(FloodmarkError):
-    """A broker found its own state contradictory. It must stop rather than go on."""
+    """A contradiction that a broker found in its own state: it must stop rather than go on."""
 
 
 class WireError(FloodmarkError):
@@ -30,12 +31,12 @@ class WireError(FloodmarkError):
 
 
 class StorageError(FloodmarkError):
-    """The disk refused: full, corrupt, or not ours."""
+    """A refusal of the disk: it is full, damaged, or has other files than floodmark's."""
 
 
 class DamagedStore(StorageError):
-    """A store returned other data than was written: a batch of `partition` at `offset`, or
-    (`offset` -1) the small value `key`. `what` states the evidence."""
+    """Data that a disk returned differs from what was written: a batch of `partition` at `offset`,
+    or (`offset` -1) the small value stored under `key`. `what` states the evidence."""
 
     def __init__(self, what: str, *, partition: str = "", offset: int = -1, key: str = "") -> None:
         place = f"the value '{key}'" if key else f"{partition}: the batch at {offset}"
@@ -47,10 +48,9 @@ class DamagedStore(StorageError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listed: str = "") -> str:
-    """Return the sentence about a name that is none of the known ones, with the nearest of them.
-
-    `listed` says where the known names are listed, instead of the names themselves.
-    """
+    """Return the sentence about a `name` that is none of the `known` ones, with the most similar of
+    them. `kind` says what it should name ("protocol"), `listed` where the known names are listed,
+    instead of the names themselves."""
     # Imported late: most processes never need it.
     from difflib import get_close_matches
 

@@ -1,8 +1,8 @@
 """A trace event in English: the one wording for timelines, pages and simulated runs. Pure.
 
 `action` is a predicate: the caller puts the node's name in front and a full stop at the end.
-`message` words the message that an event is the effect of, as a label of an arrow. What a caller
-knows beyond the event (which record is at stake, what came before) it adds itself.
+`message` is the label of an arrow for the message that shows the event's effect. A caller that
+knows more than the event (which record is lost, which events came before) adds that itself.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ EXIT: Final = "exit"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A trace event as readers take it; `node.formats.trace.FIELDS` defines each field.
-
-    Fields that an event does not have keep their defaults, fields without a reader are skipped.
-    """
+    """A trace event as readers use it; `node.formats.trace.FIELDS` defines each field. Fields that
+    an event does not have keep their defaults; a field in the file that is not named here is
+    skipped."""
 
     event: str
     t_us: Time = 0
@@ -81,19 +80,21 @@ def parse(fields: Mapping[str, Any]) -> Event:
 
 
 def action(e: Event) -> str:
-    """Return the action of `e.node`: "appends offset 5 as leader of epoch 2"; "" if unknown."""
+    """Return the action of `e.node`, for example "appends offset 5 as leader of epoch 2"; "" if the
+    event is unknown."""
     say = _ACTIONS.get(e.event)
     return say(e) if say is not None else ""
 
 
 def message(e: Event) -> str:
-    """Return the message that `e` shows: "fetch-response: offset 5 of epoch 2"; "" for none."""
+    """Return the message that carries the effect of `e` to another node or a client, for example
+    "fetch-response: offset 5 of epoch 2"; "" if none does."""
     say = _MESSAGES.get(e.event)
     return say(e) if say is not None else ""
 
 
 def offsets(base: int, end: int) -> str:
-    """Offsets base .. end-1: "offset 5", "offsets 5-7"."""
+    """Return the offsets from `base` to `end` - 1 in words: "offset 5", "offsets 5-7"."""
     return f"offset {base}" if end - base == 1 else f"offsets {base}-{end - 1}"
 
 
@@ -115,7 +116,7 @@ def leadership(
 
 
 def log_ends(leo: int, hw: int) -> str:
-    """Return how far a replica's log goes: "log end 6, high watermark 5"."""
+    """Return the ends of a replica's log in words: "log end 6, high watermark 5"."""
     return f"log end {leo}, high watermark {hw}"
 
 

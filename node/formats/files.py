@@ -1,4 +1,5 @@
-"""Writing files that outlive their writer: whole or not at all, or by appending whole lines."""
+"""Writing files that outlive their writer: a file is replaced as a whole, or whole lines are
+appended."""
 
 from __future__ import annotations
 
@@ -11,14 +12,11 @@ from node.formats.host_errors import NO_PERMISSION, reason
 
 
 class AppendOnlyFile:
-    """Appends whole lines to a file, one write() a call.
-
-    A full disk stops the writing, once, with a clear sentence: half a line is never followed by
-    another one.
-    """
+    """A file to which whole lines are appended, with one write() a call. After the disk has refused
+    a write, every later one is refused with the same sentence: no line ever follows half a line."""
 
     def __init__(self, path: Path) -> None:
-        """Create `path`, or go on at its end. Raises StorageError when it cannot be opened."""
+        """Create `path`, or go on at its end. Raises StorageError if it cannot be opened."""
         self.path = path
         self.broken = ""
         try:
@@ -28,8 +26,8 @@ class AppendOnlyFile:
             raise StorageError(cannot_write(path, error)) from None
 
     def write(self, lines: bytes) -> None:
-        """Append `lines`, newline included. Raises StorageError, now and ever after, when the disk
-        refuses: what is in the file by then stays good, up to a last half line."""
+        """Append `lines`, each with its newline. Raises StorageError if the disk refuses, and then
+        for every later call; what was written by then stays good, up to a last half line."""
         if self.broken:
             raise StorageError(self.broken)
         try:
@@ -47,10 +45,8 @@ class AppendOnlyFile:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader, and a crash, sees the old or the new one, never a part.
-
-    Raises StorageError when the disk refuses.
-    """
+    """Replace a file so that a reader, even after a crash, sees the old or the new content, never a
+    part. Raises StorageError if the disk refuses."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         # What has that name is a draft of a dead process, or a link that somebody put there.
@@ -69,15 +65,13 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> str:
-    """Return one sentence for a file operation that failed."""
+    """Return the sentence for a write to `path` that failed."""
     return f"{path}: cannot be written: {reason(error)}"
 
 
 def why_not_writable(folder: Path) -> str:
-    """Return why nothing can be written into a folder, existing or not; "" if it can.
-
-    Raises OSError for a path that no system could have.
-    """
+    """Return why nothing can be written into a folder, existing or not; "" if files can be. Raises
+    OSError for a path that no system could have."""
     for place in (folder, *folder.absolute().parents):
         if place.is_dir():
             return "" if os.access(place, os.W_OK | os.X_OK) else NO_PERMISSION

@@ -1,4 +1,4 @@
-"""Refusals of the host in plain words, without the number or the name of an error."""
+"""Errors of the operating system in plain words, without their numbers or names."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ _SAID: Final = {os.strerror(number): words for number, words in _REASONS.items()
 
 
 def reason(error: BaseException) -> str:
-    """Return why the host refused something, in plain words and without a number. Libraries say it
-    by the number of an error, or by its text at the end of a sentence."""
+    """Return why the operating system refused something, in plain words. Errors of libraries carry
+    its number, or its text at the end of a sentence; both are recognized."""
     number, said = getattr(error, "errno", None), str(error)
     text = os.strerror(number) if isinstance(number, int) else said.rpartition(": ")[2]
     return _SAID.get(text) or (text if number else said)
 
 
 def refused(error: OSError) -> str:
-    """Return the error with the name of its file, if that is known."""
+    """Return the reason of an error in plain words, after the name of its file if that is known."""
     return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
 
 
 def cannot(do: str, error: BaseException, hint: str = "") -> StorageError:
-    """Return the error of a failed operation on the disk; `do` names it and its place."""
+    """Return the StorageError for a failed operation on the disk: "cannot `do`: reason; `hint`".
+    `do` names the operation and its place."""
     return StorageError(f"cannot {do}: {reason(error)}{hint and f'; {hint}'}")

@@ -1,8 +1,8 @@
-"""JSON that may come from anybody: the only place that decodes it.
+"""The only place that decodes JSON: it may come from anybody.
 
-Files, lines and messages outlive their writer, are copied, cut and edited. A reader asks here and
-gets a value of the form that it named, or `Unreadable` with the reason. Size and depth have
-bounds.
+Files, lines and messages outlive their writer, are copied, cut and edited. A reader names the form
+that it needs (a type that `msgspec` decodes to) and gets a value of it, or `Unreadable` with the
+reason. Size and depth have bounds.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Unreadable(FloodmarkError):
 
 
 class WrongForm(Unreadable):
-    """JSON, but not of the form that is needed."""
+    """Text that is JSON, but not of the form that is needed."""
 
 
 class JsonReader(Generic[Form]):
-    """Decodes texts of one form, for example the lines of a history."""
+    """A decoder of texts of one form, for example the lines of a history."""
 
     def __init__(self, form: type[Form], most_bytes: int = MOST_LINE_BYTES) -> None:
-        """`form` is what `msgspec` can decode to; longer texts than `most_bytes` are refused."""
+        """Prepare for texts of `form`, a type that `msgspec` decodes to; texts longer than
+        `most_bytes` are refused."""
         self._decoder: msgspec.json.Decoder[Form] = msgspec.json.Decoder(form)
         self._most_bytes = most_bytes
 
@@ -61,8 +62,8 @@ class JsonReader(Generic[Form]):
             raise Unreadable(_TOO_DEEP) from None
 
     def decode_lines(self, block: bytes) -> list[Form]:
-        """Return the values of whole lines, all at once. Raises Unreadable if one of them is not of
-        this form: then they must be decoded one by one."""
+        """Return the values of all lines of a block. Raises Unreadable if one of them is not of
+        this form; the caller then decodes them one by one to find it."""
         try:
             return self._decoder.decode_lines(block)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -93,8 +94,8 @@ def decode(text: bytes | str, form: type[Form]) -> Form:
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
-    """Return the contents of a file that is one JSON value. Raises OSError, and Unreadable if it is
-    too large."""
+    """Return the contents of a file that is one JSON value. Raises OSError, and Unreadable if it
+    has more than `most_bytes`."""
     text = b""
     with path.open("rb", buffering=0) as file:
         # Memory for what is there, and not for the most that is allowed.
@@ -111,8 +112,9 @@ def read_file(path: Path, form: type[Form]) -> Form:
 
 
 def ended(part: bytes, file: IO[bytes]) -> bytes:
-    """Return a part read from a file, with a newline if its last line is too long: the rest of that
-    line is read and dropped. At the end of the file nothing is added. Raises OSError."""
+    """Return `part`, the last bytes read from `file`, so that it ends with a whole line. If its
+    last line is too long, the rest of that line is read and dropped, and a newline is added. Raises
+    OSError."""
     dropped = b""
     while not part.endswith(b"\n") and not dropped.endswith(b"\n"):
         rest = file.readline(MOST_LINE_BYTES)
@@ -123,7 +125,7 @@ def ended(part: bytes, file: IO[bytes]) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of a decoder, which may quote a name of any length."""
+    """Return the message of a decoder, cut short: it may quote a name of any length."""
     said = str(error)
     return said if len(said) <= _MOST_REASON else f"{said[:_MOST_REASON]}..."
 

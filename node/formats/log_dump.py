@@ -8,13 +8,14 @@ import msgspec
 
 
 class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored batch.
+    """One stored batch of a log.
 
-    `stored_chain` is what the replica kept beside it, `chain` the same recomputed from the bytes of
-    the log up to here (8 bytes each). `problem` is "" or says what is wrong; a batch that cannot be
-    read at all has `count` 0, and the chain goes on from its stored one. One that is not `sound`
-    fails its checksum. `control`: it is a leader's own and holds no client's records. `produced`:
-    its idempotent producer's id and epoch, and the sequence of its first record.
+    `stored_chain` is the prefix hash that the replica stored beside the batch, `chain` the same
+    hash recomputed from the bytes of the log up to this batch (8 bytes each). `problem` says what
+    is wrong, "" if nothing. A batch that cannot be read at all has `count` 0, and its
+    `stored_chain` is used to compute the next hash. A batch that is not `sound` fails its checksum.
+    `control`: the batch is a leader's own and has no client's records. `produced` is the id and
+    epoch of its idempotent producer, and the sequence of its first record; None if it has none.
     """
 
     base_offset: int
@@ -30,11 +31,10 @@ class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogDump(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition's log. `start` and `leo` are the first offset and the one after the last; `hw`
-    is the checkpointed high watermark, -1 if there is none; `epochs` is the epoch cache as kept.
-
-    `batches` reads on demand and must be used up before the next log is asked for.
-    """
+    """One partition's log on one disk. `start` is its first offset and `leo` its log end; `hw` is
+    the checkpointed high watermark, -1 if there is none; `epochs` are (epoch, start offset) pairs
+    of the stored epoch cache; `problem` says what is wrong with the log as a whole, "" if nothing.
+    `batches` reads on demand and must be exhausted before the next log is read."""
 
     partition: str
     start: int

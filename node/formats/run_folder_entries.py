@@ -1,9 +1,9 @@
-"""Entries of a run folder that no run leaves behind: links, devices, FIFOs, files with holes.
+"""Entries that no run leaves in its folder: links, devices, FIFOs, files with holes.
 
 A run folder may come from anybody. A link in it leads out of it, so results written there end up
 elsewhere; a FIFO or a device in the place of a file makes a reader wait for ever; a file of ten
-gigabytes may have no more than a hole in it. So nothing is read or written in a folder that has
-such an entry.
+gigabytes may be nothing but a hole. So nothing is read or written in a folder that has such an
+entry.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DEPTH: Final = 3
 
 
 def foreign_entry(folder: Path) -> str:
-    """Say which entry of a run folder is no file or folder of its own, and why, without a full
-    stop; "" if there is none. The folder itself may be a link. Nothing in it is opened but regular
-    files, and nothing of them is read."""
+    """Return a phrase that names the first entry of a run folder that no run leaves there, and why
+    ("trace/n1.jsonl is a link"); "" if there is none. The folder itself may be a link. Only regular
+    files in it are opened, and their contents are not read."""
     for count, (entry, inside) in enumerate(_entries(folder)):
         name = f"{inside}{entry.name}"
         if count == _MOST_ENTRIES:
@@ -43,8 +43,8 @@ def foreign_entry(folder: Path) -> str:
 
 
 def hole_in(path: Path) -> str:
-    """Say that a part of a file was never written; "" if all of it was. A file of text has no such
-    part, and may claim to be of any size with one."""
+    """Return a phrase that says where a part of a file was never written; "" if it has no hole. A
+    file with a hole may claim any size, and no text file of a run has one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -12,7 +12,8 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every timeout of the cluster. Kafka's own defaults would make a 30 s storm pointless."""
+    """All timeouts of a cluster, in milliseconds. The defaults are shorter than Kafka's, which
+    would outlast a storm of 30 s."""
 
     heartbeat_ms: Milliseconds = 200
     session_ms: Milliseconds = 1500

@@ -1,11 +1,11 @@
 """Names and fields of the broker's trace events.
 
-A trace event is one JSON object a line in `trace/<node>.jsonl`. Every event carries `t_us` (the
+A trace event is one JSON object on a line of `trace/<node>.jsonl`. Every event has `t_us` (the
 host's monotonic clock), `node`, `incarnation` (1 for a node's first process, +1 each restart) and
-`event`; events about a partition carry `partition`. In the file they carry `seq` too, which numbers
+`event`; events about a partition have `partition`. In the file they have `seq` too, which numbers
 the events of a process from 0. The remaining fields depend on the event and are listed in `FIELDS`.
 Offsets are 0-based; LEO and HW are exclusive. Hashes are the chained prefix hash as 16 hexadecimal
-digits, "" where a log is empty.
+digits, "" if a log is empty.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ _MISSING: Final = object()
 
 
 def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
-    """Make one trace event; asserts that its fields are those of the vocabulary."""
+    """Return a trace event of that name; asserts that `fields` are those listed in `FIELDS`, in
+    order."""
     assert tuple(fields) == FIELDS[name], (name, tuple(fields), FIELDS[name])
     made: TraceEvent = {"event": name}
     if partition is not None:
@@ -181,19 +182,20 @@ def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
 
     A pattern is a dict of field name to a plain value, which must be equal, or to {"at_least": n}
     or {"at_most": n}, which compare numbers; both bounds may be given together. {"given": true}
-    fits whatever is there and not null, {"given": false} the rest. Else a field that is not there
-    fits nothing; an empty pattern fits all.
+    fits a field that is present and not null, {"given": false} one that is missing or null. A
+    missing field fits no other condition; an empty pattern fits every record.
     """
     return all(_fits(fields.get(name, _MISSING), wanted) for name, wanted in pattern.items())
 
 
 def is_bound(wanted: object) -> bool:
-    """Return whether `wanted` compares numbers instead of asking for one value."""
+    """Return whether a condition of a pattern compares numbers ("at_least", "at_most") instead of
+    asking for one value."""
     return isinstance(wanted, dict) and bool(wanted) and wanted.keys() <= BOUNDS
 
 
 def is_given(wanted: object) -> bool:
-    """Return whether `wanted` asks only for a field to be there, or not to be."""
+    """Return whether a condition of a pattern asks only if a field is present ("given")."""
     return isinstance(wanted, dict) and wanted.keys() == {GIVEN} and wanted[GIVEN] in (True, False)
 
 
@@ -204,9 +206,9 @@ def wrong_pattern(pattern: Mapping[str, Any]) -> str:
     for name, wanted in pattern.items():
         if is_bound(wanted):
             if any(isinstance(n, bool) or not isinstance(n, int | float) for n in wanted.values()):
-                return f"match: {name}: at_least and at_most are numbers"
+                return f"match: {name}: at_least and at_most must be numbers"
         elif isinstance(wanted, dict) and not is_given(wanted):
-            return f"match: {name}: a bound is written at_least or at_most, a condition given"
+            return f"match: {name}: a condition may have at_least and at_most, or only given"
         elif not isinstance(wanted, dict) and not _is_plain(wanted):
             return f"match: {name}: expected a number, a text, or a short list of them"
     return ""

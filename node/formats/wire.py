@@ -1,10 +1,9 @@
-"""The envelope of a message on the wire, for the hub and others that do not decode messages.
+"""The envelope of a message on the wire, for the link hub and others that do not decode messages.
 
-On the wire a message is one ZeroMQ frame, its envelope, and a second one, its body, where there is
-data. The envelope is a version byte, the lengths of two names in a byte each, the receiver, the
-sender, and the header (msgpack). `node.core.wire` makes messages of them; here is what can be said
-of them without knowing the protocol. A frame costs more than the bytes in it, most of all where
-each is encrypted by itself: so there are no more of them.
+A message is one ZeroMQ frame, its envelope, and a second one, its body, if it has data. The
+envelope is a version byte, the lengths of two names in a byte each, the receiver, the sender, and
+the header (msgpack), which `node.core.wire` decodes. A frame costs more than its bytes, above all
+if each is encrypted by itself, so a message has no more of them.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 def envelope(receiver: str, sender: str, header: bytes) -> bytes:
-    """Return the first frame of a message."""
+    """Return the first frame of a message: its names and its header."""
     to, source = receiver.encode(), sender.encode()
     return bytes((WIRE_VERSION, len(to), len(source))) + to + source + header
 
 
 def names(frame: bytes) -> tuple[bytes, bytes, int]:
-    """(receiver, sender, where the header begins) of an envelope. Raises WireError for bytes that
-    are none."""
+    """Return receiver, sender, and the position of the header in an envelope. Raises WireError for
+    bytes that are no envelope."""
     if len(frame) < _FIRST_NAME or frame[0] != WIRE_VERSION:
         raise WireError(f"wire version {frame[:1].hex() or 'missing'}, expected {WIRE_VERSION:02x}")
     middle = _FIRST_NAME + frame[1]
@@ -56,7 +55,7 @@ def names(frame: bytes) -> tuple[bytes, bytes, int]:
 
 
 def sender(frame: bytes) -> bytes:
-    """Return the sender that an envelope names, b"" for bytes that are none."""
+    """Return the sender that an envelope names, b"" for bytes that are no envelope."""
     try:
         return names(frame)[1]
     except WireError:
@@ -64,10 +63,9 @@ def sender(frame: bytes) -> bytes:
 
 
 def peek(frames: list[bytes]) -> dict[str, Any]:
-    """Header fields of a message in flight: `kind`, usually `partition`, and whatever else the
-    header carries; for fetch responses also `leader_epoch` and `hw` from the body, and
-    `body_bytes`. Never raises: what cannot be read has kind "?".
-    """
+    """Return the header fields of a message in flight: `kind`, usually `partition`, and the others
+    of its kind; if it has a body also `body_bytes`, and for fetch responses `leader_epoch` and
+    `hw`. Never raises: a message that cannot be read has kind "?"."""
     if not frames or len(frames[0]) > MAX_HEADER_BYTES:
         return {"kind": "?"}
     try:
@@ -82,7 +80,8 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
 
 
 def fields_of(message: msgspec.Struct, body: bytes | None = None) -> dict[str, Any]:
-    """Return the header fields of this message as `peek` does, for worlds without a wire."""
+    """Return the header fields that `peek` would return for this message, for worlds without a
+    wire."""
     fields: dict[str, Any] = _decoder.decode(_encoder.encode(message))
     if body is not None:
         _add_body(fields, body)
@@ -95,8 +94,8 @@ def fetch_body(leader_epoch: int, hw: int, batches: list[bytes]) -> bytes:
 
 
 def split_fetch_body(body: bytes | None) -> tuple[int, int, bytes]:
-    """(leader epoch, HW, bytes of the batches). Raises WireError when it is too short, or when
-    epoch or HW is out of bounds."""
+    """Return leader epoch, HW and the bytes of the batches in the body of a fetch response. Raises
+    WireError if it is too short, or if epoch or HW is out of bounds."""
     if body is None or len(body) < _FETCH_PREFIX.size:
         raise WireError("a fetch response needs a body of at least 16 bytes")
     leader_epoch, hw = _FETCH_PREFIX.unpack_from(body)

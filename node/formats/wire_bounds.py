@@ -1,10 +1,10 @@
 """Bounds of numbers and texts in messages and in metadata records.
 
-A number from the wire is packed into fixed room (a batch keeps its epoch in 4 bytes), used for
-arithmetic on microseconds, written to the trace, or used as a key of the disk. Each has a range in
-its type, so a message with a number out of its range is refused where it is decoded, and no later
-step can fail for it. A number that a node computes from it (the next term, the end of a batch)
-needs more room than the number itself, so every range ends well below its room.
+A number from the wire is packed into a field of fixed size (a batch keeps its epoch in 4 bytes),
+used for arithmetic on microseconds, written to the trace, or used as a key of the disk. Each has a
+range in its type, so a message with a number out of its range is refused by its decoder, and no
+later step can fail for it. Every range ends well below the size of its field, so that a node can
+still count on from the number (the next term, the end of a batch).
 """
 
 from __future__ import annotations

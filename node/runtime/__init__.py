@@ -1,1 +1,2 @@
-"""The only input and output of `node`: processes, ZeroMQ sockets, LMDB and files."""
+"""The broker as a process, with all input and output of `node`: processes, ZeroMQ sockets, LMDB and
+files."""

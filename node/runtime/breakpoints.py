@@ -2,8 +2,8 @@
 
 Only the harness uses them: with a breakpoint it can put a kill or a cut link between the commit of
 a write and its acknowledgement. The harness arms breakpoints through a pipe, ahead of time; each
-order replaces all of them and is confirmed. A process that is stopped at one writes no trace, reads
-no message and sends nothing. Its connections stay up, as those of a hung process do.
+order replaces all earlier ones and is confirmed. A process that is stopped at one writes no trace,
+reads no message and sends nothing. Its connections stay up, as those of a hung process do.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from node.runtime.node_clock import HOST_CLOCK, NodeClock
 
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Stop in the turn that emits the `nth` trace event called `event` whose fields fit `match`.
+    """A place at which a process stops: in the turn that emits the `nth` trace event called `event`
+    whose fields fit `match`, counted in each process from the arming on.
 
-    `before` "send": the turn is on disk and in the trace, and none of its messages has left, but
-    for those marked at once. "commit": nothing of the turn is on disk, in the trace or sent, but
-    for messages marked at once, which do not wait for the disk, and the trace that precedes them.
-    Events are counted from the arming on, in each process apart.
+    `before` "send": the turn is on disk and in the trace, and only those of its messages have left
+    that do not wait for the disk (AT_ONCE). "commit": nothing of the turn is on disk; again only
+    such messages have left, with the trace that must precede them.
     """
 
     number: int
@@ -39,9 +39,9 @@ class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """From the harness: these are all the breakpoints and all the faults of the disk that there
-    are, and this is the clock, as of `version`. With `copy_to` the disk is copied into that folder
-    now."""
+    """An order of the harness to a process, which replaces its breakpoints (`armed`), its disk
+    faults and its clock; a report confirms its `version`. With `copy_to` the process also copies
+    its disk into that folder."""
 
     version: int
     armed: tuple[Breakpoint, ...]
@@ -51,9 +51,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """To the harness: `version` is in force; breakpoint `stopped` was reached (-1: none); by fault
-    of the disk, how many `writes` it affected so far. The last report of a process has only the
-    sentence with which it `ended`: its output file may be on a disk that is full."""
+    """A process's report to the harness: the order `version` is in force; breakpoint `stopped` was
+    reached (-1: none); `writes` says how many writes each disk fault affected so far, by its
+    number. The last report of a process has only the sentence with which it `ended`, because its
+    output file may be on a disk that is full."""
 
     version: int
     stopped: int = -1
@@ -67,7 +68,7 @@ _MOST_SENTENCE: Final = 2000
 
 
 class Armed:
-    """The breakpoints in force in one process, and how far each has counted."""
+    """The breakpoints in force in one process, and how many matching events each has counted."""
 
     def __init__(self, node: str, incarnation: int, points: Sequence[Breakpoint] = ()) -> None:
         self._stamp = {"node": node, "incarnation": incarnation}
@@ -79,16 +80,17 @@ class Armed:
         return number in self._points
 
     def replace(self, points: Sequence[Breakpoint]) -> None:
-        """Replace all breakpoints by these; those that stay go on counting."""
+        """Replace all breakpoints by `points`; those armed before keep their counts."""
         self._points = {point.number: point for point in points}
         self._seen = {number: self._seen.get(number, 0) for number in self._points}
 
     def remove(self, number: int) -> None:
-        """Remove this breakpoint, if it is armed."""
+        """Remove the breakpoint of that number, if it is armed."""
         self._points.pop(number, None)
 
     def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
-        """Count the events of a turn; the breakpoint that they reach, with its event."""
+        """Count the events of a turn. Return the breakpoint that they reach and the event that
+        reached it, else None."""
         if not self._points:
             return None
         for each in emitted:
@@ -119,9 +121,9 @@ def report_end(pipe: Connection | None, sentence: str) -> None:
 
 
 class Breakpoints:
-    """The breakpoints of a real process. None stops it without a pipe to release it by. The same
-    pipe brings the faults of its disk to `disk`, and its `clock`; `copy` copies the disk into a
-    folder."""
+    """The breakpoints of a real process, and the pipe that brings orders and releases it. Without a
+    pipe it never stops. The orders also bring faults for its `disk` and its `clock`; `copy` copies
+    its disk into a folder."""
 
     def __init__(
         self,
@@ -143,7 +145,8 @@ class Breakpoints:
 
     @property
     def wake_fd(self) -> int:
-        """Becomes readable when there is an order to `apply_orders`; -1 without a pipe."""
+        """A descriptor that is readable when an order has come for `apply_orders`; -1 without a
+        pipe."""
         return -1 if self._pipe is None else self._pipe.fileno()
 
     def apply_orders(self) -> None:
@@ -166,11 +169,12 @@ class Breakpoints:
             self._report()
 
     def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
-        """As `Armed.reached`."""
+        """Count the events of a turn, as `Armed.reached`; None if the harness is gone."""
         return self._armed.reached(emitted) if self._open else None
 
     def stop_at(self, point: Breakpoint, signal_fd: int) -> None:
-        """Stop at `point` until it is disarmed, or until `signal_fd` is readable: asked to end."""
+        """Stop at `point` until it is disarmed, or until `signal_fd` is readable (the process is
+        asked to end)."""
         self._report(point.number)
         # Not select(), which refuses descriptors above 1,023.
         poll = select.poll()

@@ -1,11 +1,12 @@
 """Child processes that never outlive their parent: how they are started, and what each does first.
 
-A child is forked by a template process (`node.runtime.template`), which has imported what children
-need, or, where there is none, is a fresh interpreter (`spawn` of `multiprocess`). The kernel kills
-a child, even a stopped one, when its parent dies, however it dies. A `spawn` child normally imports
-its parent's main script again (as `__mp_main__`). Our parent is a console script or pytest: that
-import would cost every child the whole command line, or worse, run it. So the parent's `__main__`
-is hidden while a child starts, and what a child shall do must be importable.
+A child is forked by a template process (`node.runtime.template`), which has imported the modules
+that children need, or, if there is none, is a fresh interpreter (`spawn` of `multiprocess`). The
+kernel kills a child, even a stopped one, when its parent dies, however it dies. A `spawn` child
+normally imports its parent's main script again (as `__mp_main__`). Our parent is a console script
+or pytest: that import would cost every child the whole command line, or worse, run it. So the
+parent's `__main__` is hidden while a child starts, and the function that a child runs must be
+importable.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ class Child(Protocol):
 
     @property
     def exitcode(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """The exit code, None while the process runs; negative: the signal that ended it."""
         ...
 
     def is_alive(self) -> bool: ...
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, at most `timeout` seconds."""
+        """Wait for the end of the process, at most `timeout` seconds (None: without limit)."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         ...
 
     def terminate(self) -> None:
-        """SIGTERM: a clean stop."""
+        """Send SIGTERM, which asks for a clean stop."""
         ...
 
     def close(self) -> None:
-        """Forget an ended process."""
+        """Release the resources of a process that has ended."""
         ...
 
 
@@ -74,12 +75,10 @@ def start(
     blocked: tuple[signal.Signals, ...] = (signal.SIGINT,),
     with_children: bool = False,
 ) -> Child:
-    """Start `target(*args)` in a process of its own; returns long before it does something.
-
-    One that shall start processes itself is started `with_children`. It inherits `blocked` signals
-    as blocked, until it has its own handlers. Raises RuntimeError outside the main thread: the
-    kernel kills a child when the *thread* that made it ends.
-    """
+    """Start `target(*args)` in a process of its own; return at once, long before the process has
+    begun. A process that will start others itself needs `with_children`. The `blocked` signals stay
+    blocked in the child until it installs its own handlers. Raises RuntimeError outside the main
+    thread: the kernel kills a child when the *thread* that made it ends."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("processes must be started from the main thread")
     prepared = None if with_children else template.fitting()
@@ -105,7 +104,7 @@ def start(
 
 def settle_in(parent_pid: int, output: str | Path) -> None:
     """Prepare a helper process: tie its life to its parent, ignore Ctrl-C, which belongs to the
-    parent, and write to `output` ("": to the inherited one)."""
+    parent, and send its output to the file `output` (if "" to that of its parent)."""
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
@@ -117,11 +116,9 @@ def settle_in(parent_pid: int, output: str | Path) -> None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Make the kernel kill this process, even a stopped one, when its parent dies.
-
-    Exits at once if the parent is already gone (0: any parent). The kernel watches the parent's
-    *thread* that made this process.
-    """
+    """Make the kernel kill this process, even a stopped one, when its parent dies. Exits at once if
+    its parent is not `parent_pid` any more (0: any parent will do). The kernel watches the *thread*
+    of the parent that made this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

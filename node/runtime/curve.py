@@ -1,11 +1,13 @@
-"""CURVE on the sockets of one process: who it is, who may speak to it, and under which names.
+"""CURVE, the encryption of ZeroMQ, on the sockets of one process: who it is, who may send to it,
+and under which names.
 
 Every process of a run has a pair of keys, made for the run and known to no other. A socket that
-listens has a gate: ZeroMQ completes a connection only when the gate knows the caller's key, and the
-gate then knows of each message by whose key it came, whatever name it claims. Without keys the gate
-is open. Sources: ZeroMQ RFCs 26 (CurveZMQ) and 27 (ZAP).
+listens has a gate: ZeroMQ completes a connection only if the gate knows the caller's key, and the
+gate then knows by whose key each message came, whatever name the message claims. Without keys the
+gate is open. Sources: ZeroMQ RFCs 26 (CurveZMQ) and 27 (ZAP).
 
-A gate has no thread: its sockets are part of its process's poll, and `serve` answers what has come.
+A gate has no thread: its sockets are part of its process's poll, and `serve` answers the handshakes
+that have come.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ Socket = zmq.Socket[bytes]
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that may connect to this one: by its key, for messages under `names` (ANY_NAME:
-    under all names, as the link hub does), and as one that gives commands, `commands`."""
+    """A process that may connect to this one with the key `public`: to send messages under `names`
+    (ANY_NAME: under any name, as the link hub does), and to give it `commands`."""
 
     public: str
     names: tuple[str, ...] = ()
@@ -44,11 +46,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of a run that one process knows, as Z85 texts.
-
-    `public` and `secret` are its own. `servers` maps each address that it connects to, to the key
-    of its listener. Only the `callers` may connect to it.
-    """
+    """The keys that one process of a run knows, as Z85 texts. `public` and `secret` are its own.
+    `servers` maps each address that it connects to, to the key of the process that listens there.
+    Only the `callers` may connect to it."""
 
     public: str
     secret: str
@@ -60,12 +60,12 @@ class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gate:
-    """The keys of a process on the sockets of one context; None: no keys, and all doors open.
+    """The check of keys on the sockets of one ZeroMQ context; without `keys` everybody may connect.
 
-    `unauthenticated` counts connections that were refused, `wrong_names` messages under a name that
-    is not their sender's; neither kind reached anybody. `broken_off` counts connections whose other
-    end left before it had said who it is: a client without keys, or a process that was killed just
-    then. What does not even begin as ZeroMQ does is closed by the library without a report.
+    `unauthenticated` counts refused connections, `wrong_names` dropped messages that claimed a name
+    which does not belong to their key. `broken_off` counts connections that the caller closed
+    before the handshake was over: it has no keys, or was killed just then. A caller that does not
+    speak ZeroMQ at all is disconnected by the library and not counted.
     """
 
     def __init__(self, context: zmq.Context[Socket], keys: CurveKeys | None) -> None:
@@ -99,11 +99,12 @@ class Gate:
 
     @property
     def rejected(self) -> int:
-        """Connections and messages that were refused."""
+        """The number of connections and messages that were refused."""
         return self.unauthenticated + self.wrong_names
 
     def listen(self, socket: Socket, door: str = MESSAGES) -> None:
-        """Put the gate in front of a socket that will be bound."""
+        """Put the gate in front of a socket that will be bound, for messages or (`door` CONTROL)
+        for commands."""
         if self._keys is None:
             return
         socket.set(zmq.CURVE_SERVER, 1)
@@ -120,13 +121,14 @@ class Gate:
         self.sockets.append(monitor)
 
     def speak(self, socket: Socket, address: str, server: str = "") -> None:
-        """Give our key to a socket that will connect to `address`; `server` is the key of its
-        listener, if that is not known from the start."""
+        """Give this process's keys to a socket that will connect to `address`; `server` is the key
+        of the process that listens there, if `CurveKeys.servers` does not have it."""
         if self._keys is not None:
             speak(self._keys, socket, address, server)
 
     def serve(self) -> bool:
-        """Answer handshakes, and count those that were refused; return whether that was all."""
+        """Answer the handshakes that have come, and count refused ones. Return whether none is
+        left."""
         if self._keys is None:
             return True
         done = False
@@ -141,7 +143,8 @@ class Gate:
         return done
 
     def admits(self, frame: zmq.Frame, sender: bytes) -> bool:
-        """Return whether the message of this frame came by the key of the sender it names."""
+        """Return whether the message of this frame came with a key that may use the name `sender`;
+        if not, it counts as a wrong name."""
         if self.asks_nothing:
             return True
         try:
@@ -164,7 +167,6 @@ class Gate:
         self._zap.send_multipart([b"1.0", number, status, text, name or b"", b""], _NOW)
 
     def _count(self, monitor: Socket) -> bool:
-        """Count the events of a monitor; return whether that was all."""
         for _ in range(_SERVE_AT_MOST):
             try:
                 # pyzmq's own reader of these would import asyncio into every broker.
@@ -177,7 +179,8 @@ class Gate:
 
 
 def speak(keys: CurveKeys | None, socket: Socket, address: str, server: str = "") -> None:
-    """As `Gate.speak`, for a process that listens nowhere."""
+    """Give the `keys` of this process to a socket that will connect to `address`, as `Gate.speak`;
+    for a process that listens nowhere."""
     if keys is None:
         return
     socket.set(zmq.CURVE_PUBLICKEY, keys.public.encode())
@@ -187,6 +190,6 @@ def speak(keys: CurveKeys | None, socket: Socket, address: str, server: str = ""
 
 
 def poll_with(poller: zmq.Poller, sockets: Iterable[Socket]) -> None:
-    """Register sockets with a poller, so that a gate with work to do wakes the poll."""
+    """Register a gate's sockets with a poller, so that a handshake wakes the poll."""
     for socket in sockets:
         poller.register(socket, zmq.POLLIN)

@@ -1,4 +1,4 @@
-"""Damage to the bytes of a stored batch or value: the same in the real and the simulated world.
+"""Damage to the bytes of a stored batch or value, as the real and the simulated world inject it.
 Pure."""
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ Part = Literal["payload", "header", "chain", "value"]
 
 
 class BitPlace(NamedTuple):
-    """A place on a disk, as shares from 0 to 1: a batch (or value) of all, and a bit of it. A `key`
-    names one value."""
+    """The place of a bit to flip on a disk: `which` of all batches (or values), and which `bit` of
+    its `part`, each as a share from 0 to 1. If `key` is given, only the value of that key
+    counts."""
 
     part: Part
     which: float
@@ -23,20 +24,20 @@ class BitPlace(NamedTuple):
 
 
 def pick(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int] | None:
-    """Return one of the batches (partition, base offset), in order; one of the metadata only if
-    there are no others."""
+    """Return the batch at the share `which` (0 to 1) of `stored`, which has (partition, base
+    offset) in order; None if there is none. Metadata batches count only if there are no others."""
     data = [one for one in stored if one[0] != METADATA_PARTITION] or list(stored)
     return data[min(len(data) - 1, int(which * len(data)))] if data else None
 
 
 def pick_last(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int] | None:
-    """Return the last batch of one of the logs."""
+    """Return the last batch of the log that `pick` chooses, None if there is none."""
     found = pick(stored, which)
     return None if found is None else max(one for one in stored if one[0] == found[0])
 
 
 def flipped(chain: bytes, data: bytes, place: BitPlace) -> tuple[bytes, bytes]:
-    """Return prefix hash and batch with one bit of a part flipped."""
+    """Return prefix hash and bytes of a batch with one bit flipped, at `place`."""
     if place.part == "chain":
         return flip(chain, place.bit), data
     head, payload = data[: HEADER.size], data[HEADER.size :]
@@ -46,7 +47,7 @@ def flipped(chain: bytes, data: bytes, place: BitPlace) -> tuple[bytes, bytes]:
 
 
 def flip(data: bytes, bit: float) -> bytes:
-    """Return the bytes with one bit flipped."""
+    """Return `data` with the bit at the share `bit` (0 to 1) flipped."""
     changed = bytearray(data)
     at = min(8 * len(data) - 1, int(bit * 8 * len(data)))
     changed[at // 8] ^= 1 << at % 8
@@ -54,7 +55,8 @@ def flip(data: bytes, bit: float) -> bytes:
 
 
 def torn(data: bytes, kept: float) -> bytes:
-    """Return the first part of the bytes; the rest was never written."""
+    """Return `data` with only its first share `kept` (0 to 1); the rest is zeros, as if it was
+    never written."""
     keep = min(len(data) - 1, int(kept * len(data)))
     found = data[:keep] + bytes(len(data) - keep)
     return found if found != data else bytes(len(data))

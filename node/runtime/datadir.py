@@ -1,8 +1,10 @@
 """A node's data directory: the files in it, and the lock that keeps a second process out.
 
-data.mdb   LMDB: everything durable          (node.runtime.tables)
-journal    deferred writes since the flush   (node.runtime.journal)
-lock       flock()ed by the process that has the store open; the kernel unlocks it when that dies
+    data.mdb   LMDB: all durable writes             (node.runtime.tables)
+    journal    deferred writes since the flush      (node.runtime.journal)
+    lock       locked (flock) by the process that has the store open
+
+The kernel unlocks the directory when that process dies.
 """
 
 from __future__ import annotations
@@ -37,14 +39,16 @@ class DataDir:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
-            raise StorageError(f"the store in {self.path} is open in another process") from None
+            raise StorageError(
+                f"the store in {self.path} is open in another process; stop that"
+            ) from None
 
     @property
     def journal(self) -> Path:
         return self.path / journal.FILE_NAME
 
     def close(self) -> None:
-        """Unlock the directory. Raises StorageError when the disk is gone."""
+        """Unlock the directory. Raises StorageError if the disk is gone."""
         try:
             os.close(self._fd)
         except OSError as error:
@@ -58,17 +62,15 @@ class DataDir:
 
 
 def power_cut(path: str | Path, keep: float) -> tuple[int, int]:
-    """Remove from a dead node what a power cut loses: the tail of its unsynced writes.
-
-    `keep` is the share that remains, 0 to 1. Returns the journal's length in bytes before and
-    after. Raises StorageError while a process still has the store open.
-    """
+    """Remove from a dead node's disk what a power cut loses: the tail of its unsynced writes.
+    `keep` is the share of them that remains, 0 to 1. Return the journal's length in bytes before
+    and after. Raises StorageError while a process has the store open."""
     with DataDir(path, create=False):
         return journal.cut(path, keep)
 
 
 def host_boot_id() -> str:
-    """Return an id of this boot of the host."""
+    """Return the kernel's id of this boot of the host, "unknown" if it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -1,5 +1,5 @@
 """Damage to the files of a node that is down: a flipped bit, a torn write, an empty disk, an old
-copy. Only the harness uses it, and the lock of the folder keeps it from a node that runs."""
+copy. Only the harness uses it; the lock of the data directory refuses it while the node runs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MAP_BYTES: Final = 1 << 40
 
 
 def flip_bit(path: Path, place: BitPlace) -> str:
-    """Flip one bit of a synced batch, or of a small value; says which. Raises FloodmarkError if
-    there is none."""
+    """Flip one bit of a synced batch, or of a small value; return which, as a phrase. Raises
+    FloodmarkError if there is none."""
     if place.part == "value":
         return _flip_value(path, place)
     with _store(path) as (txn, ids):
@@ -39,8 +39,8 @@ def flip_bit(path: Path, place: BitPlace) -> str:
 
 
 def tear(path: Path, which: float, kept: float) -> str:
-    """Leave the last synced batch of a log written in part; says which. Raises FloodmarkError if
-    there is none."""
+    """Leave only the share `kept` of the last synced batch of a log; return which, as a phrase.
+    Raises FloodmarkError if there is none."""
     with _store(path) as (txn, ids):
         name, base = _chosen(pick_last(_synced(txn, ids), which), path)
         key = _LOG.pack(b"L", ids[name], base)
@@ -59,7 +59,7 @@ def empty(path: Path) -> int:
 
 
 def copy(path: Path, to: Path) -> None:
-    """Copy the disk of a node that is down."""
+    """Copy the disk of a node that is down into the folder `to`."""
     with DataDir(path, create=False):
         to.mkdir(parents=True, exist_ok=True)
         for name in (DATA_FILE, journal.FILE_NAME):
@@ -68,7 +68,7 @@ def copy(path: Path, to: Path) -> None:
 
 
 def restore(path: Path, copied: Path) -> int:
-    """Put a copy of its disk in place; returns how many batches are gone with that."""
+    """Replace a node's disk by a copy made earlier; return how many batches are lost by that."""
     before = stored_batches(path)
     with DataDir(path, create=False):
         for name in (DATA_FILE, journal.FILE_NAME):
@@ -87,7 +87,9 @@ def _flip_value(path: Path, place: BitPlace) -> str:
             more = cursor.next()
         wanted = [key for key in keys if place.key in ("", key[1:].decode())]
         if not wanted:
-            raise FloodmarkError(f"{path.name} has no value '{place.key}' on its disk")
+            raise FloodmarkError(
+                f"{path.name} has no value '{place.key}' on its disk: there is nothing to damage"
+            )
         key = wanted[min(len(wanted) - 1, int(place.which * len(wanted)))]
         txn.put(key, flip(bytes(txn.get(key) or b""), place.bit))
         return f"a bit of the value '{key[1:].decode()}' is flipped"
@@ -95,7 +97,7 @@ def _flip_value(path: Path, place: BitPlace) -> str:
 
 @contextmanager
 def _store(path: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, int]]]:
-    """Open the store of a node that is down, to be changed behind its back, with the numbers of its
+    """Open the store of a node that is down for damage; yield it with the numbers of its
     partitions."""
     with DataDir(path, create=False):
         with closing(Tables(path, map_bytes=1 << 20, map_limit=_MAP_BYTES, readonly=True)) as table:
@@ -126,5 +128,7 @@ def _synced(txn: lmdb.Transaction, ids: dict[str, int]) -> list[tuple[str, int]]
 
 def _chosen(found: tuple[str, int] | None, path: Path) -> tuple[str, int]:
     if found is None:
-        raise FloodmarkError(f"{path.name} has no batch on its disk yet")
+        raise FloodmarkError(
+            f"{path.name} has no synced batch on its disk yet: there is nothing to damage"
+        )
     return found

@@ -1,4 +1,4 @@
-"""The environment that children inherit, changed for as long as it takes to start them."""
+"""Environment variables for the children that a process starts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 @contextlib.contextmanager
 def inherited(more: Mapping[str, str]) -> Iterator[None]:
-    """Children that are started meanwhile have this in their environment; that of this process is
-    as before afterwards."""
+    """Set environment variables for the children that are started in this context, and restore the
+    old ones at its end."""
     before = {name: os.environ.get(name) for name in more}
     os.environ.update(more)
     try:

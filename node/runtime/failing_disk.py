@@ -1,9 +1,9 @@
-"""Disk errors that the harness injects into a process: a sync that fails or takes long, a full
-disk.
+"""Disk errors that the harness injects into a running process: a sync that fails or takes long, a
+full disk.
 
-Only the harness uses it, by the pipe of `node.runtime.breakpoints`. The store asks before each
-write; a correct store ends its process at the first error. What is done to the files of a node
-that is down is in `node.runtime.disk_damage`.
+The store asks before each write; a correct store ends its process at the first error. The faults
+come through the pipe of `node.runtime.breakpoints`. Damage to the files of a node that is down is
+in `node.runtime.disk_damage`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ map of the store."""
 
 
 class DiskFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a disk. After an "error" that is `written` the disk has what the
-    failed sync was to write."""
+    """One fault of a disk. `delay_ms` is the delay of each sync under "slow"; with `written`, a
+    sync that fails ("error") has written its data nevertheless."""
 
     number: int
     what: DiskFailure
@@ -35,11 +35,9 @@ class DiskFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailingDisk:
-    """The disk of one process with the faults that it has now.
-
-    `writes` counts, by the number of the fault, the writes that it made fail or made late.
-    `tell` is called at the first of each.
-    """
+    """The disk of one process with the faults in force on it. `writes` counts, by the number of the
+    fault, the writes that it made fail or delayed. `tell` is called at the first write of each
+    fault."""
 
     def __init__(
         self, faults: Sequence[DiskFault] = (), sleep: Callable[[float], None] = time.sleep
@@ -59,13 +57,14 @@ class FailingDisk:
         return any(fault.what == "full-map" for fault in self._faults)
 
     def write(self, path: Path) -> None:
-        """Fail a write to a file without a sync if a fault says so. Raises StorageError."""
+        """Let a write that is not synced fail if a fault says so. Raises StorageError."""
         for fault in self._faults:
             if fault.what == "full":
                 self._fail(fault, "write", path, errno.ENOSPC)
 
     def sync(self, path: Path, write: Callable[[], None]) -> None:
-        """Do a synced write, as well as this disk can. Raises StorageError."""
+        """Call `write`, a synced write, and let it fail or take longer if a fault says so. Raises
+        StorageError."""
         self.write(path)
         for fault in self._faults:
             if fault.what == "error":

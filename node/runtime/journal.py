@@ -1,6 +1,6 @@
 """The journal of deferred writes: a plain append-only file beside LMDB, never synced.
 
-It lives in the page cache: a SIGKILL loses nothing of it, a power cut any of its tail. It is read
+It is in the page cache: a SIGKILL loses nothing of it, a power cut any part of its tail. It is read
 once, at start, and emptied whenever its content has been committed to LMDB.
 
     header:  magic (8), generation (8), digest of the host's boot id (16), CRC-32 (4)
@@ -48,11 +48,8 @@ def boot_digest(boot_id: str) -> bytes:
 
 
 class JournalContents(msgspec.Struct, frozen=True):
-    """The contents of a journal file.
-
-    `generation` is -1 when there is no sound header. `torn` says that bytes follow the valid
-    prefix of `valid_bytes`.
-    """
+    """The contents of a journal file. `generation` is -1 if the header is damaged or missing. The
+    first `valid_bytes` are sound, and have the writes of `turns`; `torn`: other bytes follow."""
 
     generation: int
     boot: bytes
@@ -62,7 +59,8 @@ class JournalContents(msgspec.Struct, frozen=True):
 
 
 def read(path: Path) -> JournalContents:
-    """Read the valid prefix of the journal at `path`; an absent file reads as an empty one."""
+    """Return the valid prefix of the journal at `path`; an absent file reads as an empty one.
+    Raises StorageError."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -84,16 +82,16 @@ def read(path: Path) -> JournalContents:
         try:
             turns.append(_decoder.decode(payload))
         except NOT_A_HEADER as error:
-            raise StorageError(f"journal {path} is not ours, at byte {position}: {error}") from None
+            raise StorageError(
+                f"journal {path} is not floodmark's, at byte {position}: {error}"
+            ) from None
         position = start + length
     return JournalContents(generation, boot, turns, position, position < len(content))
 
 
 class Journal:
-    """The journal open for writing. `size` is its length in bytes, header included.
-
-    Opening it changes nothing; `resume` or `settle` says where to go on, before any `append`.
-    """
+    """A journal open for writing. `size` is its length in bytes, header included. Opening it
+    changes nothing; `resume` or `settle` must say where to go on before the first `append`."""
 
     def __init__(self, path: Path, boot: bytes) -> None:
         self.path = path
@@ -110,11 +108,8 @@ class Journal:
         self._generation, self.size = generation, size
 
     def settle(self, generation: int, valid_bytes: int) -> None:
-        """Drop everything after the first `valid_bytes` bytes and continue there, as of this
-        boot.
-
-        With `valid_bytes` 0 the file is empty then: `begin` must come before the first `append`.
-        """
+        """Drop everything after the first `valid_bytes` bytes and continue there, as of this boot.
+        With `valid_bytes` 0 the file is empty then: `begin` must come before the first `append`."""
         self._generation = generation
         try:
             os.ftruncate(self._fd, valid_bytes)
@@ -130,14 +125,14 @@ class Journal:
             self.size = self._pwrite([self._header()], 0)
 
     def append(self, turn: list[Op]) -> None:
-        """Add one turn with one write(). Raises StorageError if the disk refuses; then the file is
-        as before."""
+        """Add the operations of one turn with one write(). Raises StorageError if the disk refuses;
+        then the file is as before."""
         payload = _encoder.encode(turn)
         frame = _FRAME.pack(len(payload), _crc(payload, self._generation))
         self.size += self._pwrite([frame, payload], self.size)
 
     def close(self) -> None:
-        """Close the file. Raises StorageError when the disk is gone."""
+        """Close the file. Raises StorageError if the disk is gone."""
         try:
             os.close(self._fd)
         except OSError as error:
@@ -160,12 +155,10 @@ class Journal:
 
 
 def cut(data_dir: str | Path, keep: float) -> tuple[int, int]:
-    """Do to a dead node's journal what a power cut does: only its first `keep` (0 to 1) remains.
-
-    What remains also reads as written under another boot of the host, so that the next start knows
-    of the power cut even if the prefix ends between two frames. Returns the length in bytes before
-    and after. The caller makes sure that no process has the store open: see `datadir.power_cut`.
-    """
+    """Do to a dead node's journal what a power cut does: keep only its first share `keep` (0 to 1).
+    Return its length in bytes before and after. The rest also reads as written under another boot
+    of the host, so that the next start knows of the power cut even if the prefix ends between two
+    frames. The caller makes sure that no process has the store open: see `datadir.power_cut`."""
     path = Path(data_dir) / FILE_NAME
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -3,7 +3,7 @@
 The module knows the core's contract (`node.core.api`) and the order of a turn, not the protocols.
 
 **The order in a turn.** Commit, then the turn's trace lines with one write(), then the messages.
-Wherever a kill falls, what the trace says is on disk, and what was sent is in the trace. (Trace
+Wherever a kill falls, the disk has what the trace says, and the trace has what was sent. (Trace
 before commit would let a killed leader claim a high watermark or an acknowledgement that its disk
 never had.) Only a turn with messages that leave early (`node.core.before_commit`) writes its trace
 before the commit. A turn that fails in the core leaves its trace in the output file only.
@@ -47,7 +47,7 @@ HAND_OVER_US: Final = 2_000_000
 
 
 class Core(Protocol):
-    """The methods of `node.core.broker.Broker` that the loop needs."""
+    """The method of `node.core.broker.Broker` that the loop needs."""
 
     def step(self, now_us: int, event: Event) -> Effects:
         """Handle one event, at a time in microseconds; return its effects."""
@@ -58,7 +58,8 @@ MakeCore = Callable[[NodeConfig, Storage, Random, int], Core]
 
 
 class StopRequest:
-    """Set by a signal handler, read by the loop. `wake_fd` becomes readable at a signal."""
+    """A request to stop: a signal handler sets `asked`, the loop reads it. `wake_fd` is a
+    descriptor that is readable after a signal."""
 
     def __init__(self, wake_fd: int = -1) -> None:
         self.asked = False
@@ -66,7 +67,7 @@ class StopRequest:
 
 
 class TraceFile:
-    """`trace/<node>.jsonl`: each turn's events with one write()."""
+    """The file `trace/<node>.jsonl`, which gets the events of each turn with one write()."""
 
     def __init__(self, path: str, node: str, incarnation: int) -> None:
         self._path = path
@@ -80,7 +81,8 @@ class TraceFile:
             raise cannot(f"open the trace file {path}", error) from None
 
     def write(self, now_us: int, events: list[TraceEvent]) -> None:
-        """Add events of one moment. Raises StorageError if they cannot all be written."""
+        """Add events of one moment. Raises StorageError if they cannot all be written; then none is
+        in the file."""
         lines = self._lines(now_us, events)
         try:
             written = os.write(self._fd, lines)
@@ -94,7 +96,8 @@ class TraceFile:
         self._seq += len(events)
 
     def show(self, now_us: int, events: list[TraceEvent], to: TextIO) -> None:
-        """Write events that must not go to the trace, for a person who looks into the failure."""
+        """Write the events of a turn that failed to `to`, for a person who looks into the failure;
+        they must not go to the trace."""
         to.write("the turn that failed had done:\n" + self._lines(now_us, events).decode())
 
     def close(self) -> None:
@@ -112,12 +115,10 @@ class TraceFile:
 
 
 class Loop:
-    """One broker between its mailbox, its disk and its trace, until it has stopped.
-
-    `turns`, `refused` (messages not understood) and `unauthenticated` (not of this run)
-    count since the start; `gave_up` says that the core was asked to stop and did not finish in
-    time.
-    """
+    """The turns of one broker between its mailbox, its disk and its trace, until it has stopped.
+    `turns`, `refused` (messages not understood or not permitted) and `unauthenticated` (connections
+    and messages of processes outside this run) count from the start; `gave_up`: the core was asked
+    to stop and did not finish in time."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class Loop:
         self.gave_up = False
 
     def run(self) -> None:
-        """Turn until the core says that it has stopped. Its last turn is flushed to disk."""
+        """Run turns until the core has stopped, then flush its last turn to disk."""
         self._breakpoints.apply_orders()
         self._turn(monotonic_us(), [], [], first=True)
         while not self._stopped:
@@ -193,7 +194,8 @@ class Loop:
         return 0 < self._deadline_us <= own_us and self._behind % TURNS_BEHIND == 0
 
     def _understand(self, arrived: list[list[bytes]], refusals: list[TraceEvent]) -> list[Event]:
-        """Messages as events; what cannot be understood becomes trace events in `refusals`."""
+        """Return the messages as events; add a trace event to `refusals` for each that is
+        refused."""
         events: list[Event] = []
         for frames in arrived:
             try:
@@ -229,11 +231,9 @@ class Loop:
     def _turn(
         self, now_us: int, events: list[Event], trace: list[TraceEvent], *, first: bool = False
     ) -> None:
-        """Step `events` and, if it is due, the time; then commit, trace and send.
-
-        `trace` has the events so far. A `Tick` is stepped once a turn, after the messages, even if
-        the core wants to be stepped again at once.
-        """
+        """Step `events` and, if it is due, the time; then commit, trace and send. `trace` has the
+        events so far. A `Tick` is stepped once a turn, after the messages, even if the core wants
+        to be stepped again at once."""
         messages: list[Outgoing] = []
         flush, position, ticked = False, 0, False
         while not self._stopped and not ticked:

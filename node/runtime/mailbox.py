@@ -1,7 +1,7 @@
 """ZeroMQ around one node: the socket it receives on, and one socket for each address it sends to.
 
 The module knows frames and addresses, not what messages mean. Sending is best effort, as the core
-expects: a message that cannot leave now (no connection, a full queue) is dropped and counted. A
+expects: a message that cannot leave at once (no connection, a full queue) is dropped and counted. A
 message to a peer that is not connected is not queued (IMMEDIATE), so a peer that comes back gets no
 stale messages.
 """
@@ -42,17 +42,15 @@ _MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 
 
 class CannotBind(FloodmarkError):
-    """The node's own address cannot be had: most often its port is taken."""
+    """An address of the node cannot be used: most often another process has its port."""
 
     exit_code = 73
 
 
 class Inbox:
-    """Messages for this node, bound at `address` (tcp://host:port).
-
-    `wake_fd` is a descriptor that ends a wait when it becomes readable; it is emptied then. With
-    `keys` only the callers that they name are heard, each under its own names.
-    """
+    """The socket for messages to this node, bound at `address` (tcp://host:port). `wake_fd` is a
+    descriptor whose readability ends a wait; the wait empties it. With `keys` only messages of the
+    callers that they name are received, each under its own names."""
 
     def __init__(
         self,
@@ -81,13 +79,13 @@ class Inbox:
             self._ready.watch(socket)
 
     def watch(self, fd: int) -> None:
-        """Wait for another descriptor too; the caller reads it."""
+        """Let a wait also end when `fd` is readable; the caller reads it."""
         self._watched_fd = fd
         self._ready.watch(fd)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Return when a message may be here, a signal came, or `timeout_ms` passed; whether the
-        watched descriptor is readable. `drain` comes before the next wait."""
+        """Wait until a message may be here or a signal came, at most `timeout_ms`. Return whether
+        the watched descriptor is readable. Call `drain` before the next wait."""
         watched = False
         for ready in self._ready.wait(timeout_ms):
             if ready is self._socket:
@@ -101,7 +99,7 @@ class Inbox:
         return watched
 
     def serve_gate(self, timeout_ms: int) -> None:
-        """Let callers in, if one comes within `timeout_ms`; reads no message."""
+        """Answer the handshake of a caller that connects within `timeout_ms`; read no message."""
         if any(socket.poll(timeout_ms) for socket in self._gate.sockets[:1]):
             self._gate.serve()
 
@@ -112,10 +110,8 @@ class Inbox:
         return self._rejected - before
 
     def drain(self) -> tuple[list[list[bytes]], bool]:
-        """Return the messages that have arrived, as frames, and whether those are all.
-
-        Bounded, so that a turn ends however much comes in.
-        """
+        """Return the messages that have arrived, each as its frames, and whether none is left.
+        Their number is bounded, so that a turn ends however many arrive."""
         found: list[list[bytes]] = []
         receive, admits = self._socket.recv, self._gate.admits
         asks_nothing = self._gate.asks_nothing
@@ -142,11 +138,9 @@ class Inbox:
 
 
 class Outbox:
-    """Messages of `node` to its peers; `peers` maps a receiver, or "*", to an address.
-
-    `dropped` counts messages that could not leave. Raises CannotBind for an address that ZeroMQ
-    does not understand.
-    """
+    """The sockets for messages of `node` to its peers; `peers` maps a receiver, or "*" for all
+    others, to an address. `dropped` counts messages that could not leave. Raises CannotBind for an
+    address that ZeroMQ does not understand."""
 
     def __init__(
         self,
@@ -167,9 +161,8 @@ class Outbox:
         self._default = self._sockets.get(EVERYONE_ELSE)
 
     def wait_connected(self, timeout_ms: int, inbox: Inbox) -> None:
-        """Wait up to `timeout_ms` for the connections to come up; continue without them.
-        Connections to `inbox` are admitted meanwhile, since each end may be waiting for the
-        other."""
+        """Wait up to `timeout_ms` for the connections to come up, then go on without the rest.
+        Meanwhile `inbox` answers handshakes, since each end may be waiting for the other."""
         end = time.monotonic() + timeout_ms / 1000
         waiting = list(self._all)
         while waiting and time.monotonic() < end:
@@ -177,7 +170,7 @@ class Outbox:
             waiting = [one for one in waiting if not one.poll(_LOOK_MS, zmq.POLLOUT)]
 
     def send(self, messages: Iterable[Outgoing]) -> None:
-        """Send in order; drops what cannot leave now."""
+        """Send messages in order; drop and count those that cannot leave at once."""
         for out in messages:
             socket = self._sockets.get(out.to, self._default)
             if socket is None:
@@ -193,7 +186,7 @@ class Outbox:
                 self.dropped += 1
 
     def close(self, linger_ms: int) -> None:
-        """Close, giving what was sent up to `linger_ms` to leave."""
+        """Close the sockets; messages under way have up to `linger_ms` to leave."""
         for socket in self._all:
             socket.close(linger_ms)
 

@@ -1,12 +1,13 @@
-"""Entering the namespaces of another process, where its disk is mounted. Standard library only: the
-launcher of other systems runs this file by its path."""
+"""Entering the namespaces of another process that serves a disk, where that disk is mounted.
+Standard library only: the launcher of other systems runs this file by its path."""
 
 import ctypes
 import os
 
 
 def enter(pid: int) -> None:
-    """Enter the mount namespace of a process, which must have one thread. Raises OSError."""
+    """Enter the user and mount namespaces of process `pid`. This process must have one thread.
+    Raises OSError."""
     here = os.getcwd()
     libc = ctypes.CDLL(None, use_errno=True)
     flags = os.O_RDONLY | os.O_CLOEXEC

@@ -1,4 +1,5 @@
-"""The clock that a node measures its timeouts with: that of the host, faster or slower. Pure."""
+"""The clock that a node measures its timeouts with: the host's clock, made faster or slower.
+Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ NEVER_US: Final = 1 << 62
 
 
 class NodeClock(msgspec.Struct, frozen=True):
-    """The clock of a node, as a line: at `since_us` of the host's clock it showed `at_us`, and from
-    then on it passes `percent` of the host's time. By default both are the same. It never goes
-    back."""
+    """The clock of a node as a line: when the host's clock showed `since_us` it showed `at_us`, and
+    from then on it runs at `percent` of the host's rate. By default both are the same. It never
+    goes back."""
 
     percent: int = 100
     since_us: int = 0
@@ -30,7 +31,7 @@ class NodeClock(msgspec.Struct, frozen=True):
         return self.since_us - (self.at_us - own_us) * 100 // self.percent
 
     def at_rate(self, percent: int, host_us: int) -> NodeClock:
-        """Return a clock that continues from this moment at another rate."""
+        """Return a clock that continues from the host's time `host_us` at another rate."""
         return NodeClock(percent, host_us, self.read(host_us))
 
 

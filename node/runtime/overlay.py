@@ -1,7 +1,7 @@
 """Writes that are not in LMDB yet: as operations for the journal, and their net effect in memory.
 
-The module knows nothing of files. What an `Overlay` does not mention is as in the tables of
-`node.runtime.tables`.
+The module knows nothing of files. An `Overlay` lies over the tables of `node.runtime.tables`: logs
+and values that it does not mention are as in the tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EVERYTHING: Final = -1
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Keep one batch (arguments as in `Storage.append`)."""
+    """The operation that stores one batch (arguments as in `Storage.append`)."""
 
     partition: str
     base_offset: int
@@ -25,27 +25,27 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Truncate(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Forget the batches that start at or above `from_offset`."""
+    """The operation that removes the batches which start at or above `from_offset`."""
 
     partition: str
     from_offset: int
 
 
 class Delete(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Forget a log altogether."""
+    """The operation that removes a log."""
 
     partition: str
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Keep a small value."""
+    """The operation that stores a small value under a key."""
 
     key: str
     value: bytes
 
 
 class DeleteHead(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Forget the batches that start below `below`."""
+    """The operation that removes the batches which start below `below`."""
 
     partition: str
     below: int
@@ -62,12 +62,10 @@ class Kept(NamedTuple):
 
 
 class LogOverlay:
-    """Net effect on one log: cut what the tables have at or above `cut` and below `head`, then add
-    `batches`.
-
-    `cut` is None when nothing was cut, `head` 0 when no head was deleted. `present` says whether
-    the log exists now: None means as the tables have it.
-    """
+    """The net effect of operations on one log: remove from the tables the batches at or above `cut`
+    and those below `head`, then add `batches` (by base offset). `cut` is None if nothing was cut,
+    `head` 0 if no head was deleted. `present` says whether the log exists; None: as in the
+    tables."""
 
     __slots__ = ("batches", "cut", "head", "present")
 
@@ -78,33 +76,32 @@ class LogOverlay:
         self.present: bool | None = None
 
     def truncate(self, from_offset: int) -> None:
-        """Forget the batches from this offset on, in the overlay and in the tables below it."""
+        """Remove the batches that start at or above `from_offset`."""
         self.cut = from_offset if self.cut is None else min(self.cut, from_offset)
         for base in [base for base in self.batches if base >= from_offset]:
             del self.batches[base]
 
     def delete_head(self, below: int) -> None:
-        """Forget the batches that start below this offset, in the overlay and in the tables below
-        it."""
+        """Remove the batches that start below `below`."""
         self.head = max(self.head, below)
         for base in [base for base in self.batches if base < below]:
             del self.batches[base]
 
     def delete(self) -> None:
-        """Forget the log."""
+        """Remove the log."""
         self.cut = EVERYTHING
         self.present = False
         self.batches.clear()
 
     def hides(self, base_offset: int) -> bool:
-        """Return whether a batch of the tables at `base_offset` is gone or replaced."""
+        """Return whether a batch of the tables at `base_offset` is removed or replaced."""
         if base_offset in self.batches or base_offset < self.head:
             return True
         return self.cut is not None and base_offset >= self.cut
 
 
 class Overlay:
-    """Net effect of a sequence of operations."""
+    """The net effect of a sequence of operations on all logs and values."""
 
     __slots__ = ("logs", "values")
 
@@ -141,12 +138,12 @@ class Overlay:
             self.log(op.partition).delete()
 
     def replay(self, turns: Iterable[Iterable[Op]]) -> None:
-        """Apply the operations of a journal."""
+        """Apply the operations of the turns in a journal."""
         for turn in turns:
             for op in turn:
                 self.apply(op)
 
     def clear(self) -> None:
-        """Forget all batches, which are in the tables after a flush."""
+        """Drop all operations: after a flush the tables have their effect."""
         self.logs.clear()
         self.values.clear()

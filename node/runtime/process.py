@@ -1,7 +1,7 @@
 """A broker process: what a spawned child does from its first line to its exit code.
 
 Exit codes: 0 stopped by request (SIGTERM), everything flushed; 70 the core found its own state
-contradictory, or any other error of ours; 73 the node's address cannot be had; 74 the disk refused
+contradictory, or any other error of ours; 73 the node's address cannot be used; 74 the disk refused
 (full, damaged, not ours, open elsewhere); 1 it hung when asked to stop, and its output file ends
 with its stacks. In all other cases that file ends with the reason, in one sentence.
 """
@@ -60,11 +60,12 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a broker process.
 
     `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
-    "*" to that of the hub. `curve` has the keys of the run, if it has keys. `parent_pid` is the
-    process it must not outlive (0: `spawn` fills it in). `boot_id` "" asks the host, `boots` are
-    those since that only this node has seen. `breakpoints` are armed, and `disk_faults` in force,
-    from the first turn on. Timeouts are measured with `clock`. `disk_pid` is the process that
-    serves the disk, if one does. Files are created as needed, folders must exist.
+    "*" to that of the hub. `curve` has the keys of the run, if it has any. `parent_pid` is the
+    process it must not outlive (0: `spawn` sets it). `boot_id` identifies the boot of the host (""
+    asks the kernel), and `boots` counts the simulated reboots of this node. `breakpoints` are
+    armed, and `disk_faults` in force, from the first turn on. Timeouts are measured with `clock`.
+    `disk_pid` is the process that serves the disk in user space, 0 if none does. Files are created
+    as needed, folders must exist.
     """
 
     core: NodeConfig
@@ -87,11 +88,10 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
 def spawn(
     config: ProcessConfig, make_core: MakeCore | None = None, pipe: Connection | None = None
 ) -> Child:
-    """Start the process of `config`; returns as soon as it has been made, long before it is ready.
-
-    Ready means: its trace file says `started`, its address is bound. `make_core` stands in for the
-    real core; through `pipe` breakpoints are armed. Raises RuntimeError outside the main thread.
-    """
+    """Start the process of `config`; return as soon as it has been made, long before it is ready.
+    It is ready when its trace file says `started`; its address is bound then. `make_core` makes
+    another core than the real one; orders for breakpoints come through `pipe`. Raises RuntimeError
+    outside the main thread."""
     if not config.parent_pid:
         config = msgspec.structs.replace(config, parent_pid=os.getpid())
     blocked = (signal.SIGINT, signal.SIGTERM)
@@ -101,10 +101,9 @@ def spawn(
 def main(
     config: ProcessConfig, make_core: MakeCore | None = None, pipe: Connection | None = None
 ) -> None:
-    """Run one broker in this process until it stops; leaves by SystemExit unless all went well.
-
-    `make_core` stands in for `node.core.broker.Broker`. Breakpoints are armed through `pipe`.
-    """
+    """Run one broker in this process until it stops; raise SystemExit with the exit code unless it
+    is 0. `make_core` makes another core than `node.core.broker.Broker`. Orders for breakpoints come
+    through `pipe`."""
     code, sentence = 0, ""
     try:
         redirect_output(config.output_file)
@@ -143,7 +142,7 @@ def _enter_disk(pid: int) -> None:
 def _run(
     config: ProcessConfig, make_core: MakeCore, stop: StopRequest, pipe: Connection | None
 ) -> str:
-    """Build everything, loop until stopped, take everything down; returns the last sentence."""
+    """Build everything, loop until stopped, take everything down; return the last sentence."""
     core_config = config.core
     with contextlib.ExitStack() as stack:
         disk = FailingDisk(config.disk_faults)
@@ -195,10 +194,8 @@ def _sentence(error: BaseException) -> str:
 
 
 def _handle_signals() -> StopRequest:
-    """Ignore SIGINT, note SIGTERM; returns the note.
-
-    `spawn` starts us with both blocked, so that none is lost or deadly before this.
-    """
+    """Ignore SIGINT, note SIGTERM in the request that is returned. `spawn` starts this process with
+    both blocked, so that none is lost or deadly before."""
     read_fd, write_fd = os.pipe()
     stop = StopRequest(read_fd)
 

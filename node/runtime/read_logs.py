@@ -1,7 +1,7 @@
 """The logs of a stopped node, read from its disk for `logs/<node>.jsonl`.
 
-Changes nothing: the journal is replayed in memory only. Damage is reported and passed over, never
-an exception: after a run this is the evidence.
+Changes nothing: the journal is replayed in memory only. The dump is evidence for the checker, so
+damage is reported in it and never raised.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables
 
 
 def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
-    """Yield all logs of the stopped node that has `data_dir`, sorted by partition.
-
-    Raises StorageError if there is no store, if it cannot be opened at all, or if a process has it
-    open.
-    """
+    """Yield all logs of the stopped node that has `data_dir`, sorted by partition. Raises
+    StorageError if there is no store, if it cannot be opened at all, or if a process has it
+    open."""
     with DataDir(data_dir, create=False) as dir_:
         tables = Tables(dir_.path, map_bytes=1 << 20, map_limit=1 << 40, readonly=True)
         with closing(tables):
@@ -35,8 +33,8 @@ def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
 
 
 def stored_batches(data_dir: str | Path) -> set[tuple[str, int, bytes]]:
-    """Return every batch of the stopped node that has `data_dir`: partition, base offset, and the
-    bytes that begin with its prefix hash."""
+    """Return every batch of the stopped node that has `data_dir`, as partition, base offset and
+    prefix hash."""
     with DataDir(data_dir, create=False) as dir_:
         if not (dir_.path / DATA_FILE).exists():
             return set()

@@ -1,9 +1,9 @@
 """Waiting for several sockets of ZeroMQ and other descriptors at once.
 
 A socket is waited for by the descriptor that ZeroMQ has for it (ZMQ_FD). That costs one system
-call, where `zmq.Poller` looks into each socket before and after it waits. But such a descriptor
-only tells of news: after a wait that names a socket, its owner receives until `zmq.Again`, or says
-`again`.
+call, while `zmq.Poller` looks into each socket before and after it waits. But such a descriptor
+only announces new arrivals: after a wait that returns a socket, its owner must receive until
+`zmq.Again`, or call `again`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Waited = zmq.Socket[Any] | int
 
 
 class Readiness:
-    """The sockets and descriptors that can be read. The first wait after `watch` names a socket in
-    any case, because an arrival before it gives no event."""
+    """The sockets and descriptors to wait for. The first wait after `watch` always returns a
+    socket, because an arrival before it is not announced."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -34,12 +34,12 @@ class Readiness:
             self.again(what)
 
     def again(self, what: Waited) -> None:
-        """Note that a socket has more to receive: the next wait ends at once, and names it."""
+        """Note that a socket has more to receive: the next wait returns it at once."""
         self._again[what] = None
 
     def wait(self, timeout_ms: int) -> list[Waited]:
-        """Wait for readable sockets, or for `timeout_ms`; return them. A returned socket may have
-        nothing to read."""
+        """Wait for readable sockets, at most `timeout_ms`, and return them. A returned socket may
+        have nothing to read."""
         again = self._again
         found = [self._by_fd[fd] for fd, _ in self._poll.poll(0 if again else timeout_ms)]
         if again:

@@ -1,4 +1,4 @@
-"""Limits on waiting for a killed process: the kernel ends it as soon as it is scheduled."""
+"""The limit on waiting for a killed process: the kernel ends it as soon as it is scheduled."""
 
 from __future__ import annotations
 

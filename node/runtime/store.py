@@ -1,19 +1,20 @@
 """`LmdbStorage`: the real world's disk for the core (`node.core.storage.Storage`).
 
-Writes of a turn are kept in memory and read back at once. `commit` ends the turn: durable writes
-go to LMDB in one synced commit, deferred ones to the journal in one write(). `flush` moves
-everything deferred to LMDB and empties the journal.
+Writes of a turn are kept in memory and read back at once. `commit` ends the turn: durable writes go
+to LMDB in one synced commit, deferred ones to the journal in one write(). `flush` moves everything
+deferred to LMDB and empties the journal.
 
 Two overlays lie over the tables: `_turn` (durable writes of this turn) and `_deferred` (deferred
 writes since the last flush). A log or key is in one of them at most. Should one be written with
 another durability than before (the flush setting changed at a restart), the turn ends in a flush,
 so that the order of its writes holds on disk.
 
-**Clean.** The counter `dirty` in LMDB equals `generation` from before the first deferred write
-after a flush: unless so, nothing can be missing. Else nothing is missing if the journal is of that
-generation, of this boot of the host, and not torn. Starting changes nothing on disk until the first
-commit, so a process that starts unclean and dies before is followed by one that also starts
-unclean: what the core must forget then, it forgets durably in its first turn.
+**Clean** means that no write is missing. The counter `dirty` in LMDB is set to `generation` before
+the first deferred write after a flush. If they differ, there was none, and the store is clean. If
+they are equal, it is clean if the journal is of that generation, of this boot of the host, and not
+torn. Starting changes nothing on disk until the first commit, so a process that starts unclean and
+dies before is followed by one that also starts unclean. What the core must drop after an unclean
+start, it drops durably in its first turn.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ JOURNAL_LIMIT: Final = 64 << 20
 class LmdbStorage:
     """One node's disk in `data_dir`, which no other process may have open.
 
-    `boot_id` identifies the boot of the host (None: ask the host). The LMDB map starts at
+    `boot_id` identifies the boot of the host (None: ask the kernel). The LMDB map starts at
     `map_bytes` and grows up to `map_limit`; a journal above `journal_limit` bytes is flushed. Every
-    method may raise StorageError, also because of the faults of `disk`; after one from `commit` or
-    `flush` the store refuses all further work, for what is in memory is no longer what is on disk.
-    With `retries` it goes on as if a second try of the sync had succeeded.
+    method may raise StorageError, also because of the faults of `disk`. After one from `commit` or
+    `flush` memory and disk differ, so the store refuses all further work. With `retries` (a bug) it
+    goes on as if a second try of the sync had succeeded.
     """
 
     clean: bool
@@ -89,12 +90,11 @@ class LmdbStorage:
         self._replay(replay, boot)
 
     def partitions(self) -> list[str]:
-        """Return the names of all logs in this store, sorted: those ever appended to and not
-        deleted since."""
+        """Return the names of all logs in this store, sorted."""
         return names_of(self._tables, self._deferred, self._turn)
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Return the headers of a log in offset order."""
+        """Return the headers of a log's batches in offset order."""
         overlays = (self._deferred, self._turn)
         found = stored(self._tables, overlays, partition, whole=False)
         return iter([_header(*one) for one in found])
@@ -102,29 +102,32 @@ class LmdbStorage:
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
     ) -> None:
-        """Keep one batch and its chained prefix hash."""
+        """Store one batch (`data`) and the prefix hash after it (`chain`, 8 bytes)."""
         if len(chain) != CHAIN_BYTES or base_offset < 0:
-            raise StorageError(f"{partition}: cannot keep a batch at {base_offset} so")
+            raise StorageError(
+                f"{partition}: no batch at {base_offset} with a hash of {len(chain)} bytes"
+            )
         self._write(Append(partition, base_offset, chain, data), durable=durable)
 
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
-        """Forget all batches that start at or above `from_offset`."""
+        """Remove all batches that start at or above `from_offset`."""
         self._write(Truncate(partition, from_offset), durable=durable)
 
     def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
-        """Forget all batches that start below `below`."""
+        """Remove all batches that start below `below`."""
         self._write(DeleteHead(partition, below), durable=durable)
 
     def delete(self, partition: str, *, durable: bool) -> None:
-        """Forget a log altogether."""
+        """Remove a log."""
         self._write(Delete(partition), durable=durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        """Keep a small value."""
+        """Store a small value under a key."""
         self._write(Put(key, value), durable=durable)
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """Return the bytes of the batch that starts exactly there."""
+        """Return the bytes of the batch that starts exactly at `base_offset`. Raises StorageError
+        if none does."""
         for overlay in (self._turn, self._deferred):
             log = overlay.logs.get(partition)
             if log is not None:
@@ -139,7 +142,7 @@ class LmdbStorage:
         return found
 
     def get(self, key: str) -> bytes | None:
-        """Return a small value, None if never put."""
+        """Return a small value, None if it was never stored."""
         for overlay in (self._turn, self._deferred):
             found = overlay.values.get(key)
             if found is not None:
@@ -183,13 +186,15 @@ class LmdbStorage:
         self._ops = []
 
     def copy(self, to: Path) -> None:
-        """Write a copy of all that is committed into the folder `to`, between two turns."""
+        """Write a copy of all that is committed into the folder `to`, which is created. Only
+        between two turns."""
         to.mkdir(parents=True)
         self._tables.copy(to)
         shutil.copyfile(self.path / journal.FILE_NAME, to / journal.FILE_NAME)
 
     def close(self) -> None:
-        """Close the files and unlock. Drops what is not committed; does not flush."""
+        """Close the files and unlock the directory. Writes that are not committed are lost; nothing
+        is flushed."""
         self._failed = "the store is closed"
         self._closer()
 
@@ -199,7 +204,9 @@ class LmdbStorage:
         name = op.key if isinstance(op, Put) else op.partition
         if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
             size = len(name.encode())
-            raise StorageError(f"a name of {size} bytes cannot be stored: {name[:40]!r}")
+            raise StorageError(
+                f"a name of {size} bytes cannot be stored (1 to {MAX_NAME_BYTES}): {name[:40]!r}"
+            )
         mine, other = (self._turn, self._deferred) if durable else (self._deferred, self._turn)
         if name in (other.values if isinstance(op, Put) else other.logs):
             self._must_flush |= durable
@@ -228,7 +235,6 @@ class LmdbStorage:
             self._ops = []
 
     def _sync(self, overlays: list[Overlay], numbers: dict[str, int]) -> None:
-        """Make one synced commit, subject to the faults of the disk."""
         self._tables.fill_map(self.disk.map_full)
         try:
             self.disk.sync(self.path, lambda: self._tables.write(overlays, numbers))
@@ -264,8 +270,9 @@ def names_of(tables: Tables, *overlays: Overlay) -> list[str]:
 def stored(
     tables: Tables, overlays: tuple[Overlay, ...], partition: str, *, whole: bool
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Batches of a log under its overlays, in offset order: (base offset, chain and batch, their
-    full length). Without `whole`, at least the chain and the batch's header."""
+    """Yield the batches of a log under its overlays, in offset order: base offset, the stored bytes
+    (prefix hash and batch), their full length. Without `whole` the bytes may end after the batch's
+    header."""
     logs = [o.logs[partition] for o in overlays if partition in o.logs]
     added: dict[int, Kept] = {}
     for log in logs:
@@ -288,7 +295,7 @@ def _joined(base: int, added: dict[int, Kept]) -> tuple[int, bytes, int]:
 
 def _header(base: int, start: bytes, size: int) -> StoredBatch:
     """Return the header of a stored batch, to be checked by its reader; a batch that is cut short
-    says that it has no record."""
+    gets a record count of 0."""
     epoch, count, produced = -1, 0, None
     if len(start) >= CHAIN_BYTES + HEADER.size:
         _, epoch, _, _, _, count = HEADER.unpack_from(start, CHAIN_BYTES)

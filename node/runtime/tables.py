@@ -1,7 +1,8 @@
 """One node's LMDB environment: logs, small values, and the table of partition names.
 
-Everything is in the one unnamed database; the first byte of a key is its kind. A commit rewrites
-fewer pages so than with one database a kind. The module knows nothing of turns or of the journal.
+Everything is in the one unnamed database, and the first byte of a key is its kind: a commit
+rewrites fewer pages than with a database for each kind. The module knows nothing of turns or of the
+journal.
 
     L <partition id, 4> <base offset, 8>   ->  <chain, 8> <batch>
     V <key>                                ->  <CRC-32 of key and value, 4> <small value>
@@ -42,12 +43,10 @@ _OPEN_HINT: Final = "it is damaged or is not a floodmark store"
 
 
 class Tables:
-    """The durable part of a store. One commit is one call of `write`.
-
-    `path` is the environment's directory. The map starts at `map_bytes` and doubles as needed, up
-    to `map_limit` bytes. `readonly` never changes a byte. Raises StorageError when the directory
-    cannot be opened as ours.
-    """
+    """The durable part of a store. One commit is one call of `write`. `path` is the environment's
+    directory. The map starts at `map_bytes` and doubles as needed, up to `map_limit` bytes.
+    `readonly` never changes a byte. Raises StorageError if the directory cannot be opened as a
+    store of floodmark."""
 
     def __init__(
         self, path: Path, *, map_bytes: int, map_limit: int, readonly: bool = False
@@ -91,7 +90,8 @@ class Tables:
             raise
 
     def value(self, key: str) -> bytes | None:
-        """Return a small value. Raises DamagedStore if its checksum is wrong."""
+        """Return a small value, None if it was never stored. Raises DamagedStore if its checksum is
+        wrong."""
         name = b"V" + key.encode()
         found = self._get(name)
         if found is None:
@@ -108,7 +108,7 @@ class Tables:
         return 0 if found is None else int(_NUMBER.unpack(found)[0])
 
     def batch(self, partition: str, base_offset: int) -> bytes | None:
-        """Bytes of the batch that starts exactly there, None if none does."""
+        """Return the bytes of the batch that starts exactly at `base_offset`, None if none does."""
         number = self.ids.get(partition)
         if number is None or base_offset < 0:
             return None
@@ -116,11 +116,9 @@ class Tables:
         return None if found is None else bytes(found[CHAIN_BYTES:])
 
     def batches(self, partition: str, *, whole: bool = False) -> Iterator[tuple[int, bytes, int]]:
-        """Yield (base offset, start of the stored bytes, their full length) in offset order.
-
-        The stored bytes are the chain, then the batch; all of them if `whole`, else the first 64.
-        No write may happen until the iterator is exhausted or closed.
-        """
+        """Yield (base offset, start of the stored bytes, their full length) in offset order. The
+        stored bytes are the prefix hash, then the batch: all of them if `whole`, else the first 64.
+        No write may happen until the iterator is exhausted or closed."""
         number = self.ids.get(partition)
         if number is None:
             return
@@ -139,10 +137,9 @@ class Tables:
             self._refuse("read", error)
 
     def write(self, overlays: Iterable[Overlay], numbers: dict[str, int]) -> None:
-        """Put the net effect of `overlays`, in order, and the counters to disk: one synced commit.
-
-        All or nothing. Grows the map when it is full. Raises StorageError when the disk refuses.
-        """
+        """Write the net effect of `overlays`, in order, and the counters `numbers` to disk in one
+        synced commit. It is all or nothing. The map grows if it is full. Raises StorageError if the
+        disk refuses."""
         overlays = list(overlays)
         self._end_read()
         while True:
@@ -183,7 +180,7 @@ class Tables:
             raise
 
     def fill_map(self, full: bool) -> None:
-        """Leave the map no room beyond its present use if `full`; it does not grow then."""
+        """If `full`, limit the map to its present use and let it not grow; else lift that limit."""
         if full == self._full:
             return
         self._full = full
@@ -192,7 +189,7 @@ class Tables:
         self._env.set_mapsize(used if full else self._map_bytes)
 
     def copy(self, to: Path) -> None:
-        """Write a copy of the environment into the folder `to`, which is there and empty."""
+        """Write a copy of the environment into the folder `to`, which must be there and empty."""
         try:
             self._env.copy(str(to))
         except (lmdb.Error, OSError) as error:
@@ -261,8 +258,8 @@ def _crc(key: bytes, value: bytes) -> bytes:
 
 
 def _create(path: Path) -> None:
-    """Make an empty environment under another name first: a kill or a full disk must not leave
-    half of one behind, which could never be opened."""
+    """Make an empty environment under another name, then rename it: a kill or a full disk must not
+    leave half of one behind, which could never be opened."""
     new, data = path / f"{DATA_FILE}.new", path / DATA_FILE
     try:
         new.unlink(missing_ok=True)

@@ -1,10 +1,11 @@
-"""The template process: it has imported what children need, and forks one whenever it is asked to.
+"""The template process: it has imported the modules that children need, and forks a child whenever
+it is asked to.
 
 A fresh interpreter takes longer to import a broker's modules than a broker takes to start. The
 template does that once; it is single-threaded and opens no socket of ZeroMQ, no store and no file.
-A child that it forks becomes the child of the process that asked, so that its parent reaps it and
-the kernel kills it with its parent. For that the asking process is a "subreaper" while it asks: the
-template forks twice, and the kernel gives the orphan to the nearest subreaper.
+A child that it forks becomes the child of the process that asked, which reaps it, and with which
+the kernel kills it. For that the asking process is a "subreaper" while it asks: the template forks
+twice, and the kernel gives the orphan to the nearest subreaper.
 
 `Template` is the end of the process that asks, `main` runs in the template.
 """
@@ -52,7 +53,7 @@ Connections = tuple[type[Any], ...]
 
 
 class TemplateGone(Exception):
-    """The template has ended, or does not answer."""
+    """The template process has ended, or does not answer."""
 
 
 class _Request(NamedTuple):
@@ -70,8 +71,8 @@ _template: Template | None = None
 
 
 def prepare(modules: Sequence[str]) -> None:
-    """Have a template process import `modules`, for children that are started later. Returns before
-    it has; does nothing if there is one that fits."""
+    """Start a template process that imports `modules`, unless one that has them already fits.
+    Return before it has imported them."""
     global _template
     found = fitting()
     if found is not None and set(modules) <= set(found.modules):
@@ -82,12 +83,14 @@ def prepare(modules: Sequence[str]) -> None:
 
 
 def fitting() -> Template | None:
-    """Return the template of this process, if there is one that children can be forked by now."""
+    """Return the template of this process if it can fork children with the present environment,
+    else None."""
     return _template if _template is not None and _template.fits() else None
 
 
 class ForkedChild:
-    """A process that a template has forked: our own child (see `node.runtime.children.Child`)."""
+    """A process that a template has forked as a child of this one (see
+    `node.runtime.children.Child`)."""
 
     def __init__(self, name: str, pid: int) -> None:
         self.name = name
@@ -99,7 +102,7 @@ class ForkedChild:
 
     @property
     def exitcode(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """The exit code, None while the process runs; negative: the signal that ended it."""
         with self._lock:
             if self._code is None:
                 try:
@@ -115,7 +118,8 @@ class ForkedChild:
         return self.exitcode is None
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, at most `timeout` seconds; one that has ended is reaped."""
+        """Wait for the end of the process, at most `timeout` seconds (None: without limit), and
+        reap it."""
         if self.is_alive():
             poll = select.poll()
             poll.register(self.sentinel, select.POLLIN)
@@ -123,15 +127,15 @@ class ForkedChild:
             self.is_alive()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """SIGTERM: a clean stop."""
+        """Send SIGTERM, which asks for a clean stop."""
         self._signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Forget an ended process."""
+        """Release the resources of a process that has ended."""
         if self.exitcode is None:
             raise ValueError(f"the process {self.name} still runs")
         self._close()
@@ -143,11 +147,9 @@ class ForkedChild:
 
 
 class Template:
-    """A template process with `modules`; returns before it has imported them.
-
-    It ends with this process, or at `close`. It is for children in the namespaces that there were
-    when it was made, and with the same variables for the loader and the interpreter (`fits`).
-    """
+    """A template process that imports `modules`; they need not be imported yet. It ends with this
+    process, or at `close`. Its children get the namespaces, and the environment variables for
+    loader and interpreter, of the moment at which it was made (`fits`)."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self.modules = tuple(modules)
@@ -170,7 +172,8 @@ class Template:
             theirs.close()
 
     def fits(self) -> bool:
-        """Return whether it runs, is this very process's, and has the present surroundings."""
+        """Return whether the template runs, belongs to this process, and has the present namespaces
+        and environment variables."""
         return (
             self._owner == os.getpid()
             and self._surroundings == _surroundings()
@@ -185,8 +188,10 @@ class Template:
         blocked: Sequence[signal.Signals],
         connections: Connections,
     ) -> ForkedChild:
-        """Fork a child that calls `target(*args)`. Raises TemplateGone when there is no template
-        any more, and what `pickle` raises when it cannot carry the call."""
+        """Fork a child that calls `target(*args)`. Signals in `blocked` are blocked in it;
+        `connections` are the classes of arguments that are passed as descriptors. Raises
+        TemplateGone if the template does not answer, and the errors of `pickle` if it cannot carry
+        the call."""
         buffer = io.BytesIO()
         pickler = _CallPickler(buffer, connections)
         pickler.dump((target, args))
@@ -213,7 +218,7 @@ class Template:
         return ForkedChild(name, pid)
 
     def close(self) -> None:
-        """End it; the children that it made go on."""
+        """End the template process; the children that it forked go on."""
         self._socket.close()
         if self._owner == os.getpid():
             self._process.kill()
@@ -246,8 +251,6 @@ class _CallPickler(pickle.Pickler):
 
 
 class _CallUnpickler(pickle.Unpickler):
-    """Reads what `_CallPickler` wrote."""
-
     def __init__(self, data: bytes, descriptors: Sequence[int]) -> None:
         super().__init__(io.BytesIO(data))
         self._descriptors = descriptors
@@ -285,8 +288,8 @@ def main(control_fd: int, parent_pid: int, modules: Sequence[str]) -> None:
 
 
 def _fork_twice(control: socket.socket, request: _Request, descriptors: Sequence[int]) -> int:
-    """Fork a grandchild, which becomes the child of the subreaper, and let it go on when it has;
-    returns its process number, 0 where the system makes no more processes."""
+    """Fork a grandchild, which becomes the child of the subreaper, and let it go on then. Return
+    its process number, 0 if the system makes no more processes."""
     read_fd, write_fd = os.pipe()
     go_fd, hold_fd = os.pipe()
     try:
@@ -370,7 +373,7 @@ def _prctl(option: int, argument: Any) -> None:
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:
-    """Read so many bytes. Raises EOFError if the other end is closed before."""
+    """Return `size` bytes. Raises EOFError if the other end is closed before."""
     found = bytearray()
     while len(found) < size:
         data = source.recv(size - len(found))
