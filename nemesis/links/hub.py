@@ -46,7 +46,7 @@ from node.formats import wire
 from node.formats.errors import FloodmarkError, WireError
 from node.formats.host_errors import reason
 from node.runtime.children import settle_in
-from node.runtime.curve import CONTROL, MESSAGES, CurveKeys, Gate, poll_with
+from node.runtime.curve import CONTROL, MESSAGES, CurveKeys, Gate
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256
@@ -106,7 +106,8 @@ class Hub:
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
         self._poller.register(self._control, zmq.POLLIN)
-        poll_with(self._poller, self._gate.sockets)
+        for socket in self._gate.sockets:
+            self._poller.register(socket, zmq.POLLIN)
         self._outboxes: dict[bytes, Socket] = {}
         for name, address in config.nodes.items():
             self._outboxes[name.encode()] = self._connected(address)

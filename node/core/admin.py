@@ -120,7 +120,7 @@ def _reassign(
 def _set_min_isr(image: Image, request: SetMinIsr, rules: election.Rules) -> Decision:
     if request.min_isr < 1:
         return _refused(f"min_isr is {request.min_isr}, but must be at least 1")
-    states = _of_topic(image, request.topic)
+    states = [p for name, p in image.partitions.items() if name.rpartition("-")[0] == request.topic]
     if not states:
         return Decision(error=Error.UNKNOWN_PARTITION, detail=f"there is no topic {request.topic}")
     changes = (
@@ -129,10 +129,6 @@ def _set_min_isr(image: Image, request: SetMinIsr, rules: election.Rules) -> Dec
     records = [change for change in changes if change is not None]
     detail = "" if records else f"min_isr of {request.topic} is {request.min_isr} already"
     return Decision(records, detail=detail)
-
-
-def _of_topic(image: Image, topic: str) -> list[PartitionRecord]:
-    return [state for name, state in image.partitions.items() if name.rpartition("-")[0] == topic]
 
 
 # -- topics ---------------------------------------------------------------------------------------

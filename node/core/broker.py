@@ -138,7 +138,8 @@ class Broker:
         if self.controller is not None:
             self.controller.settle(ctx)
         self._follow_metadata()
-        if self._stopping and self._may_stop():
+        asked = self._shutdown_membership
+        if self._stopping and (asked is None or asked.may_stop):
             self._shut_down()
 
     def _serve_appended(self) -> None:
@@ -208,7 +209,9 @@ class Broker:
                 if r := self._replica(name):
                     idle.on_notification(ctx, r, source)
             case ReportLeader():
-                self._on_report(message)
+                if self.controller is not None:
+                    expires_us = self.controller.on_report(ctx, message)
+                    self._controller_us = min(self._controller_us, expires_us)
             case AlterPartitionResponse(partition=name):
                 if r := self._replica(name):
                     isr_change.on_response(ctx, r, message)
@@ -282,12 +285,6 @@ class Broker:
                 ctx.send(source, refusal)
             return
         self._controller_us = min(self._controller_us, active.on_request(ctx, source, message))
-
-    def _on_report(self, message: ReportLeader) -> None:
-        """Pass a report to the controller; reports are never answered."""
-        if self.controller is not None:
-            expires_us = self.controller.on_report(self.ctx, message)
-            self._controller_us = min(self._controller_us, expires_us)
 
     # -- metadata -------------------------------------------------------------------------------
 
@@ -461,9 +458,6 @@ class Broker:
         if self.membership is not None and self.protocol.restart is not RestartRule.AT_ONCE:
             self._shutdown_membership = self.membership
             self.membership.ask_to_stop(self.ctx)
-
-    def _may_stop(self) -> bool:
-        return self._shutdown_membership is None or self._shutdown_membership.may_stop
 
     def _shut_down(self) -> None:
         for r in self.replicas.values():

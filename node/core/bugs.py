@@ -223,7 +223,6 @@ KNOWN_BUGS: Final = (
 class Bugs:
     """The bugs that are on: one field for each bug of the catalogue."""
 
-    # truncation
     truncate_to_own_hw: bool = False
     truncate_to_leader_hw: bool = False
     never_truncate: bool = False
@@ -236,8 +235,6 @@ class Bugs:
     keep_empty_epoch: bool = False
     cut_inside_batch: bool = False
     keep_fetcher_in_new_epoch: bool = False
-
-    # in-sync set
     expand_stale_process: bool = False
     expand_fenced: bool = False
     expand_at_hw: bool = False
@@ -253,8 +250,6 @@ class Bugs:
     hw_from_diverging_response: bool = False
     keep_peer_state: bool = False
     expand_unheard: bool = False
-
-    # high watermark
     stale_epoch_response: bool = False
     ack_on_demotion: bool = False
     ack_before_isr: bool = False
@@ -263,21 +258,15 @@ class Bugs:
     accept_any_response: bool = False
     match_by_offset_only: bool = False
     keep_hw_at_truncation: bool = False
-
-    # controller
     no_partition_epoch_test: bool = False
     elect_any_replica: bool = False
     reassign_drops_first: bool = False
     keep_elr_at_min_isr: bool = False
     accept_any_registration: bool = False
-
-    # idempotent producers
     ack_duplicate_early: bool = False
     keep_truncated_producers: bool = False
     forget_producers: bool = False
     followers_forget_producers: bool = False
-
-    # quorum
     count_old_terms: bool = False
     forget_vote: bool = False
     cut_on_every_answer: bool = False
@@ -285,17 +274,11 @@ class Bugs:
     no_previous_check: bool = False
     ack_before_commit: bool = False
     count_before_commit: bool = False
-
-    # Liftbridge
     liftbridge_epoch_offset: bool = False
     liftbridge_fallback: bool = False
     liftbridge_witness: bool = False
     liftbridge_monotone: bool = False
-
-    # retention
     delete_beyond_hw: bool = False
-
-    # disks
     serve_unchecked: bool = False
     retry_fsync: bool = False
 

@@ -33,25 +33,6 @@ class Context:
     answered the waiting requests.
     """
 
-    __slots__ = (
-        "appended",
-        "broker_epoch",
-        "bugs",
-        "config",
-        "controller",
-        "disk_emptied",
-        "effects",
-        "hw_moved",
-        "image",
-        "jitter",
-        "lag_us",
-        "more",
-        "node",
-        "now_us",
-        "retry_us",
-        "storage",
-    )
-
     def __init__(
         self, config: NodeConfig, storage: Storage, bugs: Bugs, jitter: Jitter, now_us: int
     ) -> None:

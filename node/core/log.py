@@ -175,11 +175,7 @@ class Log:
         if not gone:
             return False
         start = LogStart(self._ends[gone - 1], self._epochs[gone - 1], self._chains[gone - 1])
-        for base in self._bases[:gone]:
-            self._tail_bytes -= len(self._tail.pop(base, b""))
-            self._produced.pop(base, None)
-        for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
-            del column[:gone]
+        self._unindex(slice(gone))
         self._storage.delete_head(self.partition, start.offset, durable=self._durable)
         self.cache.begin_at(start.offset, start.epoch)
         self._begin_at(start)
@@ -263,9 +259,7 @@ class Log:
         return batches.damage(data, stored.base_offset, before, stored.chain)
 
     def _chain_before(self, i: int) -> bytes:
-        if i:
-            return self._chains[i - 1]
-        return self.begins.chain
+        return self._chains[i - 1] if i else self.begins.chain
 
     def _read(self, i: int) -> bytes:
         base = self._bases[i]
@@ -287,12 +281,15 @@ class Log:
 
     def _forget(self, keep: int) -> None:
         """Take all batches but the first `keep` out of the index."""
-        for base in self._bases[keep:]:
+        self._unindex(slice(keep, None))
+        self._note_last_epoch()
+
+    def _unindex(self, part: slice) -> None:
+        for base in self._bases[part]:
             self._tail_bytes -= len(self._tail.pop(base, b""))
             self._produced.pop(base, None)
         for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
-            del column[keep:]
-        self._note_last_epoch()
+            del column[part]
 
     def _note_last_epoch(self) -> None:
         self.last_epoch = self._epochs[-1] if self._epochs else self.begins.epoch

@@ -47,10 +47,6 @@ def start_of(name: str, value: Callable[[str], bytes | None]) -> LogStart:
         return ORIGIN
 
 
-def _decode_hw(saved: bytes | None) -> int:
-    return -1 if saved is None else msgspec.convert(int.from_bytes(saved, "big"), Offset)
-
-
 def log_dump(
     name: str,
     start: int,
@@ -65,7 +61,8 @@ def log_dump(
     problems = [problem] if problem else []
     hw, cache = -1, _NO_EPOCHS
     try:
-        hw = _decode_hw(value(HW_KEY + name))
+        if (saved := value(HW_KEY + name)) is not None:
+            hw = msgspec.convert(int.from_bytes(saved, "big"), Offset)
     except (StorageError, msgspec.MsgspecError) as error:
         problems.append(f"high watermark not understood: {error}")
     try:

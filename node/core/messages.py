@@ -370,7 +370,8 @@ ControllerRequest = RegisterBroker | Heartbeat | AlterPartition | AdminRequest |
 """Everything that only the active controller can act on."""
 
 AnyMessage = (
-    FetchRequest
+    ControllerRequest
+    | FetchRequest
     | FetchResponse
     | EpochEndRequest
     | EpochEndResponse
@@ -380,20 +381,12 @@ AnyMessage = (
     | ProduceResponse
     | MetadataRequest
     | MetadataResponse
-    | RegisterBroker
     | RegisterBrokerResponse
-    | Heartbeat
     | HeartbeatResponse
-    | AlterPartition
     | AlterPartitionResponse
     | VoteRequest
     | VoteResponse
     | BeginQuorumEpoch
-    | CreateTopic
-    | ElectLeader
-    | ReassignReplicas
-    | SetMinIsr
     | AdminResponse
     | ReplicaLogInfoRequest
-    | ReplicaLogInfo
 )

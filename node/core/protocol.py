@@ -116,12 +116,12 @@ class Protocol:
     leader_by: LeaderBy
     restart: RestartRule
     fences_by_epoch: bool
-    elr: bool
-    sends_hw_at_once: bool
     expected: tuple[tuple[str, Expected], ...]
     detection: Detection = Detection.HEARTBEATS
     waiting: Waiting = Waiting.LONG_POLL
     below_min_isr: BelowMinIsr = BelowMinIsr.REFUSE
+    elr: bool = False
+    sends_hw_at_once: bool = False
     random_first_leader: bool = False
     epochs_are_offsets: bool = False
     clean_only: bool = False
@@ -138,13 +138,10 @@ class Protocol:
         return self.restart is RestartRule.AFTER_FENCING
 
 
-def _violable(*properties: str) -> tuple[tuple[str, Expected], ...]:
-    """Return the expectation that all properties hold but these, which the protocol breaks."""
-    assert set(properties) <= set(PROPERTIES), properties
-    return tuple((p, "violable" if p in properties else "holds") for p in PROPERTIES)
-
-
 _ALL_HOLD: Final[tuple[tuple[str, Expected], ...]] = tuple((p, "holds") for p in PROPERTIES)
+_ONLY_READS_HOLD: Final[tuple[tuple[str, Expected], ...]] = tuple(
+    (p, "holds" if p == "reads-below-hw" else "violable") for p in PROPERTIES
+)
 
 HIGH_WATERMARK: Final = Protocol(
     name="high-watermark",
@@ -154,15 +151,7 @@ HIGH_WATERMARK: Final = Protocol(
     leader_by=LeaderBy.CONTROLLER,
     restart=RestartRule.AT_ONCE,
     fences_by_epoch=False,
-    elr=False,
-    sends_hw_at_once=False,
-    expected=_violable(
-        "no-lost-acknowledged-write",
-        "committed-prefix-agreement",
-        "offsets-and-order",
-        "log-and-metadata",
-        "liveness",
-    ),
+    expected=_ONLY_READS_HOLD,
 )
 KIP_101: Final = Protocol(
     name="kip-101",
@@ -172,17 +161,9 @@ KIP_101: Final = Protocol(
     leader_by=LeaderBy.CONTROLLER,
     restart=RestartRule.AT_ONCE,
     fences_by_epoch=True,
-    elr=False,
-    sends_hw_at_once=False,
     # A follower whose log differs and ends where the leader's does is in sync; elected, it lacks
     # what was acknowledged. One whose log does not fit is stuck (KIP-279, scenario 1).
-    expected=_violable(
-        "no-lost-acknowledged-write",
-        "committed-prefix-agreement",
-        "offsets-and-order",
-        "log-and-metadata",
-        "liveness",
-    ),
+    expected=_ONLY_READS_HOLD,
     clean_only=True,
 )
 KIP_279: Final = Protocol(
@@ -193,8 +174,6 @@ KIP_279: Final = Protocol(
     leader_by=LeaderBy.CONTROLLER,
     restart=RestartRule.AT_ONCE,
     fences_by_epoch=True,
-    elr=False,
-    sends_hw_at_once=False,
     expected=_ALL_HOLD,
     clean_only=True,
 )
@@ -207,7 +186,6 @@ KAFKA: Final = Protocol(
     restart=RestartRule.AFTER_FENCING,
     fences_by_epoch=True,
     elr=True,
-    sends_hw_at_once=False,
     expected=_ALL_HOLD,
 )
 LIFTBRIDGE: Final = Protocol(
@@ -218,8 +196,6 @@ LIFTBRIDGE: Final = Protocol(
     leader_by=LeaderBy.CONTROLLER,
     restart=RestartRule.AT_ONCE,
     fences_by_epoch=True,
-    elr=False,
-    sends_hw_at_once=False,
     detection=Detection.LEADER_REPORTS,
     waiting=Waiting.IDLE_WAIT,
     below_min_isr=BelowMinIsr.WAIT,
@@ -230,13 +206,7 @@ LIFTBRIDGE: Final = Protocol(
     # the controller never detects a restart: a leader that lost unflushed records (flush=async,
     # power loss) leads on in the same LeaderEpoch and writes others in their place, with equal
     # offset and epoch; and a follower that lost some may be elected. Acknowledged records are lost.
-    expected=_violable(
-        "no-lost-acknowledged-write",
-        "committed-prefix-agreement",
-        "offsets-and-order",
-        "log-and-metadata",
-        "liveness",
-    ),
+    expected=_ONLY_READS_HOLD,
 )
 QUORUM: Final = Protocol(
     name="quorum",
@@ -246,7 +216,6 @@ QUORUM: Final = Protocol(
     leader_by=LeaderBy.VOTES,
     restart=RestartRule.AFTER_FENCING,
     fences_by_epoch=True,
-    elr=False,
     sends_hw_at_once=True,
     hw_only_rises=True,
     expected=_ALL_HOLD,
@@ -259,19 +228,12 @@ QUORUM_NAIVE: Final = Protocol(
     leader_by=LeaderBy.VOTES,
     restart=RestartRule.AFTER_FENCING,
     fences_by_epoch=True,
-    elr=False,
     sends_hw_at_once=True,
     counts_old_terms=True,
     half_is_enough=True,
     last_index_matches=True,
     appends_by_index=True,
-    expected=_violable(
-        "no-lost-acknowledged-write",
-        "committed-prefix-agreement",
-        "offsets-and-order",
-        "log-and-metadata",
-        "liveness",
-    ),
+    expected=_ONLY_READS_HOLD,
 )
 
 METADATA_PROTOCOL: Final = QUORUM

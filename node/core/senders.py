@@ -46,10 +46,6 @@ def _anyone(senders: Senders, source: str, message: object) -> bool:
     return True
 
 
-def _fetches(senders: Senders, source: str, message: FetchRequest) -> bool:
-    return message.replica == CONSUMER or _replica(senders, source, message)
-
-
 def _replica(
     senders: Senders, source: str, message: FetchRequest | EpochEndRequest | ReportLeader
 ) -> bool:
@@ -69,7 +65,7 @@ def _admin(senders: Senders, source: str, message: object) -> bool:
 _TESTS: Final[dict[type, Test]] = {
     ProduceRequest: _anyone,
     MetadataRequest: _anyone,
-    FetchRequest: _fetches,
+    FetchRequest: lambda senders, source, m: m.replica == CONSUMER or _replica(senders, source, m),
     EpochEndRequest: _replica,
     ReportLeader: _replica,
     RegisterBroker: _broker,

@@ -10,6 +10,8 @@ KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from node.core.context import Context
 from node.core.epochs import EpochEnd
 from node.core.messages import HW_ONLY, UNDEFINED, EpochEndRequest, EpochEndResponse, Error
@@ -143,15 +145,12 @@ def end_v1(r: Replica, epoch: int) -> EpochEnd:
     return EpochEnd(below[-1], above[0] if above else r.leo)
 
 
-class CutTo:
+class CutTo(NamedTuple):
     """The next action of a follower after an answer: cut to `target`, then ask for the end of epoch
     `again`, or fetch if that is None."""
 
-    __slots__ = ("again", "target")
-
-    def __init__(self, target: int, again: int | None = None) -> None:
-        self.target = target
-        self.again = again
+    target: int
+    again: int | None = None
 
 
 def decide(r: Replica, response: EpochEndResponse) -> CutTo:

@@ -13,7 +13,6 @@ that have come.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -187,9 +186,3 @@ def speak(keys: CurveKeys | None, socket: Socket, address: str, server: str = ""
     socket.set(zmq.CURVE_SECRETKEY, keys.secret.encode())
     # Without the key of the other end no handshake succeeds: no key is no connection.
     socket.set(zmq.CURVE_SERVERKEY, (server or keys.servers.get(address, keys.public)).encode())
-
-
-def poll_with(poller: zmq.Poller, sockets: Iterable[Socket]) -> None:
-    """Register a gate's sockets with a poller, so that a handshake wakes the poll."""
-    for socket in sockets:
-        poller.register(socket, zmq.POLLIN)

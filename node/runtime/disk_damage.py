@@ -18,7 +18,7 @@ from node.runtime import journal
 from node.runtime.damage import BitPlace, flip, flipped, pick, pick_last, torn
 from node.runtime.datadir import LOCK_NAME, DataDir
 from node.runtime.read_logs import stored_batches
-from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables
+from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables, scan
 
 _LOG: Final = struct.Struct(">cIQ")
 _MAP_BYTES: Final = 1 << 40
@@ -79,12 +79,8 @@ def restore(path: Path, copied: Path) -> int:
 
 
 def _flip_value(path: Path, place: BitPlace) -> str:
-    with _store(path) as (txn, _), txn.cursor() as cursor:
-        more = cursor.set_range(b"V")
-        keys = []
-        while more and cursor.key()[:1] == b"V":
-            keys.append(bytes(cursor.key()))
-            more = cursor.next()
+    with _store(path) as (txn, _):
+        keys = [bytes(key) for key, _ in scan(txn, b"V")]
         wanted = [key for key in keys if place.key in ("", key[1:].decode())]
         if not wanted:
             raise FloodmarkError(
@@ -115,15 +111,8 @@ def _store(path: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, int]]]:
 def _synced(txn: lmdb.Transaction, ids: dict[str, int]) -> list[tuple[str, int]]:
     """Return the batches in the tables: partition and base offset, in order."""
     names = {number: name for name, number in ids.items()}
-    found = []
-    with txn.cursor() as cursor:
-        more = cursor.set_range(b"L")
-        while more and cursor.key()[:1] == b"L":
-            _, number, base = _LOG.unpack(cursor.key())
-            if number in names:
-                found.append((names[number], base))
-            more = cursor.next()
-    return sorted(found)
+    places = [_LOG.unpack(key) for key, _ in scan(txn, b"L")]
+    return sorted((names[number], base) for _, number, base in places if number in names)
 
 
 def _chosen(found: tuple[str, int] | None, path: Path) -> tuple[str, int]:

@@ -117,12 +117,12 @@ class Journal:
             raise cannot(f"cut the journal {self.path}", error) from None
         self.size = valid_bytes
         if valid_bytes:
-            self._pwrite([self._header()], 0)
+            self._pwrite([_header(self._generation, self._boot)], 0)
 
     def begin(self) -> None:
         """Write the header if the file is empty."""
         if not self.size:
-            self.size = self._pwrite([self._header()], 0)
+            self.size = self._pwrite([_header(self._generation, self._boot)], 0)
 
     def append(self, turn: list[Op]) -> None:
         """Add the operations of one turn with one write(). Raises StorageError if the disk refuses;
@@ -137,9 +137,6 @@ class Journal:
             os.close(self._fd)
         except OSError as error:
             raise cannot(f"close the journal {self.path}", error) from None
-
-    def _header(self) -> bytes:
-        return _header(self._generation, self._boot)
 
     def _pwrite(self, pieces: Sequence[bytes], at: int) -> int:
         expected = sum(map(len, pieces))

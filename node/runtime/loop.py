@@ -26,7 +26,7 @@ import msgspec
 from node.core import wire
 from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.before_commit import split
-from node.core.messages import AnyMessage, Error
+from node.core.messages import Error
 from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, StorageError, WireError
@@ -203,7 +203,8 @@ class Loop:
             except WireError:
                 refusals.append(_refusal(frames))
                 continue
-            if receiver != self._node or not self._permits(source, message):
+            permits = self._senders is None or self._senders.permit(source, message)
+            if receiver != self._node or not permits:
                 refusals.append(_refusal(frames))
                 continue
             events.append(Deliver(source, message, body, more=True))
@@ -224,9 +225,6 @@ class Loop:
                 refusals.append(event(REFUSED, kind="?", source="", reason=UNAUTHENTICATED))
             self.unauthenticated += count
             self.refused += 1
-
-    def _permits(self, source: str, message: AnyMessage) -> bool:
-        return self._senders is None or self._senders.permit(source, message)
 
     def _turn(
         self, now_us: int, events: list[Event], trace: list[TraceEvent], *, first: bool = False

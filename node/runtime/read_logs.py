@@ -7,7 +7,7 @@ damage is reported in it and never raised.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from node.core.log_dump import batch_dump, end_of, log_dump, start_of
@@ -24,12 +24,9 @@ def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
     """Yield all logs of the stopped node that has `data_dir`, sorted by partition. Raises
     StorageError if there is no store, if it cannot be opened at all, or if a process has it
     open."""
-    with DataDir(data_dir, create=False) as dir_:
-        tables = Tables(dir_.path, map_bytes=1 << 20, map_limit=1 << 40, readonly=True)
-        with closing(tables):
-            overlay = _replayed(dir_.journal, tables)
-            for name in names_of(tables, overlay):
-                yield _log(tables, overlay, name)
+    with DataDir(data_dir, create=False) as dir_, _opened(dir_) as (tables, overlay):
+        for name in names_of(tables, overlay):
+            yield _log(tables, overlay, name)
 
 
 def stored_batches(data_dir: str | Path) -> set[tuple[str, int, bytes]]:
@@ -38,9 +35,7 @@ def stored_batches(data_dir: str | Path) -> set[tuple[str, int, bytes]]:
     with DataDir(data_dir, create=False) as dir_:
         if not (dir_.path / DATA_FILE).exists():
             return set()
-        tables = Tables(dir_.path, map_bytes=1 << 20, map_limit=1 << 40, readonly=True)
-        with closing(tables):
-            overlay = _replayed(dir_.journal, tables)
+        with _opened(dir_) as (tables, overlay):
             return {
                 (name, base, start[:CHAIN_BYTES])
                 for name in {*tables.ids, *overlay.logs}
@@ -48,12 +43,15 @@ def stored_batches(data_dir: str | Path) -> set[tuple[str, int, bytes]]:
             }
 
 
-def _replayed(path: Path, tables: Tables) -> Overlay:
-    overlay = Overlay()
-    replay = journal.read(path)
-    if replay.generation == tables.number("generation"):
-        overlay.replay(replay.turns)
-    return overlay
+@contextmanager
+def _opened(dir_: DataDir) -> Iterator[tuple[Tables, Overlay]]:
+    tables = Tables(dir_.path, map_bytes=1 << 20, map_limit=1 << 40, readonly=True)
+    with closing(tables):
+        overlay = Overlay()
+        replay = journal.read(dir_.journal)
+        if replay.generation == tables.number("generation"):
+            overlay.replay(replay.turns)
+        yield tables, overlay
 
 
 def _log(tables: Tables, overlay: Overlay, name: str) -> LogDump:

@@ -135,11 +135,11 @@ class LmdbStorage:
                 if kept is not None:
                     return kept.data
                 if log.hides(base_offset):
-                    raise StorageError(f"{partition}: no batch starts at {base_offset}")
-        found = self._tables.batch(partition, base_offset)
-        if found is None:
-            raise StorageError(f"{partition}: no batch starts at {base_offset}")
-        return found
+                    break
+        else:
+            if (found := self._tables.batch(partition, base_offset)) is not None:
+                return found
+        raise StorageError(f"{partition}: no batch starts at {base_offset}")
 
     def get(self, key: str) -> bytes | None:
         """Return a small value, None if it was never stored."""

@@ -20,7 +20,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import lmdb
 
@@ -124,15 +124,10 @@ class Tables:
             return
         prefix = _LOG_PREFIX.pack(b"L", number)
         try:
-            with self._env.begin(buffers=True) as txn, txn.cursor() as cursor:
-                more = cursor.set_range(prefix)
-                while more:
-                    key, value = cursor.item()
-                    if key[: len(prefix)] != prefix:
-                        return
+            with self._env.begin(buffers=True) as txn:
+                for key, value in scan(txn, prefix):
                     base = int(_NUMBER.unpack_from(key, len(prefix))[0])
                     yield base, bytes(value if whole else value[:64]), len(value)
-                    more = cursor.next()
         except lmdb.Error as error:
             self._refuse("read", error)
 
@@ -243,14 +238,21 @@ class Tables:
 
     def _load_ids(self) -> dict[str, int]:
         ids: dict[str, int] = {}
-        with self._env.begin() as txn, txn.cursor() as cursor:
-            more = cursor.set_range(b"N")
-            while more and cursor.key()[:1] == b"N":
-                if len(cursor.value()) != _ID.size:
+        with self._env.begin() as txn:
+            for key, value in scan(txn, b"N"):
+                if len(value) != _ID.size:
                     raise StorageError(f"a partition's number in {self.path} is damaged")
-                ids[cursor.key()[1:].decode(errors="replace")] = _ID.unpack(cursor.value())[0]
-                more = cursor.next()
+                ids[key[1:].decode(errors="replace")] = _ID.unpack(value)[0]
         return ids
+
+
+def scan(txn: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys that begin with `prefix` and their values, in order."""
+    with txn.cursor() as cursor:
+        more = cursor.set_range(prefix)
+        while more and cursor.key()[: len(prefix)] == prefix:
+            yield cursor.item()
+            more = cursor.next()
 
 
 def _crc(key: bytes, value: bytes) -> bytes:
@@ -280,9 +282,9 @@ def _create(path: Path) -> None:
 def _write_log(txn: lmdb.Transaction, name: str, log: LogOverlay, ids: dict[str, int]) -> None:
     number = ids.get(name)
     if number is not None and log.cut is not None:
-        _delete_from(txn, number, max(log.cut, 0))
+        _delete(txn, _LOG.pack(b"L", number, max(log.cut, 0)), _LOG_PREFIX.pack(b"L", number + 1))
     if number is not None and log.head:
-        _delete_below(txn, number, log.head)
+        _delete(txn, _LOG_PREFIX.pack(b"L", number), _LOG.pack(b"L", number, log.head))
     if log.present is False:
         if number is not None:
             txn.delete(b"N" + name.encode())
@@ -299,17 +301,8 @@ def _write_log(txn: lmdb.Transaction, name: str, log: LogOverlay, ids: dict[str,
         txn.put(_LOG.pack(b"L", number, base), kept.chain + kept.data)
 
 
-def _delete_below(txn: lmdb.Transaction, number: int, below: int) -> None:
-    end = _LOG.pack(b"L", number, below)
+def _delete(txn: lmdb.Transaction, first: bytes, end: bytes) -> None:
     with txn.cursor() as cursor:
-        more = cursor.set_range(_LOG_PREFIX.pack(b"L", number))
+        more = cursor.set_range(first)
         while more and bytes(cursor.key()) < end:
-            more = cursor.delete()
-
-
-def _delete_from(txn: lmdb.Transaction, number: int, from_offset: int) -> None:
-    prefix = _LOG_PREFIX.pack(b"L", number)
-    with txn.cursor() as cursor:
-        more = cursor.set_range(_LOG.pack(b"L", number, from_offset))
-        while more and cursor.key()[: len(prefix)] == prefix:
             more = cursor.delete()
