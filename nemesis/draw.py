@@ -1,9 +1,9 @@
-"""A random storm from a seed and a list of fault kinds. Pure.
+"""A random storm (the faults of one schedule) from a seed and a list of fault kinds. Pure.
 
-A storm is a row of episodes with calm between them, long enough to recover: a storm that keeps
-the cluster down all the time tests nothing. An episode is a lone fault, two that overlap, or one
-of a few scenarios that are known to lose data where protocols are wrong: above all, the leader of
-a partition fails while a follower is out of the ISR. At most two faults are in force at once, each
+A storm is a row of episodes with calm between them, long enough to recover: a storm that keeps the
+cluster down all the time tests nothing. An episode is a lone fault, two that overlap, or one of a
+few scenarios that are known to lose data if a protocol is wrong: above all, the leader of a
+partition fails while a follower is out of the ISR. At most two faults are in force at once, each
 ends by itself, all before the storm does.
 
 The same arguments give the same faults in every interpreter; the order of `kinds` does not matter.
@@ -25,11 +25,9 @@ _ATTEMPTS: Final = 12
 
 
 def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
-    """Return the fault kinds meant by names and aliases, in the order of the registry.
-
-    Raises UsageError for unknown names, and for a kind named that this cluster is too small for.
-    An alias stands for those of its kinds that the cluster is large enough for.
-    """
+    """Return the fault kinds that names and aliases stand for, in the order of the registry. An
+    alias (a group of kinds) stands for those of its kinds that the cluster is large enough for.
+    Raises UsageError for unknown names, and for a kind that this cluster is too small for."""
     drawings, groups = storm_kinds(), aliases()
     wanted: set[str] = set()
     for name in kinds:
@@ -50,8 +48,7 @@ def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
 
 
 def _not_drawn(name: str, known: Sequence[str]) -> str:
-    """Return the reason for which no storm has faults of a name: it is unknown, or only schedule
-    files have it."""
+    """Return why no storm has faults of a name: it is unknown, or only schedule files have it."""
     if name in KINDS:
         return (
             f"fault '{name}' is never drawn: {KINDS[name].drawing}; a schedule file can have it "
@@ -71,9 +68,10 @@ def draw(
 ) -> tuple[Fault, ...]:
     """Return the faults of a storm of `workload.duration_ms`, in the order of their times.
 
-    `kinds` are names of kinds and of their groups; none gives no faults. `links` are those between
-    the nodes: without single messages no fault chooses among them. `maps`: whether their stores
-    have maps that can be full. Raises UsageError for names that are unknown or impossible here.
+    `kinds` are names of kinds and of groups; without any there are no faults. `links` are the
+    abilities of the links between the nodes: if they do not see single messages, no fault chooses
+    among messages. `maps`: the nodes' stores have maps that can be full. Raises UsageError for
+    names that are unknown or impossible with these links and this cluster.
     """
     chosen = expand(kinds, cluster)
     if not chosen:
@@ -103,7 +101,8 @@ class _Storm:
         self._end = duration - max(1, min(1000, duration // 10))
 
     def faults(self) -> list[Fault]:
-        """Episode after episode until the next one does not fit any more."""
+        """Return the faults of one episode after another, until the next one does not fit any
+        more."""
         found: list[Fault] = []
         now = self._start
         while len(found) + 4 < MAX_FAULTS:
@@ -125,7 +124,7 @@ class _Storm:
         return []
 
     def _calm(self) -> int:
-        """Return how long the cluster is left alone, in ms; now and then a good while."""
+        """Return how long the cluster is left alone, in ms; sometimes twice as long."""
         recovery = self._timings.session_ms + self._timings.lag_ms
         longer = 2 if self._rng.random() < 0.15 else 1
         return self._dice.between(0.6 * recovery * longer, 1.1 * recovery * longer)
@@ -153,7 +152,7 @@ class _Storm:
         return [first, self._next(self._kinds).draw(self._dice, later)]
 
     def _fail_leader(self, now: int) -> list[Fault]:
-        """Return a follower falls out of the ISR, then its leader fails."""
+        """Let a follower fall out of the ISR, then its leader fail."""
         partition = self._dice.partition()
         delaying, failing = self._next(self._delaying), self._next(self._failing)
         return self._delay_and_fail(now, partition, delaying, failing, overlap=True)
@@ -184,8 +183,8 @@ class _Storm:
         *,
         overlap: bool,
     ) -> list[Fault]:
-        """With `overlap` the follower is out beyond the failure of its leader, else just until
-        then."""
+        """Let a follower leave the ISR and its leader fail. With `overlap` the follower stays out
+        beyond the failure, else it comes back just before."""
         lag, session = self._timings.lag_ms, self._timings.session_ms
         fail_after = self._dice.between(1.2 * lag, 1.6 * lag)
         beyond = self._dice.between(0.1 * session, session if overlap else 0.2 * session)

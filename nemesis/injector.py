@@ -29,13 +29,13 @@ _WHOLE_GROUPS: Final = ("all", "voters", "clients")
 
 
 class Injector:
-    """Carries out one schedule, once.
+    """The execution of one schedule on one world.
 
-    `view` is fed by `observe`; `rng` decides every draw (each fault has a generator of its own
-    made from it, so one fault's draws do not move another's); `record` takes the lines of
-    faults.jsonl; `clients` are the names of all clients; `voters` those of the nodes beside the
-    brokers, as the schedule's cluster has them unless the system has others. `problems` collects
-    sentences about heals that could not be carried out.
+    `view` is kept up to date by `observe`; `rng` decides every draw (each fault has a generator of
+    its own made from it, so one fault's draws do not change another's); `record` is called with
+    each line of faults.jsonl; `clients` are the names of all clients; `voters` those of the nodes
+    beside the brokers (None: as in the schedule's cluster). `problems` collects sentences about
+    heals and operations that could not be carried out.
     """
 
     def __init__(
@@ -82,10 +82,8 @@ class Injector:
         return self._begun and not (self._due or self._fired or unmet or waiting)
 
     def observe(self, event: dict[str, Any]) -> bool:
-        """Take in a trace event; return True if a fault waited for it: then call `step` at once.
-
-        Before the first `step` the storm has not begun: such events only inform the view.
-        """
+        """Take in a trace event. Return True if a fault waited for it: then call `step` at once.
+        Before the first `step` the storm has not begun: such events only update the view."""
         self._view.observe(event)
         if not self._begun:
             return False
@@ -100,10 +98,8 @@ class Injector:
         return fired or bool(self._expiring)
 
     def step(self, now_ms: int) -> int | None:
-        """Do what is due at `now_ms` (since the storm began); returns when the next step is due.
-
-        None: only an event can make something due.
-        """
+        """Do what is due at `now_ms` (milliseconds since the storm began). Return when the next
+        step is due; None: only an event can make something due."""
         self._begun = True
         for action, index in self._fired:
             due: Fault | Operation = (
@@ -129,15 +125,15 @@ class Injector:
         return self._due[0][0] if self._due else None
 
     def active(self) -> tuple[str, ...]:
-        """Return the faults in force now, in a few words each."""
+        """Return the faults in force now, each as its kind and its nodes."""
         return tuple(
             " ".join([self._schedule.faults[index].what, *active.nodes])
             for index, active in self._active.items()
         )
 
     def heal_all(self) -> None:
-        """End the storm: all links whole, all nodes up and running. Faults that never came are
-        missed."""
+        """End the storm: heal all links, and bring all nodes up. Faults that never came are
+        recorded as missed."""
         start_us = self._world.now_us()
         late = [(act, index) for _, act, index in self._due] + self._fired
         due = {i: "the storm ended before its time" for act, i in late if act == INJECT}
@@ -197,7 +193,7 @@ class Injector:
                 heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index))
 
     def _stopped_at(self, number: int) -> None:
-        """Let `for_ms` of a breakpoint count from now, when a process has come to it."""
+        """Let `for_ms` of a breakpoint count from now, because a process has stopped at it."""
         for index, active in self._active.items():
             if number in active.breakpoints:
                 active.stopped.append(active.breakpoints[number])
@@ -205,7 +201,8 @@ class Injector:
                     self._expiring.append(index)
 
     def _undo(self, name: str) -> tuple[str, ...]:
-        """Heal the fault of this name; its nodes. Raises FloodmarkError if it is not in force."""
+        """Heal the fault of this name; return its nodes. Raises FloodmarkError if it is not in
+        force."""
         for index, active in self._active.items():
             if self._schedule.faults[index].name == name:
                 self._heal(index)

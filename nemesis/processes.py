@@ -1,8 +1,8 @@
-"""The processes of a world as faults act on them, with the memory that lets faults overlap.
+"""The processes of a world as faults act on them, with a record that lets faults overlap.
 
-The memory is which fault brought a node down, or paused it, last: a heal undoes only what its own
-fault did. When a killed node was restarted and then killed again by another fault, the heal of the
-first leaves it to that one.
+The record has the fault that brought each node down, or paused it, last: a heal undoes only what
+its own fault did. If a killed node was restarted and then killed again by another fault, the heal
+of the first fault leaves it to the second.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from node.formats.errors import FloodmarkError
 
 
 class CannotAct(FloodmarkError):
-    """An action that is impossible in the present state of a node."""
+    """An action is impossible in the present state of a node; the message says why."""
 
 
 class Processes:
-    """Kills, starts, pauses and resumes the nodes of one world, and keeps the view informed.
-
-    `fault` is the number of the fault that acts. Each method raises FloodmarkError when its node
-    cannot be acted on as it is.
-    """
+    """The processes of the nodes of one world: kills, starts, pauses and resumes them, and keeps
+    the view up to date. `fault` is the number of the fault that acts. Each method raises
+    FloodmarkError if its node is not in a state for it."""
 
     def __init__(self, world: World, view: ClusterView) -> None:
         self._world = world
@@ -32,7 +30,7 @@ class Processes:
         self._paused_by: dict[str, int] = {}
 
     def kill(self, fault: int, node: str) -> None:
-        """End its process without warning."""
+        """End the node's process without warning."""
         self._require_up(node)
         self._world.kill(node)
         self._down(fault, node)
@@ -40,27 +38,28 @@ class Processes:
     def power_cut(
         self, fault: int, node: str, keep: Callable[[], float], shuffle: int | None = None
     ) -> tuple[int, int]:
-        """Kill it and keep the share `keep()` of its unsynced bytes, drawn ones with a seed to
-        `shuffle`; how many before and after."""
+        """Kill the node and keep only the share `keep()` (0 to 1) of its unsynced bytes: the first
+        written or, with a seed to `shuffle`, drawn ones. Return how many unsynced bytes there were
+        and how many remain."""
         self._require_up(node)
         before, after = self._world.power_cut(node, keep(), shuffle)
         self._down(fault, node)
         return before, after
 
     def stop(self, fault: int, node: str) -> None:
-        """End its process cleanly."""
+        """End the node's process cleanly."""
         self._require_up(node)
         self._end_cleanly(node)
         self._down(fault, node)
 
     def restart(self, node: str) -> None:
-        """Start a new process; one that runs is ended cleanly first."""
+        """Start a new process of the node; one that runs is ended cleanly first."""
         if self._world.is_up(node):
             self._end_cleanly(node)
         self._start(node)
 
     def pause(self, fault: int, node: str) -> None:
-        """Suspend its process."""
+        """Suspend the node's process."""
         if not self._world.is_up(node):
             raise CannotAct(f"{node} is down")
         if self._world.is_paused(node):
@@ -69,7 +68,7 @@ class Processes:
         self._paused_by[node] = fault
 
     def resume(self, node: str) -> None:
-        """Let its suspended process go on."""
+        """Let the node's suspended process go on."""
         if not self._world.is_up(node) or not self._world.is_paused(node):
             raise CannotAct(f"{node} is not paused")
         self._world.resume(node)
@@ -85,7 +84,7 @@ class Processes:
         self._start(node)
 
     def resume_again(self, fault: int, node: str) -> None:
-        """Resume it if it is paused because of this fault."""
+        """Resume the node if it is paused because of this fault."""
         if not self._world.is_up(node):
             raise CannotAct(f"{node} is down")
         by = self._paused_by.get(node)
@@ -100,7 +99,7 @@ class Processes:
         return not self._world.is_up(node) or self._world.is_paused(node)
 
     def repair(self, node: str) -> None:
-        """Start or resume it, whichever fault it suffers from."""
+        """Start or resume the node, whichever fault acted on it."""
         if self._world.is_up(node):
             self._world.resume(node)
             self._paused_by.pop(node, None)

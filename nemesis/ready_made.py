@@ -1,6 +1,7 @@
 """The ready-made schedules that come with floodmark, by name.
 
-A time there may be a text: "3000 + 0.5 failover + restart". So it fits slow and fast systems.
+A time in such a file may be an expression: "3000 + 0.5 failover + restart". So the schedule fits
+slow and fast systems.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str, failover_ms: int = FAILOVER_MS, restart_ms: int = RESTART_MS) -> Schedule:
-    """Return a ready-made schedule for a system with such times. Raises UsageError, with the names
-    there are, for an unknown one."""
+    """Return a ready-made schedule for a system that needs `failover_ms` for a new leader and
+    `restart_ms` for a restart. Raises UsageError, with the known names, for an unknown one."""
     if name not in names():
         raise UsageError(f"no ready-made schedule '{name}' (there are {', '.join(names())})")
     units = {"failover": failover_ms, "restart": restart_ms, "": 1}

@@ -1,8 +1,8 @@
-"""System calls that fail on demand: strace, attached to a process while a fault lasts.
+"""System calls that fail on demand: strace is attached to a process while a fault lasts.
 
-Nothing runs slower before and after that. A strace that is killed leaves its process as it was,
-with its parent; one whose harness is gone is killed by the kernel. `--seccomp-bpf` is not used: the
-signals of an injection are lost with it.
+Nothing runs slower before and after that. A process goes on as before when its strace is killed; if
+the harness dies, the kernel kills strace. `--seccomp-bpf` is not used: with it the signals of an
+injection are lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KILLED: Final = r"= \?$"
 
 
 def program() -> str:
-    """Return the path of strace. Raises UsageError that names the package that brings it."""
+    """Return the path of strace. Raises UsageError, which names the package to install."""
     found = shutil.which("strace")
     if found is None:
         raise UsageError("the fault syscall needs strace, which is not installed: Debian: strace")
@@ -46,13 +46,14 @@ def program() -> str:
 
 
 class Tracer:
-    """A strace that is attached to some processes."""
+    """A strace that is attached to some processes and makes their system calls fail."""
 
     def __init__(
         self, starter: Sequence[str], pids: Collection[int], fault: CallFails, counts: Path
     ) -> None:
-        """Attach; returns when all of their threads are traced. `starter` are the words before its
-        command line; the file `counts` gets how many calls were affected. Raises FloodmarkError."""
+        """Attach strace; return when all threads of the processes are traced. `starter` are words
+        before its command line (to enter a namespace); the file `counts` gets the number of
+        affected calls. Raises FloodmarkError."""
         self._counts = counts
         calls = ",".join(_GROUPS[fault.calls])
         inject = f"inject={calls}:{_effect(fault)}:when={fault.nth}"
@@ -78,7 +79,7 @@ class Tracer:
             time.sleep(_LOOK_S)
 
     def detach(self) -> int:
-        """Let go; returns how many calls were affected."""
+        """Detach strace; return how many calls were affected."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -88,7 +89,7 @@ class Tracer:
         return min(1, affected) if self._kills else affected
 
     def kill(self) -> None:
-        """End it at once: the kernel lets its processes go on."""
+        """Kill strace: the kernel lets its processes go on."""
         self._process.kill()
         self._process.wait(DETACH_S)
         if self._process.stderr is not None:
@@ -117,7 +118,7 @@ def _effect(fault: CallFails) -> str:
 
 
 def _is_traced(pid: int) -> bool:
-    """Return whether every thread of a process has a tracer; so is one that is gone."""
+    """Return whether every thread of a process has a tracer; True if the process is gone."""
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             status = Path(f"/proc/{pid}/task/{thread}/status").read_text()
@@ -127,7 +128,7 @@ def _is_traced(pid: int) -> bool:
 
 
 class Tracers:
-    """The faults of system calls of one run. Main thread only."""
+    """The faults of system calls of one run, by number. Main thread only."""
 
     def __init__(self, folder: Path) -> None:
         """Keep the counts of strace in `folder`."""
@@ -138,7 +139,8 @@ class Tracers:
     def add(
         self, node: str, starter: Sequence[str], pids: Collection[int], fault: CallFails
     ) -> int:
-        """Attach to the processes of a node; the number of that. Raises FloodmarkError."""
+        """Attach strace to the processes `pids` of a node; return the number of the fault. Raises
+        FloodmarkError."""
         if not pids:
             raise FloodmarkError(f"{node} is down")
         if any(other == node for other, _ in self._tracers.values()):
@@ -149,12 +151,12 @@ class Tracers:
         return self._last_number
 
     def remove(self, number: int) -> int:
-        """Let go of them; how many calls were affected."""
+        """Detach the strace of that fault; return how many calls were affected."""
         _, tracer = self._tracers.pop(number)
         return tracer.detach()
 
     def close(self) -> None:
-        """Leave no strace behind."""
+        """Kill every strace that is still attached."""
         for _, tracer in self._tracers.values():
             tracer.kill()
         self._tracers.clear()

@@ -1,7 +1,7 @@
-"""From a target ("leader:log-0", "minority", "n1,n2") to nodes, at one moment. Pure.
+"""The resolution of a target ("leader:log-0", "minority", "n1,n2") to nodes, at one moment. Pure.
 
-Everything random is drawn from the generator handed in and from lists in a fixed order, so equal
-views and seeds give equal nodes in every interpreter.
+Everything random is drawn from the given generator and from lists in a fixed order, so equal views
+and seeds give equal nodes in every interpreter.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FEWEST_VOTERS_HIT: Final = 3
 
 
 class Resolution(NamedTuple):
-    """The nodes that a target stands for now, perhaps none, and the partition that was drawn for
-    it."""
+    """The nodes that a target stands for now, perhaps none, and the partition that was drawn for it
+    ("" if none was)."""
 
     nodes: tuple[str, ...]
     partition: str = ""
@@ -40,10 +40,10 @@ def resolve(
 ) -> Resolution:
     """Return the nodes that `target` stands for now, in the order of their names.
 
-    Roles stand only for nodes in `among`, those a fault could act on; nodes that are named are
-    taken as they are. `clients` are all client names, `on` the nodes that `rest` leaves out, and
-    `another-follower` leaves out `busy` ones, on which a fault is. With `spare_voters` voters of a
-    small quorum are left out (drawn storms).
+    A role stands only for nodes in `among`, those that the fault can act on; nodes that are named
+    are taken as they are. `clients` are all client names, `on` the nodes that the role `rest`
+    leaves out, `busy` the nodes under a fault, which `another-follower` leaves out. With
+    `spare_voters` (drawn storms) voters of a quorum below FEWEST_VOTERS_HIT are left out.
     """
     role, _, partition = target.partition(":")
     if role not in ROLES:
@@ -58,7 +58,7 @@ def resolve(
 
 
 def node_order(name: str) -> tuple[str, int]:
-    """Sort key of node names: n2 before n10, brokers before voters."""
+    """Return the sort key of a node's name: n2 before n10, brokers before voters."""
     digits = name[1:]
     return name[:1], int(digits) if digits.isdigit() else 0
 
@@ -72,8 +72,8 @@ def _of_partition(
     among: Collection[str],
     busy: Collection[str],
 ) -> tuple[list[str], str]:
-    """Return one node by its role in a partition: the given one, or one drawn where somebody has
-    it. Of the in-sync replicas it is all of them."""
+    """Return one node by its role in a partition (all of them for the in-sync replicas): the given
+    partition, or a drawn one in which some node has the role."""
     names = [partition] if partition else list(cluster.partition_names())
     if not partition:
         rng.shuffle(names)

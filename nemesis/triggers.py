@@ -1,4 +1,5 @@
-"""Faults that wait for a trace event: counting until the n-th that matches. Pure."""
+"""Faults and operations that wait for a trace event: each counts matching events up to its n-th.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from node.formats.trace import matches
 
 
 class Triggers:
-    """The triggers that still wait, by number of their fault."""
+    """The triggers that still wait, by the number of their fault or operation."""
 
     def __init__(self, waiting: Mapping[int, After]) -> None:
         self._waiting = dict(waiting)
@@ -22,7 +23,7 @@ class Triggers:
         return bool(self._waiting)
 
     def observe(self, event: Mapping[str, Any]) -> list[int]:
-        """Count one event; return the faults that it triggers, each once."""
+        """Count one event; return the faults or operations that it triggers, each once."""
         if not self._waiting:
             return []
         fired = []
@@ -37,7 +38,8 @@ class Triggers:
         return fired
 
     def give_up(self) -> dict[int, str]:
-        """End the wait; return the events that were still awaited as sentences, by fault."""
+        """Stop waiting; return a sentence about the event that never came for each fault or
+        operation that waited."""
         unmet = {
             fault: f"event {after.nth} of '{after.event}' that matches never came: "
             f"{self._seen[fault]} did"

@@ -1,8 +1,8 @@
 """The nemesis' view of the cluster, from the brokers' own trace events. Pure.
 
-Events come from many files and so in no order between nodes: facts about a partition are ordered
-by leader epoch and partition epoch, facts about a process by incarnation, and never by arrival. A
-view may be out of date by as long as an event takes to arrive; it is good enough to aim by.
+Events come from many files and so in no order between nodes: facts about a partition are ordered by
+leader epoch and partition epoch, facts about a process by incarnation, and never by arrival. A view
+may be out of date by as long as an event takes to arrive, which is good enough to choose targets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class _PartitionView:
 
 
 class ClusterView:
-    """The leaders, in-sync replicas and running nodes of a cluster. Fed with `observe`."""
+    """The leaders, in-sync replicas and running nodes of a cluster, as far as the events given to
+    `observe` tell."""
 
     def __init__(self) -> None:
         self._partitions: dict[str, _PartitionView] = {}
@@ -73,7 +74,7 @@ class ClusterView:
                 logs[node] = event["leo"], event["hash"]
 
     def lost(self, node: str) -> None:
-        """`node` is no longer running: it was killed, which leaves no event, or it stopped."""
+        """Note that `node` runs no longer: it stopped, or was killed, which leaves no event."""
         self._up.discard(node)
         self._forget_roles(node)
 
@@ -82,7 +83,7 @@ class ClusterView:
         return tuple(sorted(self._up))
 
     def partitions(self) -> tuple[str, ...]:
-        """Return the partitions known so far without that of the metadata, sorted."""
+        """Return the data partitions known so far, sorted."""
         return tuple(sorted(name for name in self._partitions if name != METADATA_PARTITION))
 
     def controller(self) -> str | None:
@@ -97,21 +98,21 @@ class ClusterView:
         return self._facts(partition).leader or None
 
     def leader_epoch(self, partition: str) -> int:
-        """Return the highest leader epoch in which somebody led; -1 when none is known."""
+        """Return the highest leader epoch in which a node led; -1 if none is known."""
         return self._facts(partition).leader_epoch
 
     def isr(self, partition: str) -> tuple[str, ...]:
-        """Return the in-sync replicas by the latest partition epoch; empty when unknown."""
+        """Return the in-sync replicas by the latest partition epoch; empty if unknown."""
         return self._facts(partition).isr
 
     def replicas(self, partition: str) -> tuple[str, ...]:
-        """Return the replicas the controller assigned, or else all that took a role."""
+        """Return the replicas that the controller assigned; if they are unknown, all nodes that
+        took a role."""
         facts = self._facts(partition)
         return facts.replicas or tuple(sorted(facts.seen))
 
     def followers(self, partition: str) -> tuple[str, ...]:
-        """Return the members of the ISR that do not lead; with an unknown ISR, the replicas that do
-        not."""
+        """Return the members of the ISR (if it is unknown, the replicas) other than the leader."""
         facts = self._facts(partition)
         return tuple(node for node in facts.isr or facts.replicas if node != facts.leader)
 
@@ -125,17 +126,17 @@ class ClusterView:
         return self._facts(partition).hw
 
     def common_hw(self, partition: str) -> int:
-        """Return the high watermark that every replica has stated in the latest epoch in which one
-        was stated; -1 while a replica has stated none in that epoch. For partitions without an
-        ISR: a replica with the high watermark has the records below it."""
+        """Return the high watermark that every replica has reached in the latest leader epoch; -1
+        while a replica has reported none in that epoch. For partitions without an ISR: a replica
+        with the high watermark has the records below it."""
         facts = self._facts(partition)
         latest = max((epoch for epoch, _ in facts.knows.values()), default=-1)
         said = [facts.knows.get(node, (-1, -1)) for node in self.replicas(partition)]
         return min((hw if epoch == latest else -1 for epoch, hw in said), default=-1)
 
     def have_equal_logs(self, partition: str, nodes: Collection[str]) -> bool:
-        """Return whether the logs of these nodes are known to be equal; not where one has appended
-        and cut nothing since its process began."""
+        """Return whether the logs of these nodes are known to be equal. The log of a node is
+        unknown until its present process appends or cuts records."""
         logs = self._facts(partition).logs
         known = [logs[node] for node in nodes if node in logs]
         return len(known) == len(nodes) > 0 and len({*known}) == 1
@@ -187,7 +188,7 @@ class ClusterView:
             self._controller = NOBODY
 
     def _forget_roles(self, node: str) -> None:
-        """Forget the roles of a node: a new process, or none, leads nothing until it says so."""
+        """Forget the roles of a node: a new process leads nothing until it says so."""
         for facts in self._partitions.values():
             if facts.leader == node:
                 facts.leader = NOBODY

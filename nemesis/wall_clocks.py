@@ -1,5 +1,5 @@
-"""Wall clocks of nodes that can be moved: libfaketime, which processes that ask libc for the time
-are started with. It reads by how much from a file, each time that somebody asks."""
+"""Wall clocks of nodes that can be moved, by libfaketime: it is loaded into processes that ask libc
+for the time, and reads the offset from a file at each call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME: Final = "libfaketimeMT.so.1"
 
 @cache
 def library() -> str:
-    """Return the path of libfaketime. Raises UsageError that names the package that brings it."""
+    """Return the path of libfaketime. Raises UsageError, which names the package to install."""
     for place in _PLACES:
         for found in sorted(glob(f"{place}/{_NAME}")):
             return found
@@ -30,10 +30,10 @@ def library() -> str:
 
 
 class WallClocks:
-    """The wall clocks of the nodes of one run, each with a file in a folder."""
+    """The wall clocks of the nodes of one run, each with a file in a folder that has its offset."""
 
     def __init__(self, folder: Path, nodes: Collection[str]) -> None:
-        """All of them are right at first. Raises UsageError where that is not possible."""
+        """Set all clocks right. Raises UsageError if libfaketime is not installed."""
         self._library = library()
         self._files = {node: folder.absolute() / f"clock-{node}" for node in nodes}
         self._offsets_ms = dict.fromkeys(nodes, 0)
@@ -53,7 +53,7 @@ class WallClocks:
         }
 
     def shift(self, node: str, by_ms: int) -> None:
-        """Move one, in processes that run and in later ones."""
+        """Move the wall clock of a node by `by_ms`, in processes that run and in later ones."""
         self._offsets_ms[node] += by_ms
         self._write(node)
 
@@ -66,6 +66,6 @@ class WallClocks:
 
 
 def clocks_for(schedule: Schedule, folder: Path, nodes: Collection[str]) -> WallClocks | None:
-    """Return the clocks of a run, where a fault of its schedule moves one."""
+    """Return the clocks of a run; None if no fault of its schedule moves one."""
     moved = any(fault.what in KINDS_OF_CLOCKS for fault in schedule.faults)
     return WallClocks(folder, nodes) if moved else None

@@ -14,11 +14,9 @@ COMMAND_LIMIT_US: Final = 2_000_000
 
 
 class Command(NamedTuple):
-    """A request to the controller, independent of its messages.
-
-    `replicas` belongs to `reassign` (none: cancel) and to `elect-preferred` (the broker that is put
-    first, or none), `min_isr` to `set-min-isr`, which concerns all partitions.
-    """
+    """A request to the controller, independent of its messages. `replicas` belongs to `reassign`
+    (none: cancel) and to `elect-preferred` (the broker that becomes the first replica, or none),
+    `min_isr` to `set-min-isr`, which concerns all partitions."""
 
     what: Literal["elect-preferred", "elect-unclean", "reassign", "set-min-isr"]
     partition: str = ""
@@ -27,7 +25,7 @@ class Command(NamedTuple):
 
 
 class BreakAt(NamedTuple):
-    """A place where a process stops: in the turn that emits the `nth` trace event that matches,
+    """A breakpoint: a process stops in the turn that emits the `nth` trace event that matches,
     `before` its messages are sent or before the turn is committed."""
 
     event: str
@@ -37,10 +35,10 @@ class BreakAt(NamedTuple):
 
 
 class DiskFails(NamedTuple):
-    """A disk failure: each sync fails ("error"; with `written` the disk has the data all the same),
-    or takes `delay_ms` longer ("slow"); nothing more fits into the file system ("full") or into the
-    map of the store ("full-map"); syncs are confirmed and not done ("lying"), so the next power cut
-    takes everything written since; or nothing can be read ("unreadable")."""
+    """A failure of a disk. "error": each sync fails (with `written` its data is on the disk
+    nevertheless). "slow": each sync takes `delay_ms` longer. "full", "full-map": no more data fits
+    into the file system, or into the map of the store. "lying": syncs are confirmed and not done,
+    so the next power cut takes everything written meanwhile. "unreadable": reads fail."""
 
     what: Literal["error", "slow", "full", "full-map", "lying", "unreadable"]
     delay_ms: int = 0
@@ -49,11 +47,11 @@ class DiskFails(NamedTuple):
 
 class DiskDamage(NamedTuple):
     """Damage to stored data: a bit of a batch or value is flipped, the last batch of a log is torn,
-    or everything is gone.
+    or everything is removed.
 
-    Where it happens is given as shares, from 0 to 1, of all that there is: `which` batch (or
-    value), and which `bit` of it (torn: how much of it remains). A `key` names one value. With
-    `files`, a pattern for names, it is a bit of one of these files instead, `within` two offsets.
+    The place is given as shares from 0 to 1: `which` of all batches (or values), and which `bit` of
+    it (torn: how much of it remains). A `key` names one value. With `files`, a pattern for file
+    names, it is a bit of one of these files instead, `within` two offsets if given.
     """
 
     what: Literal["flip", "tear", "empty"]
@@ -66,9 +64,9 @@ class DiskDamage(NamedTuple):
 
 
 class CallFails(NamedTuple):
-    """A failure of a group of system calls of a process, from the `nth` on: with the error `errno`,
-    confirmed and not made ("lie"), or `delay_ms` later; or the `nth` is the end of the process
-    ("kill")."""
+    """A failure of a group of system calls of a process, from the `nth` call on. "error": they fail
+    with the error named `errno`. "lie": they are confirmed and not made. "delay": they return
+    `delay_ms` later. "kill": the `nth` call kills the process."""
 
     calls: Literal["sync", "write", "read", "open"]
     action: Literal["error", "lie", "delay", "kill"]
@@ -78,12 +76,10 @@ class CallFails(NamedTuple):
 
 
 class World:
-    """The cluster under test, as the injector drives it: real processes, or a simulator.
-
-    Every call returns when the thing is done. Any may raise FloodmarkError with one sentence when
-    it cannot be done; the injector records that and goes on. A world inherits a refusal of
-    everything that it cannot do.
-    """
+    """The cluster under test, as the injector drives it: real processes, or a simulator. Every call
+    returns when the thing is done. Any may raise FloodmarkError with one sentence if it cannot be
+    done; the injector records that and goes on. The methods here refuse; a world overrides those
+    that it can carry out."""
 
     power_cut_assumption: str = ""
     """An assumption about the bytes that a power cut takes; "" if they are known."""
@@ -91,15 +87,13 @@ class World:
     """Return whether a power cut can keep a write and lose one before it."""
 
     def kill(self, node: str) -> None:
-        """SIGKILL a process; also works on a paused one."""
+        """Send SIGKILL to a node's process, which may be paused."""
         raise _unable("be killed")
 
     def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
-        """SIGKILL the node, and keep only the first `keep` (0 to 1) of what it had not synced;
-        with a seed to `shuffle`, writes that it draws, if the disk `reorders_writes`.
-
-        Returns the length of that in bytes before and after.
-        """
+        """Kill the node, and keep only the share `keep` (0 to 1) of its unsynced bytes: the first
+        written or, with a seed to `shuffle`, drawn ones (only if the disk `reorders_writes`).
+        Return the number of unsynced bytes before and after."""
         raise _unable("lose its power")
 
     def start(self, node: str) -> None:
@@ -111,11 +105,11 @@ class World:
         raise _unable("be stopped")
 
     def pause(self, node: str) -> None:
-        """SIGSTOP."""
+        """Suspend a node's process (SIGSTOP)."""
         raise _unable("be paused")
 
     def resume(self, node: str) -> None:
-        """SIGCONT."""
+        """Let a node's suspended process go on (SIGCONT)."""
         raise _unable("be resumed")
 
     def is_up(self, node: str) -> bool:
@@ -123,7 +117,7 @@ class World:
         return False
 
     def is_paused(self, node: str) -> bool:
-        """Return whether that process is paused; False when there is none."""
+        """Return whether the node's process is paused; False if it has none."""
         return False
 
     def add_rule(self, rule: LinkRule) -> int:
@@ -136,11 +130,8 @@ class World:
 
     def add_breakpoint(self, node: str, point: BreakAt) -> int:
         """Arm `point` in the node's process, and in each later one until one has stopped at it;
-        return its number.
-
-        A process that stops writes a trace event `break` with that number, and does no more until
-        the breakpoint is removed, or it is asked to end, or killed.
-        """
+        return its number. A process that stops writes a trace event `break` with that number, and
+        does no more until the breakpoint is removed, or it is asked to end, or killed."""
         raise _unable("stop at a breakpoint")
 
     def remove_breakpoint(self, node: str, number: int) -> None:
@@ -148,8 +139,8 @@ class World:
         raise _unable("stop at a breakpoint")
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Let the disk of the node fail so, in this process and in later ones; return the number
-        of the fault."""
+        """Let the disk of the node fail in this way, in this process and in later ones; return the
+        number of the fault."""
         raise _unable("have its disks fail")
 
     def remove_disk_fault(self, node: str, number: int) -> int:
@@ -165,15 +156,17 @@ class World:
         raise _unable("have its disks copied")
 
     def restore_disk(self, node: str, number: int) -> int:
-        """Give a node that is down the disk of that copy; return how many batches are gone."""
+        """Replace the disk of a node that is down by the copy of that number; return how many
+        batches are lost by that."""
         raise _unable("have its disks restored")
 
     def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Let system calls of the node's process fail so; return the number of the fault."""
+        """Let system calls of the node's process fail in this way; return the number of the
+        fault."""
         raise _unable("have its system calls fail")
 
     def remove_call_fault(self, node: str, number: int) -> int:
-        """End that; return how many calls were affected."""
+        """End a fault of system calls; return how many calls were affected."""
         raise _unable("have its system calls fail")
 
     def shift_clock(self, node: str, by_ms: int) -> None:
@@ -181,8 +174,8 @@ class World:
         raise _unable("have a wall clock of its own")
 
     def set_clock_rate(self, node: str, percent: int) -> None:
-        """Let the clock that the node measures its timeouts with pass `percent` of the time, in
-        later processes too."""
+        """Let the clock that the node measures its timeouts with run at `percent` of the true rate,
+        in later processes too."""
         raise _unable("have a clock of another rate")
 
     def operate(self, operation: int) -> None:
@@ -190,11 +183,9 @@ class World:
         raise _unable("take operations of a schedule")
 
     def command(self, command: Command) -> None:
-        """Ask the controller for something; done when it has committed it.
-
-        Raises FloodmarkError when it refuses, when there was nothing to change, and when no answer
-        comes within COMMAND_LIMIT_US: its outcome is not known then.
-        """
+        """Send a command to the controller; return when the controller has committed it. Raises
+        FloodmarkError if it refuses, if there is nothing to change, or if no answer comes within
+        COMMAND_LIMIT_US: the outcome is unknown then."""
         raise _unable("take commands")
 
     def set_protocol(self, node: str, protocol: str) -> None:
@@ -207,7 +198,8 @@ class World:
 
 
 def refuse_shuffle(shuffle: int | None) -> None:
-    """Raise FloodmarkError if a power cut shall reorder writes; for disks that keep their order."""
+    """Raise FloodmarkError if a power cut shall reorder writes (`shuffle` is a seed); for disks
+    that keep their order."""
     if shuffle is not None:
         raise FloodmarkError("the disks of this run keep writes in their order")
 

@@ -1,1 +1,2 @@
-"""A disk in user space for one node: it loses exactly what was not synced, and fails on demand."""
+"""A disk in user space for one node: a power cut takes exactly the data that was not synced, and it
+fails on demand."""

@@ -1,4 +1,5 @@
-"""The harness's end of a disk in user space."""
+"""The harness's end of a disk in user space: it starts the process that serves the disk, gives it
+orders and waits for its answers."""
 
 from __future__ import annotations
 
@@ -31,21 +32,20 @@ _answers: Final = msgspec.msgpack.Decoder(DiskAnswer)
 
 
 class DiskTooSlow(FloodmarkError):
-    """A disk that did not answer in time: its actions until then are unknown."""
+    """A disk did not answer in time: what it did until then is unknown."""
 
 
 class UserDisk:
-    """The disk of one node: a process while the node may run.
-
-    `folder` always has what was written last. Inside the namespaces of `pid` it is the disk. What
-    is there when the disk starts counts as synced. Main thread only.
-    """
+    """The disk of one node, with a process that serves it while the node may run. `folder` always
+    has the data that was written last. A node inside the namespaces of the process `pid` sees the
+    disk mounted over it. Data that is there when the disk starts counts as synced. Main thread
+    only."""
 
     def __init__(
         self, folder: Path, output: Path, *, write_through: bool = False, write_back_ms: int = 0
     ) -> None:
-        """Prepare a disk without a process. Removed files are kept beside `folder`. See
-        `DiskConfig`."""
+        """Prepare a disk without a process. Its own files are kept beside `folder`; the options are
+        those of `DiskConfig`, `output` is the file for what the process prints."""
         self.folder = folder
         self._config = DiskConfig(
             folder=str(folder),
@@ -63,7 +63,7 @@ class UserDisk:
 
     @property
     def pid(self) -> int:
-        """The process; 0 while there is none."""
+        """The pid of the process that serves the disk; 0 while there is none."""
         return 0 if self._process is None else self._process.pid
 
     @property
@@ -72,7 +72,7 @@ class UserDisk:
         return self._process is not None and not self._process.is_alive()
 
     def await_end_if_dying(self) -> None:
-        """Wait until the process is over if its end has begun: such a process answers nothing."""
+        """If the process is about to end, wait until it has: it answers no request any more."""
         if self._process is None:
             return
         with contextlib.suppress(DiskTooSlow):
@@ -85,8 +85,8 @@ class UserDisk:
                 self._process.join(END_S)
 
     def start(self) -> None:
-        """Prepare the disk. A running disk learns that files may have been changed from outside.
-        Raises FloodmarkError."""
+        """Start the process, or let a running one read again what was changed in `folder` from
+        outside. Faults that were added stay in force. Raises FloodmarkError."""
         if self._process is not None and self._process.is_alive():
             self._order(DiskOrder(what="refresh"))
             return
@@ -105,9 +105,8 @@ class UserDisk:
             self._order(DiskOrder(what="add", number=number, fails=one))
 
     def add(self, one: DiskFails) -> int:
-        """Let the disk misbehave from now on, and later ones of this node; the number of that.
-
-        Raises FloodmarkError, and then it does not misbehave."""
+        """Let the disk fail in this way from now on, also under later processes; return the number
+        of the fault. If it raises FloodmarkError, the fault is not in force."""
         self._last_number = number = self._last_number + 1
         if self._process is not None:
             try:
@@ -121,7 +120,7 @@ class UserDisk:
         return number
 
     def remove(self, number: int) -> int:
-        """End that; how many requests it affected."""
+        """End the fault of that number; return how many requests it affected."""
         self._wrong.pop(number, None)
         affected = self._affected.pop(number, 0)
         if self._process is not None:
@@ -129,22 +128,24 @@ class UserDisk:
         return affected
 
     def cut(self, keep: float, seed: int = -1) -> tuple[int, int]:
-        """Of a node that is down: of what was not synced only the share `keep` remains, in order,
-        or drawn with `seed`. The unsynced bytes before and after. The disk has ended then. Raises
-        DiskTooSlow: it has ended too, and some of them may be gone."""
+        """Cut the power of a node that is down: keep only the share `keep` (0 to 1) of the unsynced
+        bytes, the first written or, with `seed`, drawn ones. The disk has ended then. Return the
+        number of unsynced bytes before and after. Raises DiskTooSlow: the disk has ended too, and
+        some unsynced bytes may be gone."""
         if self._process is None:
             return 0, 0
         answer = self._last_order(DiskOrder(what="cut", keep=keep, seed=seed))
         return answer.before, answer.after
 
     def tear(self, which: float, kept: float) -> str:
-        """Return a cut that keeps nothing, and leaves of a synced write the first share `kept`."""
+        """Cut the power of a node that is down, keep no unsynced byte, and of a synced write (drawn
+        by `which`, 0 to 1) only the first share `kept`. Return what was torn, as a phrase."""
         if self._process is None:
             raise FloodmarkError(f"{self.folder.name}: nothing was synced yet")
         return self._last_order(DiskOrder(what="tear", which=which, kept=kept)).words
 
     def copy(self, to: Path) -> None:
-        """Copy the contents of the folder, between two requests."""
+        """Copy the files of the disk into the folder `to`, between two requests."""
         self.start()
         self._order(DiskOrder(what="copy", to=str(to)))
 
@@ -153,7 +154,7 @@ class UserDisk:
         self._order(DiskOrder(what="sync"))
 
     def end(self) -> None:
-        """End the disk of a node that is down: all that was written counts as synced then."""
+        """End the process of a node that is down: all written data counts as synced then."""
         if self._process is None:
             return
         self._process.kill()
@@ -162,12 +163,12 @@ class UserDisk:
         self._pipe.close()
 
     def close(self) -> None:
-        """End the process of the disk, and remove the files that it kept beside the folder."""
+        """End the process, and remove the disk's own files beside the folder."""
         self.end()
         shutil.rmtree(self._config.aside, ignore_errors=True)
 
     def _last_order(self, order: DiskOrder) -> DiskAnswer:
-        """Return an order that ends the disk, whose counts would be lost."""
+        """Give an order that ends the disk, after its counts are saved."""
         for number in self._wrong:
             counted = self._order(DiskOrder(what="count", number=number)).affected
             self._affected[number] = self._affected.get(number, 0) + counted
@@ -219,7 +220,8 @@ class UserDisk:
 
 @cache
 def why_impossible() -> str:
-    """Return why there can be no disk in user space here, as a sentence; "" if there can."""
+    """Return why there can be no disk in user space on this machine, as a sentence; "" if there
+    can."""
     near, far = multiprocess.Pipe()
     child = children.start("disk-probe", process.probe, os.getpid(), far)
     far.close()

@@ -1,4 +1,5 @@
-"""Damage to the files of a disk at rest: a flipped bit, nothing left, an old copy."""
+"""Damage to the files of a disk while no process serves it: a flipped bit, nothing left, an old
+copy."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ MOST_FILES: Final = 100_000
 def flip_bit(
     folder: Path, files: str, which: float, bit: float, within: tuple[int, int] | None = None
 ) -> str:
-    """Flip a bit of a byte; says which. The byte is at the share `which` of all bytes of the files
-    whose names match `files`, `within` two offsets of each. Raises FloodmarkError if there is
-    none."""
+    """Flip a bit of one byte; return which, as a phrase. Raises FloodmarkError if there is none.
+    The byte is at the share `which` (0 to 1) of all bytes in the files whose name or path matches
+    the pattern `files`; of each file only the bytes `within` two offsets count, if given. `bit` is
+    the share (0 to 1) of its eight bits."""
     first, end = within or (0, 1 << 62)
     sizes = {
         file: min(file.stat().st_size, end) - first
@@ -48,7 +50,7 @@ def empty(folder: Path) -> int:
 
 
 def restore(folder: Path, copied: Path) -> int:
-    """Put a copy in place; returns how many files are not what they were."""
+    """Replace the files of `folder` by those of the copy; return how many files changed."""
     before = {file.relative_to(folder): file.stat() for file in _regular(folder)}
     changed = 0
     for file, status in before.items():

@@ -1,4 +1,5 @@
-"""Parts of files that are kept to be written back: in memory up to a bound, in a file beyond it."""
+"""Saved parts of files, from which a power cut restores them: in memory up to a bound, in a file
+beyond it."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class Spilled(NamedTuple):
-    """Bytes in the file of an `ExtentStore`."""
+    """Bytes of an extent that are in the file of its `ExtentStore`."""
 
     position: int
     length: int
 
 
 class Zeros(NamedTuple):
-    """So many bytes that are zero."""
+    """Bytes of an extent that are all zero; only their number is kept."""
 
     length: int
 
@@ -31,7 +32,7 @@ Kept = bytes | Spilled | Zeros
 
 
 class Extent(NamedTuple):
-    """Bytes, and the offset of a file where they were."""
+    """The bytes that a file had at `offset`, wherever they are kept."""
 
     offset: int
     kept: Kept
@@ -43,7 +44,7 @@ class Extent(NamedTuple):
         return self.offset + (len(kept) if isinstance(kept, bytes) else kept.length)
 
     def part(self, start: int, end: int) -> Extent:
-        """Return the part of an extent between two offsets; at least a byte is there."""
+        """Return the part of the extent between two offsets, which must have at least one byte."""
         start, end = max(start, self.offset), min(end, self.end)
         kept, skip = self.kept, start - self.offset
         if isinstance(kept, Spilled):
@@ -54,10 +55,12 @@ class Extent(NamedTuple):
 
 
 class ExtentStore:
-    """Has the bytes of extents. Each extent that it made is to be released, whole or in parts."""
+    """The bytes of all extents of one disk. Each extent that `save` returns must be released once,
+    whole or in parts."""
 
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
-        """Its file is in `folder`, without a name: it is gone with this process."""
+        """Make the file for extents beyond `memory_bytes`: in `folder`, without a name, so that it
+        is gone with this process."""
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self._limit = memory_bytes
         self._end = 0
@@ -65,7 +68,7 @@ class ExtentStore:
         self.in_memory = 0
 
     def save(self, source: int, offset: int, length: int) -> tuple[Extent, ...]:
-        """Keep a part of the file with the descriptor `source`."""
+        """Copy `length` bytes at `offset` of the file with the descriptor `source`."""
         if length <= _CHUNK_BYTES and self.in_memory + length <= self._limit:
             data = os.pread(source, length, offset)
             self.in_memory += len(data)
@@ -80,7 +83,7 @@ class ExtentStore:
         return tuple(found)
 
     def write_back(self, extents: Iterable[Extent], file: int) -> None:
-        """Write extents to where they were, in the file with the descriptor `file`."""
+        """Write the bytes of extents to their offsets in the file with the descriptor `file`."""
         for offset, kept in extents:
             if isinstance(kept, Spilled):
                 os.pwrite(file, os.pread(self._file.fileno(), kept.length, kept.position), offset)
@@ -91,7 +94,7 @@ class ExtentStore:
                 os.pwrite(file, kept, offset)
 
     def release(self, extents: Iterable[Extent]) -> None:
-        """Forget extents."""
+        """Drop the bytes of extents."""
         for _, kept in extents:
             if isinstance(kept, Spilled):
                 self.in_file -= kept.length
@@ -102,7 +105,7 @@ class ExtentStore:
             self._end = 0
 
     def close(self) -> None:
-        """Release all extents."""
+        """Drop all bytes, and close the file."""
         self._file.close()
 
 
@@ -121,7 +124,7 @@ class ExtentMap:
         return len(self._extents)
 
     def add(self, extent: Extent) -> None:
-        """Add the parts of an extent that are not covered yet; the covered parts are released."""
+        """Add the parts of an extent that are not covered by others; release the covered parts."""
         at = extent.offset
         for known in self._overlapping(extent.offset, extent.end):
             if at < known.offset:
@@ -133,7 +136,7 @@ class ExtentMap:
             self._insert(extent.part(at, extent.end))
 
     def remove(self, offset: int, end: int) -> None:
-        """Forget the extents between two offsets."""
+        """Remove and release the bytes between two offsets."""
         if end <= offset:
             return
         for known in self._overlapping(offset, end):

@@ -1,4 +1,5 @@
-"""The errors of a disk in user space at the moment (pure), and the orders of the harness."""
+"""The faults in force on a disk in user space, and the orders of the harness to its process.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,35 +11,36 @@ from nemesis.world import DiskFails
 
 
 class Misbehaviours:
-    """The present errors of a disk, and the number of requests that each has affected."""
+    """The faults in force on a disk, by number, and how many requests each has affected."""
 
     def __init__(self) -> None:
         self._all: dict[int, DiskFails] = {}
         self.affected: dict[int, int] = {}
 
     def add(self, number: int, one: DiskFails) -> None:
-        """Add a fault to those in force."""
+        """Put a fault in force under this number."""
         self._all[number] = one
         self.affected.setdefault(number, 0)
 
     def remove(self, number: int) -> int:
-        """From now on this is not wrong any more; how many requests it has affected."""
+        """End a fault; return how many requests it has affected."""
         self._all.pop(number, None)
         return self.affected.get(number, 0)
 
     def count(self, number: int, more: int = 1) -> None:
-        """Count requests that an error has affected."""
+        """Count `more` requests that a fault has affected."""
         self.affected[number] = self.affected.get(number, 0) + more
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
     def first(self, what: str) -> int:
-        """Return the number of the first of that kind; 0 without one."""
+        """Return the number of the first fault of kind `what`; 0 if there is none."""
         return next((number for number, one in self._all.items() if one.what == what), 0)
 
     def affecting(self, what: str) -> DiskFails | None:
-        """Return the first of that kind. This counts a request as affected by it."""
+        """Return the first fault of kind `what`, and count a request that it affects; None if there
+        is none."""
         if not (number := self.first(what)):
             return None
         self.count(number)
@@ -46,15 +48,15 @@ class Misbehaviours:
 
 
 class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """An order to a disk. `serial` is its place among all orders to that process.
+    """An order to the process of a disk; `serial` numbers its orders.
 
-    * `add`: from now on it `fails` so. `remove`: no more of what has that `number`. `count`: how
-      many requests it has affected so far.
-    * `cut`: a power cut that keeps the share `keep` of the unsynced bytes, in order (`seed` -1) or
-      drawn. `tear`: one that keeps nothing, and of a synced write, drawn by `which`, the first
-      share `kept`. Both end the disk.
-    * `copy`: all files to the folder `to`. `refresh`: files may have been changed from outside.
-      `sync`: all that was written is on the disk.
+    * `add`: put the fault `fails` in force. `remove`: end the fault `number`. `count`: answer how
+      many requests the fault `number` has affected so far.
+    * `cut`: a power cut that keeps the share `keep` of the unsynced bytes, the first written
+      (`seed` -1) or drawn ones. `tear`: a power cut that keeps none, and of a synced write, drawn
+      by `which`, only the first share `kept`. Both end the disk.
+    * `copy`: copy all files into the folder `to`. `refresh`: read again the files that were changed
+      from outside. `sync`: sync all written data.
     """
 
     what: Literal["add", "remove", "cut", "tear", "copy", "refresh", "count", "sync"]
@@ -69,8 +71,8 @@ class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the order with that `serial`, or (0) that the disk is ready; `error` if the
-    order had no effect. `before` and `after` are unsynced bytes, `affected` requests or lost
+    """The answer to the order with that `serial`, or (0) that the disk is ready; after an `error`
+    the order had no effect. `before` and `after` count unsynced bytes, `affected` requests or lost
     changes, `words` describe torn data."""
 
     serial: int = 0

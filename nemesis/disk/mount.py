@@ -1,7 +1,7 @@
 """A mount that only the processes of one namespace see, for an ordinary user.
 
 A user namespace gives a process the right to mount in a mount namespace of its own, and nowhere
-else. Nothing has to be undone: the mount is gone with the last process in there.
+else. Nothing has to be undone: the mount is gone with the last process in the namespace.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FOLDER_MODE: Final = "40000"
 
 
 class CannotMount(FloodmarkError):
-    """The reason why a disk in user space is impossible here."""
+    """A disk in user space is impossible on this machine; the message says why."""
 
 
 def enter_own_namespaces() -> None:
-    """Give this process, which has one thread, a user and a mount namespace of its own. Raises
-    CannotMount."""
+    """Give this process, which must have one thread, a user and a mount namespace of its own.
+    Raises CannotMount."""
     user, group = os.geteuid(), os.getegid()
     _call("unshare", "user namespaces", _CLONE_NEWUSER | _CLONE_NEWNS)
     try:
@@ -43,8 +43,8 @@ def enter_own_namespaces() -> None:
 
 
 def mount(folder: Path) -> int:
-    """Mount a file system in user space over a folder; returns the descriptor by which it is
-    served. Raises CannotMount."""
+    """Mount a file system in user space over a folder; return the descriptor of /dev/fuse that its
+    requests come by. Raises CannotMount."""
     try:
         device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:

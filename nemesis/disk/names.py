@@ -1,7 +1,7 @@
-"""Unsynced names in a disk's folders: the operations on them, in their order.
+"""Unsynced names in a disk's folders: the operations on names, in their order.
 
 As with ext4 they are one journal, of which a power cut loses the end. A file that was removed or
-replaced is kept aside until that is synced.
+replaced is moved to a folder of the disk's own ("aside") until that operation is synced.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ MOST_OPERATIONS: Final = 10_000
 
 
 class NameChange(NamedTuple):
-    """One operation on names. `number` is its place among all changes of the disk; `path` is what
-    was made, removed or renamed, `to` its new name, `aside` where the file is that had the name
-    before, and `mode` that of a folder."""
+    """One operation on names. `number` is its place among all changes of the disk; `path` is the
+    name that was made, removed or renamed, `to` its new name, `aside` the place of the file that
+    had the name before, and `mode` that of a folder."""
 
     number: int
     what: Literal["make", "make-folder", "remove", "remove-folder", "rename"]
@@ -28,11 +28,8 @@ class NameChange(NamedTuple):
 
 
 class NameChanges:
-    """The unsynced operations on the names of one disk.
-
-    `root` and `aside` are descriptors of the folder with the files and of the one for those that
-    were removed.
-    """
+    """The unsynced operations on the names of one disk. `root` and `aside` are descriptors of the
+    folder with the files, and of the folder for removed files."""
 
     def __init__(self, root: int, aside: int) -> None:
         self._root = root
@@ -53,21 +50,21 @@ class NameChanges:
             self._drop(self._changes[: MOST_OPERATIONS // 2])
 
     def put_aside(self, path: str) -> str:
-        """Move the file with that name aside; return its new name."""
+        """Move the file with that name to the folder for removed files; return its name there."""
         self._last_aside += 1
         name = str(self._last_aside)
         os.rename(path, name, src_dir_fd=self._root, dst_dir_fd=self._aside)
         return name
 
     def sync(self) -> bool:
-        """Note that all are on the disk now; return whether there was any."""
+        """Note that all operations are on the disk; return whether there was any."""
         done = self._changes
         self._drop(done)
         return bool(done)
 
     def roll_back(self, kept: Callable[[NameChange], bool]) -> int:
-        """Undo the operations that a power cut loses; return how many. The others are on the
-        disk."""
+        """Undo the operations that a power cut loses, those that `kept` is false for; return how
+        many. The others are on the disk then."""
         lost = [change for change in self._changes if not kept(change)]
         for change in reversed(lost):
             self._undo(change)

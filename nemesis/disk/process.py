@@ -1,4 +1,5 @@
-"""The process of one disk: makes its namespaces, mounts it, serves it, and obeys the harness."""
+"""The process of one disk: it makes its namespaces, mounts the disk, serves it, and carries out the
+harness's orders."""
 
 from __future__ import annotations
 
@@ -30,11 +31,10 @@ _orders: Final = msgspec.msgpack.Decoder(DiskOrder)
 
 
 class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The folder of a disk, the place of removed files, and the owner.
-
-    `write_through`: the kernel passes each write on at once, so that a full disk can refuse it;
-    that costs speed. What is `write_back_ms` old is written back (0: nothing is).
-    """
+    """The configuration of a disk's process: its `folder`, the folder `aside` for removed files,
+    and the process that owns it. `write_through`: the kernel passes each write on at once, so that
+    a full disk can refuse it; that costs speed. Data that is `write_back_ms` old is written back
+    (0: none is)."""
 
     folder: str
     aside: str
@@ -45,7 +45,7 @@ class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main(config: DiskConfig, pipe: Connection) -> None:
-    """Run until a power cut, or until the harness is gone or ends the disk."""
+    """Serve a disk until a power cut, or until the harness is gone or ends it."""
     children.settle_in(config.parent_pid, config.output)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -68,7 +68,8 @@ def main(config: DiskConfig, pipe: Connection) -> None:
 
 
 def probe(parent_pid: int, pipe: Connection) -> None:
-    """Say whether a disk in user space is possible, by mounting one in a private namespace."""
+    """Send the harness whether a disk in user space is possible, by mounting one in a private
+    namespace."""
     children.settle_in(parent_pid, "")
     try:
         enter_own_namespaces()
@@ -81,7 +82,7 @@ def probe(parent_pid: int, pipe: Connection) -> None:
 
 def _ask_for_short_turns() -> None:
     """Ask the kernel for short turns on a processor, which begin sooner: a node waits for each
-    answer. A kernel that knows no such wish goes on as before."""
+    answer. A kernel without such an option goes on as before."""
     nice = os.nice(0)
     attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, 0, 0, nice, 0, _TURN_NS, 0, 0)
     ctypes.CDLL(None).syscall(_SCHED_SETATTR, 0, attributes, 0)

@@ -1,6 +1,6 @@
-"""Answers the kernel's requests about one disk, one after the other.
+"""The server of one disk: it answers the kernel's requests, one after the other.
 
-An answer that is late on purpose is given by another thread, so that nothing else waits for it; a
+An answer that a fault delays is given by another thread, so that no other request waits for it; a
 caller that is killed meanwhile gets it at once.
 """
 
@@ -50,14 +50,13 @@ class _LateAnswers:
         threading.Thread(target=self._run, daemon=True).start()
 
     def add(self, unique: int, delay_s: float, error: int, answer: bytes) -> None:
-        """Answer a request later."""
         with self._changed:
             heapq.heappush(self._waiting, (time.monotonic() + delay_s, unique))
             self._answers[unique] = error, answer
             self._changed.notify()
 
     def interrupt(self, unique: int) -> None:
-        """Answer it now: its caller is being killed."""
+        """Answer a request now, because its caller is being killed."""
         with self._changed:
             if self._answers.pop(unique, None) is not None:
                 self._send(unique, errno.EINTR, b"")
@@ -74,7 +73,7 @@ class _LateAnswers:
 
 
 class DiskServer:
-    """Serves one volume to the kernel, by the descriptor `device`."""
+    """The server of one volume, whose requests come from the kernel by the descriptor `device`."""
 
     def __init__(self, volume: Volume, device: int, folder: Path, *, write_through: bool) -> None:
         """Serve the mount at `folder`. `write_through`: the kernel passes each write on at once,
@@ -139,7 +138,7 @@ class DiskServer:
                 self._answer(operation, unique, inode, view[header.size : length])
 
     def obey(self, order: DiskOrder) -> DiskAnswer:
-        """Carry out an order of the harness, between two requests. After a cut no request is
+        """Carry out an order of the harness, between two requests. After a power cut no request is
         answered any more."""
         self._prepare(order)
         self._lock.acquire()
@@ -153,7 +152,8 @@ class DiskServer:
                 self._lock.release()
 
     def write_back(self, age_s: float) -> None:
-        """Write back old unsynced data, for ever, while the disk has no fault."""
+        """Write back unsynced data that is `age_s` seconds old, again and again, while no fault is
+        in force."""
         changes: deque[tuple[float, int]] = deque()
         while True:
             time.sleep(min(_WRITE_BACK_S, age_s / 4))
@@ -171,7 +171,7 @@ class DiskServer:
 
     def _prepare(self, order: DiskOrder) -> None:
         """Prepare the kernel for an order before requests are held up for it: the kernel writes
-        back, or forgets what it has in memory, and sends requests for that."""
+        back, or drops what it has in memory, and sends requests for that."""
         if order.what in ("cut", "tear", "copy", "sync"):
             self._fetch_writes()
         elif order.what == "refresh":
@@ -219,7 +219,6 @@ class DiskServer:
         return DiskAnswer()
 
     def _lie(self) -> None:
-        """Let the volume know from when on syncs are lies."""
         volume = self._volume
         if not self._wrong.first("lying"):
             volume.lies_since = None
@@ -426,7 +425,7 @@ class DiskServer:
         return b""
 
     def _sync(self, inode: Inode) -> None:
-        """Sync a file, subject to the errors of the disk."""
+        """Sync a file, subject to the faults of the disk."""
         wrong = self._wrong
         if not wrong:
             self._volume.sync(inode)

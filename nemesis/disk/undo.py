@@ -1,8 +1,8 @@
-"""Unsynced contents of a file: for each change since its last sync, the bytes before it.
+"""Unsynced contents of a file: for each change after its last sync, the bytes before the change.
 
-The file itself always has what was written last. A power cut undoes changes from the last one back,
-and makes some of them again: so it can keep a prefix of the unsynced writes, tear one of them, or
-keep some and not others.
+The file itself always has the data that was written last. A power cut undoes changes from the last
+one back, and makes some of them again: so it can keep a prefix of the unsynced writes, tear one of
+them, or keep some and not others.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ DROPPED: Final = -1
 
 
 class Change(NamedTuple):
-    """One write, truncation or growth of a file that is not synced.
-
-    `number` is its place among all changes of the disk, `length` how many bytes were written at
-    `offset` (none by a truncation), `before` what was there, and the sizes are those of the file.
-    `merged`: it stands for several.
-    """
+    """One write, truncation or growth of a file that is not synced. `number` is its place among all
+    changes of the disk, `length` the number of bytes written at `offset` (0 for a truncation),
+    `before` the bytes that were there, and the sizes are those of the file. `merged`: it stands for
+    several changes, which can only be undone together."""
 
     number: int
     offset: int
@@ -35,7 +33,8 @@ class Change(NamedTuple):
 
 
 class FileChanges:
-    """The unsynced changes of one file in their order, and what failed syncs have lost of it."""
+    """The unsynced changes of one file in their order, and the bytes that failed syncs have
+    lost."""
 
     def __init__(self, store: ExtentStore) -> None:
         self._store = store
@@ -70,7 +69,8 @@ class FileChanges:
             self._changes[:half] = [self._merge(self._changes[:half])]
 
     def sync(self) -> None:
-        """All of it is on the disk now, but for what a failed sync has lost before."""
+        """Note that all changes are on the disk. Bytes that a failed sync has lost stay lost unless
+        they were written again."""
         for change in self._changes:
             if change.length and not change.merged:
                 self.last_synced = change.offset, change.length
@@ -98,10 +98,8 @@ class FileChanges:
 
     def roll_back(self, file: int, kept_of: Callable[[Change], int]) -> int:
         """Bring the file with the descriptor `file` into its state after a power cut; return how
-        many changes were lost, at least in part.
-
-        `kept_of` says how many bytes of a change remain: DROPPED for nothing at all.
-        """
+        many changes were lost, at least in part. `kept_of` returns how many bytes of a change
+        remain, or DROPPED if not even its file size does."""
         kept = [kept_of(change) for change in self._changes]
         whole = [length == change.length for length, change in zip(kept, self, strict=True)]
         first = whole.index(False) if False in whole else len(whole)
@@ -126,7 +124,7 @@ class FileChanges:
         return lost
 
     def forget(self) -> None:
-        """Forget a file that is gone for good: nothing of it will be undone."""
+        """Drop all changes of a removed file, because none of them will be undone."""
         self.sync()
         self._lost.remove(0, 1 << 63)
         self._lost_size = None
@@ -139,7 +137,7 @@ class FileChanges:
         self._lost.remove(change.old_size, max(change.old_size, change.new_size))
 
     def _restore_lost(self, file: int) -> None:
-        """Write back the data that failed syncs have lost."""
+        """Write back the bytes from before the changes that failed syncs have lost."""
         if self._lost_size is not None:
             os.ftruncate(file, self._lost_size)
         size = os.fstat(file).st_size

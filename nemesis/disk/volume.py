@@ -1,11 +1,11 @@
-"""The disk of one node: a folder whose files always have what was written last, and what it would
-take to undo all that is not synced.
+"""The files of one disk: a folder that always has the data written last, and what it takes to undo
+all that is not synced.
 
-Data and size of a file are on the disk when the file was synced or written back. Names are on the
-disk when any file or folder was, as with ext4. Nothing is synced by closing a file. Modes and times
-are not part of it.
+Data and size of a file are on the disk after the file was synced or written back. Names are on the
+disk after any file or folder was, as with ext4. Closing a file syncs nothing. A power cut does not
+change modes and times.
 
-The numbers of changes are one order for all files and names: that in which they were made.
+All changes of files and names are numbered in one order, that in which they were made.
 """
 
 from __future__ import annotations
@@ -31,12 +31,10 @@ _ANY_MODE: Final = 0o600
 
 
 class Inode:
-    """A file or folder that the kernel knows, or that has unsynced changes.
-
-    `number` is what the kernel calls it, `key` what the file system under this one calls it.
-    `parent` and `name` say where it is; a file that was removed has no parent. `lookups` and
-    `opens` count how often the kernel has looked it up and has it open.
-    """
+    """A file or folder that the kernel knows, or that has unsynced changes. `number` is the
+    kernel's number of it, `key` its number in the file system under this one. `parent` and `name`
+    say where it is; a removed file has no parent. `lookups` and `opens` count the kernel's
+    references and open files; `file` is an open descriptor of it, -1 if there is none."""
 
     __slots__ = (
         *("changes", "file", "is_folder", "key", "lookups", "name", "number", "opens", "parent"),
@@ -55,7 +53,7 @@ class Inode:
 
     @property
     def path(self) -> str:
-        """Below the root of the disk. Raises FileNotFoundError for what was removed."""
+        """The path below the root of the disk. Raises FileNotFoundError for a removed file."""
         if self.parent is None:
             if self.number == 1:
                 return ROOT
@@ -65,8 +63,8 @@ class Inode:
 
 
 class CutResult(NamedTuple):
-    """The result of a power cut: unsynced bytes before and after, and changes of files and names
-    that lost something."""
+    """The result of a power cut: the number of unsynced bytes before and after, and how many
+    changes of files and names lost something."""
 
     before: int
     after: int
@@ -74,7 +72,7 @@ class CutResult(NamedTuple):
 
 
 class Volume:
-    """The files of one disk. Methods raise OSError as the system calls do."""
+    """The files of one disk. Its methods raise OSError as the system calls do."""
 
     def __init__(
         self,
@@ -84,8 +82,9 @@ class Volume:
         memory_bytes: int = MEMORY_BYTES,
         most_changes: int = MOST_CHANGES,
     ) -> None:
-        """Open a disk over `folder`, whose contents count as synced. `aside` is a folder of the
-        same file system, for files that the disk keeps for itself."""
+        """Open a disk over `folder`, whose contents count as synced. `aside` is a folder on the
+        same file system for the disk's own files; up to `memory_bytes` of undone data are in
+        memory, and up to `most_changes` changes can be undone one by one."""
         aside.mkdir(parents=True, exist_ok=True)
         self.root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._aside = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -108,7 +107,8 @@ class Volume:
     # -- names
 
     def find(self, parent: Inode, name: str) -> tuple[Inode, os.stat_result]:
-        """Return the inode of a name in a folder; the kernel's count of look-ups rises."""
+        """Return the inode of a name in a folder, and its status; the kernel has one more reference
+        to it then."""
         path = _below(parent, name)
         status = os.stat(path, dir_fd=self.root, follow_symlinks=False)
         inode = self._known(status)
@@ -117,7 +117,7 @@ class Volume:
         return inode, status
 
     def forget(self, number: int, lookups: int) -> None:
-        """Lower the kernel's count of look-ups of an inode."""
+        """Note that the kernel gives up `lookups` references to an inode."""
         inode = self.inodes.get(number)
         if inode is None or number == 1:
             return
@@ -128,8 +128,8 @@ class Volume:
             self._tidy(inode)
 
     def forget_closed(self) -> list[tuple[int, str]]:
-        """Take files that are closed and clean for other ones when they are looked for again: they
-        may have been written from outside. Their folders and names."""
+        """Drop the inodes of closed files without unsynced changes, because they may have been
+        changed from outside. Return the folder's inode number and the name of each."""
         found = []
         for inode in list(self.inodes.values()):
             dirty = inode.changes is not None and inode.changes.dirty
@@ -186,7 +186,8 @@ class Volume:
         self._named("remove-folder", path, mode=stat.S_IMODE(status.st_mode))
 
     def rename(self, parent: Inode, name: str, to: Inode, new: str, *, replace: bool) -> None:
-        """Give a file or folder another name; what has that is replaced, or in the way."""
+        """Move `name` in `parent` to the name `new` in `to`. With `replace` a file of that name is
+        replaced; without, FileExistsError is raised."""
         old_path, new_path = _below(parent, name), _below(to, new)
         status = os.stat(old_path, dir_fd=self.root, follow_symlinks=False)
         there = None
@@ -213,7 +214,7 @@ class Volume:
     # -- files
 
     def status(self, inode: Inode) -> os.stat_result:
-        """Return the status of an inode as stat() says it."""
+        """Return the status of an inode, as stat() returns it."""
         if inode.file >= 0:
             return os.fstat(inode.file)
         return os.stat(inode.path, dir_fd=self.root, follow_symlinks=False)
@@ -234,13 +235,13 @@ class Volume:
             os.utime(inode.path, ns=ns, dir_fd=self.root, follow_symlinks=False)
 
     def open(self, inode: Inode) -> None:
-        """Increment the kernel's open count."""
+        """Note that the kernel has opened the inode once more."""
         if not inode.is_folder:
             self._descriptor(inode)
         inode.opens += 1
 
     def close(self, inode: Inode) -> None:
-        """Decrement the kernel's open count."""
+        """Note that the kernel has closed the inode once."""
         inode.opens -= 1
         self._tidy(inode)
 
@@ -259,12 +260,13 @@ class Volume:
         return found
 
     def read(self, inode: Inode, size: int, offset: int) -> bytes:
-        """Return bytes of a file as they were written last, synced or not."""
+        """Return up to `size` bytes at `offset` as they were written last, synced or not."""
         return os.pread(self._descriptor(inode), size, offset)
 
     def write(self, inode: Inode, data: bytes | memoryview, offset: int, block: int = 0) -> None:
-        """Write all of it; with `block` as several writes, which end at multiples of that, but for
-        what is there already at the beginning of one."""
+        """Write all of `data` at `offset`, as one change. With `block` it becomes several changes,
+        which end at multiples of `block`; bytes that the page cache writes again unchanged before
+        the old end of the file are left out."""
         if block and offset // block != (offset + len(data) - 1) // block:
             first = block - offset % block
             self.write(inode, data[:first], offset, block)
@@ -307,8 +309,8 @@ class Volume:
             self._tidy(inode)
 
     def write_back(self, until: int) -> None:
-        """Write back what is as old as the change `until`, as the kernel does: the whole file that
-        has a change as old, and all names. A disk that lies writes nothing back."""
+        """Write back old changes as the kernel does: the whole of each file that has a change up to
+        number `until`, and all names. While syncs are lies, write nothing back."""
         files = [i for i in self._changed.values() if i.changes and i.changes.oldest <= until]
         if self.lies_since is None and (files or any(name.number <= until for name in self._names)):
             self._sync_names()
@@ -328,9 +330,10 @@ class Volume:
         return self._last_change
 
     def cut(self, keep: float, rng: random.Random | None = None) -> CutResult:
-        """Cut the power. Of the unsynced bytes the share `keep` remains: those written first, the
-        last of those writes in part; or, with `rng`, those of drawn writes, whatever their order.
-        Nothing remains that was written while syncs were lies."""
+        """Cut the power: keep only the share `keep` (0 to 1) of the unsynced bytes. Without `rng`
+        these are the bytes written first, so that one write may be kept in part; with it those of
+        drawn writes, in any order. Data that was written while syncs were lies is lost in any
+        case."""
         honest = self._last_change if self.lies_since is None else self.lies_since
         changes = sorted((c for _, c in self._unsynced()), key=lambda change: change.number)
         before = sum(change.length for change in changes)
@@ -351,8 +354,9 @@ class Volume:
         return CutResult(before, sum(n for n in keeps.values() if n > 0), lost)
 
     def tear(self, which: float, kept: float) -> str:
-        """Leave the write that was synced last half written, in one of the files; says in which.
-        After a `cut`. Raises FileNotFoundError if no write was synced."""
+        """After a `cut`, leave only the first share `kept` of the write that was synced last in one
+        of the files, drawn by `which` (0 to 1). Return which, as a phrase. Raises FileNotFoundError
+        if no write was synced."""
         written = {}
         for inode in self._by_key.values():
             if inode.changes is not None and inode.changes.last_synced[1]:
@@ -371,14 +375,13 @@ class Volume:
     # -- inside
 
     def _sync_names(self) -> None:
-        """Sync all names."""
         if not self._names.sync():
             return
         for removed in [each for each in self._changed.values() if each.parent is None]:
             self._tidy(removed)
 
     def _known(self, status: os.stat_result) -> Inode:
-        """Return the inode of a file or folder."""
+        """Return the inode of a file or folder, made if it is not known."""
         inode = self._by_key.get(status.st_ino)
         if inode is None:
             self._last_number += 1
@@ -495,7 +498,8 @@ def _prefix(changes: list[Change], keep: float) -> dict[int, int]:
 
 
 def _drawn(changes: list[Change], keep: float, rng: random.Random) -> dict[int, int]:
-    """Return the same if drawn ones remain, and one of them in part."""
+    """Return how many bytes remain of each change, by its number, if drawn ones remain, and one of
+    them in part."""
     found = {each.number: each.length for each in changes if rng.random() < keep}
     torn = [each for each in changes if each.length > 1 and not each.merged]
     if torn and 0 < keep < 1:

@@ -21,7 +21,7 @@ CACHED_S: Final = 3600
 
 
 class Opcode(IntEnum):
-    """The operations that are answered; the others are unknown to the kernel then."""
+    """The operations of the kernel that the server answers; it refuses all others."""
 
     LOOKUP = 1
     FORGET = 2
@@ -105,7 +105,7 @@ _S: Final = 1_000_000_000
 
 
 def attributes(number: int, status: os.stat_result) -> bytes:
-    """Return the answer of stat() in the kernel's form."""
+    """Return a file's status in the kernel's form."""
     return _ATTR.pack(
         *(number, status.st_size, status.st_blocks),
         *(status.st_atime_ns // _S, status.st_mtime_ns // _S, status.st_ctime_ns // _S),
@@ -125,7 +125,7 @@ def entry_out(number: int, status: os.stat_result) -> bytes:
 
 
 def dirent(key: int, next_offset: int, name: str, mode: int) -> bytes:
-    """Return one entry of a folder."""
+    """Return one entry of a folder in the kernel's form."""
     raw = os.fsencode(name)
     packed = _DIRENT.pack(key, next_offset, len(raw), stat.S_IFMT(mode) >> 12) + raw
     return packed + bytes(-len(packed) % 8)

@@ -1,4 +1,4 @@
-"""Commands to the controller: elections, moves of replicas, min.insync.replicas."""
+"""Faults that are commands to the controller: elections, reassignments, min.insync.replicas."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ROTATE: Final = "rotate"
 
 
 class AdminFault(FaultKind, frozen=True, kw_only=True):
-    """A command, over when the controller has committed it. Storms draw some, by their names only:
-    not every protocol obeys."""
+    """A command to the controller; the fault is over when the controller has committed it. A storm
+    draws such a kind only if it is asked for by name, because some protocols refuse the command."""
 
     colour = "#2d9c9c"
     lasts = False
@@ -29,13 +29,15 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def inject(self, site: Site) -> Injected:
-        """Ask. Raises FloodmarkError when the controller refuses or has nothing to change."""
+        """Send the command. Raises FloodmarkError if the controller refuses it or has nothing to
+        change."""
         command = self.command(site)
         site.world.command(command)
         return Injected(detail=" ".join(command.replicas))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any fault can have, and a partition that is not in the cluster."""
+        """Yield the problems that any fault can have, and a partition that is not in the
+        cluster."""
         yield from super().problems(cluster, workload)
         partition = getattr(self, "partition", None)
         if partition is not None and partition not in cluster.partition_names():
@@ -43,10 +45,10 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
 
 
 class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred"):
-    """The controller is asked to let the first replica of `partition` lead.
+    """A command to let the first replica of `partition` lead.
 
-    With `first`, a broker, that replica is put first before: one step of an operator who gives the
-    leadership to it.
+    With `first`, a broker, that replica becomes the first one before, as an operator does to give
+    the leadership to it.
     """
 
     partition: str
@@ -56,13 +58,13 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any command can have, and a `first` that is no broker."""
+        """Yield the problems that any command can have, and a `first` that is no broker."""
         yield from super().problems(cluster, workload)
         if self.first and self.first not in cluster.broker_names():
             yield f"first: no broker '{self.first}' in this cluster"
 
     def command(self, site: Site) -> Command:
-        """Let the first replica lead."""
+        """Return the command that lets the first replica lead."""
         return Command("elect-preferred", self.partition, (self.first,) if self.first else ())
 
     @classmethod
@@ -77,7 +79,7 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
 
 
 class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
-    """The controller is asked to let any active replica lead a partition without a leader."""
+    """A command to let any active replica lead a partition that has no leader."""
 
     partition: str
 
@@ -86,15 +88,15 @@ class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
     drawing = "it gives up acknowledged writes, so that a storm could prove nothing"
 
     def command(self, site: Site) -> Command:
-        """Let any active replica lead."""
+        """Return the command that lets any active replica lead."""
         return Command("elect-unclean", self.partition)
 
 
 class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
-    """The controller is asked to move `partition` to `replicas`, in this order: "n2,n1".
+    """A command to move `partition` to `replicas`, in this order: "n2,n1".
 
-    "rotate": each replica goes to the next broker, the last one's to the first. "": the move that
-    is under way is cancelled.
+    "rotate": each replica moves to the next broker, the last broker's to the first. "": cancel the
+    reassignment under way.
     """
 
     partition: str
@@ -104,7 +106,8 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any command can have, and replicas that are not different brokers."""
+        """Yield the problems that any command can have, and replicas that are not different
+        brokers."""
         yield from super().problems(cluster, workload)
         if self.replicas not in ("", ROTATE):
             names = self.replicas.split(",")
@@ -114,7 +117,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
                 yield "replicas: each is named once"
 
     def command(self, site: Site) -> Command:
-        """Move the partition, or cancel its move."""
+        """Return the command that moves the partition, or cancels its reassignment."""
         if self.replicas != ROTATE:
             replicas = tuple(self.replicas.split(",")) if self.replicas else ()
         else:
@@ -125,11 +128,12 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Reassign:
-        """Return each replica of a drawn partition to the next broker."""
+        """Draw a partition, each of whose replicas moves to the next broker."""
         return Reassign(partition=dice.partition(), replicas=ROTATE, at_ms=at_ms)
 
     def joined(self, other: Fault) -> Iterator[Fault]:
-        """With an election of the first replica it is one step of an operator, at either time."""
+        """Yield an election of the first of `replicas` in place of this fault and an election of
+        the preferred replica, at the time of either."""
         if "," not in self.replicas or not isinstance(other, ElectPreferred):
             return
         if other.partition == self.partition:
@@ -147,7 +151,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
 
 
 class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
-    """The controller is asked to change min.insync.replicas of all partitions."""
+    """A command to change min.insync.replicas of all partitions."""
 
     min_isr: int
 
@@ -156,16 +160,17 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
     drawing = "it changes what a schedule promises"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any command can have, and a `min_isr` above the number of replicas."""
+        """Yield the problems that any command can have, and a `min_isr` above the number of
+        replicas."""
         yield from super().problems(cluster, workload)
         if not 1 <= self.min_isr <= cluster.replication_factor:
             yield "min_isr must be 1..replication_factor"
 
     def command(self, site: Site) -> Command:
-        """Change it."""
+        """Return the command that changes min.insync.replicas."""
         return Command("set-min-isr", min_isr=self.min_isr)
 
 
 def rotated(replicas: Sequence[str], brokers: Sequence[str]) -> tuple[str, ...]:
-    """Return each replica on the broker after its own, in the order of `brokers`."""
+    """Return `replicas`, each moved to the broker after its own, in the order of `brokers`."""
     return tuple(brokers[(brokers.index(name) + 1) % len(brokers)] for name in replicas)

@@ -1,4 +1,5 @@
-"""Breakpoint: a process stops at an exact place of a turn. And release, which undoes a fault."""
+"""Breakpoint: a process stops at an exact place of a turn. And release, which undoes another
+fault."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ from node.formats.errors import FloodmarkError
 
 
 class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
-    """A breakpoint: the process stops in the turn that emits the `nth` event that matches.
+    """A breakpoint: a process stops in the turn that emits the `nth` matching trace event, and goes
+    on `for_ms` after that.
 
-    Armed when the fault is injected, in the processes of `on` and in those that are started later;
-    it counts from then on, in each process apart, and stops one process of a node once. `before`
-    says where in the turn: "send", everything is on disk and in the trace, and no message of the
-    turn has left; "commit", nothing of the turn has been written, and only what does not wait for
-    the disk has left. `for_ms` counts from the stop.
+    It is armed when the fault is injected, in the processes of the nodes `on` and in those that
+    start later. Each process counts events from then on, and one process of each node is stopped.
+    `before` says where in the turn: "send": everything is on disk and in the trace, and no message
+    of the turn has left; "commit": nothing of the turn has been written, and only messages that do
+    not wait for the disk have left.
     """
 
     on: str
@@ -37,12 +39,12 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
     drawing = "a breakpoint at an event takes a scenario in which the event comes"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any fault can have, and an event that can never match."""
+        """Yield the problems that any fault can have, and an event that can never match."""
         yield from super().problems(cluster, workload)
         yield from wrong_event(self.event, self.match)
 
     def inject(self, site: Site) -> Injected:
-        """Arm it on every node, or on none. Raises FloodmarkError then."""
+        """Arm the breakpoint on every node, or, if that raises FloodmarkError, on none."""
         point = BreakAt(self.event, self.match, self.nth, self.before)
         armed: dict[int, str] = {}
         try:
@@ -56,7 +58,7 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
         return Injected(nodes=site.nodes, breakpoints=armed)
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Disarm it; the processes that stand at it go on."""
+        """Disarm the breakpoint; processes that have stopped at it go on."""
         failed = []
         for number, node in injected.breakpoints.items():
             try:
@@ -81,7 +83,8 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
 
 
 class Release(FaultKind, frozen=True, kw_only=True, tag="release"):
-    """Undo the fault called `of` now: its held messages go on, its processes and links too."""
+    """Undo the fault with the name `of` before its time: messages that it held go on, and so do its
+    processes and links."""
 
     of: str
 
@@ -93,9 +96,9 @@ class Release(FaultKind, frozen=True, kw_only=True, tag="release"):
 
     @property
     def undoes(self) -> str:
-        """The name of that fault."""
+        """The name of the fault that this one undoes."""
         return self.of
 
     def inject(self, site: Site) -> Injected:
-        """Heal that self. Raises FloodmarkError when it is not in force."""
+        """Heal the named fault. Raises FloodmarkError if it is not in force."""
         return Injected(nodes=site.undo(self.of))

@@ -1,5 +1,5 @@
-"""Clocks: the wall clock of a node is wrong, or the clock that it measures timeouts with runs at
-another rate. No other clock of it changes."""
+"""Faults of clocks: the wall clock of a node is wrong, or the clock that it measures timeouts with
+runs at another rate. Its other clocks stay right."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ OffsetMs = Annotated[int, msgspec.Meta(ge=-MOST_MS, le=MOST_MS)]
 
 
 class _WrongClock(ProcessFault, frozen=True, kw_only=True):
-    """The wall clock of each node is moved by `offset_ms`."""
+    """A fault that moves the wall clock of each node by `offset_ms`."""
 
     offset_ms: OffsetMs
 
     colour = "#7a6a4f"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any fault can have, and an offset of 0."""
+        """Yield the problems that any fault can have, and an offset of 0."""
         yield from super().problems(cluster, workload)
         if not self.offset_ms:
             yield "offset_ms is 0, which changes nothing"
 
     def act(self, site: Site, node: str) -> None:
-        """Move it."""
+        """Move the wall clock of a node."""
         site.world.shift_clock(node, self.offset_ms)
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """By a fraction of the session, by some of them, or by an hour, and back as often."""
+        """Draw an offset of a fraction of the session, of a few sessions, or of about an hour,
+        forward or back."""
         session = dice.timings.session_ms
         by = dice.weighted(((0.3 * session, 1), (3.0 * session, 2), (3_600_000, 1)))
         sign = -1 if dice.chance(0.5) else 1
@@ -63,7 +64,7 @@ class ClockSkew(_WrongClock, frozen=True, kw_only=True, tag="clock-skew"):
     drawing = Drawing(targets=ONE_NODE, aliases=("clock",))
 
     def undo(self, site: Site, node: str) -> None:
-        """Move it back."""
+        """Move the wall clock back."""
         site.world.shift_clock(node, -self.offset_ms)
 
     def words(self) -> str:
@@ -81,7 +82,7 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw the fault without a length."""
+        """Draw the fault on `on`; `for_ms` is ignored, because a jump has no length."""
         return msgspec.structs.replace(super().draw_on(dice, on, at_ms, for_ms), for_ms=None)
 
     def words(self) -> str:
@@ -90,8 +91,8 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
 
 
 class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
-    """The clock that the node measures its timeouts with passes `percent` of the time, in later
-    processes too, until the heal. Of several such faults on a node the last one holds."""
+    """The clock that a node measures its timeouts with runs at `percent` of the true rate until the
+    heal, also in later processes. If several such faults are on a node, the last one counts."""
 
     percent: Rate
 
@@ -102,22 +103,23 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any fault can have, and a rate of 100 %, which changes nothing."""
+        """Yield the problems that any fault can have, and a rate of 100 %, which changes
+        nothing."""
         yield from super().problems(cluster, workload)
         if self.percent == 100:
             yield "percent is 100, which changes nothing"
 
     def act(self, site: Site, node: str) -> None:
-        """Change it."""
+        """Change the rate of the clock."""
         site.world.set_clock_rate(node, self.percent)
 
     def undo(self, site: Site, node: str) -> None:
-        """From now on it is right again; the time that it gained or lost stays."""
+        """Let the clock run at the true rate again; the time that it gained or lost stays."""
         site.world.set_clock_rate(node, 100)
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw a clock rate between half and twice the true rate."""
+        """Draw a rate between half and twice the true rate."""
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, percent=dice.rng.choice(RATES))
 
     def plainer(self) -> Iterator[Self]:

@@ -1,4 +1,4 @@
-"""Stall, slow, reset and half-open: what happens to connections rather than to messages."""
+"""Faults of connections instead of messages: stall, slow, reset and half-open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ with delay."""
 
 
 class _Connections(LinkFault, frozen=True, kw_only=True):
-    """Connections between `on` and `to`."""
+    """A fault of the connections between the nodes `on` and `to`."""
 
     on: str
     to: str
@@ -28,18 +28,18 @@ class _Connections(LinkFault, frozen=True, kw_only=True):
     pattern = "dots"
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Return one for each direction of the fault."""
+        """Return a link rule for each direction of the fault."""
         return between(site.nodes, to, getattr(self, "two_way", False), self.like())
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw the fault towards a drawn other end."""
+        """Draw the other end of the fault."""
         return cls(on=on, to=draw_other_end(dice, on), at_ms=at_ms, for_ms=for_ms)
 
 
 class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
-    """Bytes from `on` to `to` are kept back until the heal, and back too when `two_way`; the
-    connections stay, and new ones come about."""
+    """Bytes from `on` to `to`, with `two_way` also those back, are held until the heal; connections
+    stay up, and new ones can be made."""
 
     two_way: bool = True
 
@@ -54,7 +54,7 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Stall:
-        """Draw the fault between a follower and its leader only."""
+        """Return the fault between a follower of the partition and its leader."""
         on, to = f"follower:{partition}", f"leader:{partition}"
         return Stall(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
@@ -66,7 +66,8 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
 
 
 class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
-    """From `on` to `to` pass `bytes_per_s` on each connection, and back too when `two_way`."""
+    """Bytes from `on` to `to`, with `two_way` also those back, pass at `bytes_per_s` on each
+    connection."""
 
     bytes_per_s: AtLeastOne
     two_way: bool = True
@@ -99,7 +100,7 @@ class Reset(_Connections, frozen=True, kw_only=True, tag="reset"):
 
 
 class HalfOpen(_Connections, frozen=True, kw_only=True, tag="half-open"):
-    """Each connection between `on` and `to` ends for `to`, while the end of `on` stays up until the
+    """Each connection between `on` and `to` ends for `to`, while the end at `on` stays up until the
     heal and takes bytes until its buffers are full. New connections pass."""
 
     action = "half-open"

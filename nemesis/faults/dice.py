@@ -1,6 +1,6 @@
 """The random parts of a fault: targets, partitions, lengths. Pure, seeded.
 
-Lengths lie around the cluster's own timeouts, on both sides, because that is where protocols
+Lengths are around the cluster's own timeouts, shorter and longer, because that is where protocols
 decide: a pause just short of the session must change nothing, one just beyond it moves leaders.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Draws for one cluster and workload from one generator."""
+    """The source of all random parts of the faults of one storm, for one cluster and workload."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class Dice:
         *,
         maps: bool = True,
     ) -> None:
-        """Roll the dice of one storm. `maps`: whether nodes have a store with a map that can be
-        full, as our own brokers do."""
+        """Prepare to draw one storm with `rng`. `links` are the abilities of the links; `maps`: the
+        nodes' stores have a map that can be full, as our own brokers' have."""
         self._cluster = cluster
         self.links = links
         self.maps = maps
@@ -45,7 +45,7 @@ class Dice:
         self._victim = ""
 
     def weighted(self, choices: Sequence[tuple[T, float]]) -> T:
-        """Return one of the values, as often as its weight says."""
+        """Draw one of the values, as often as its weight says."""
         values, weights = zip(*choices, strict=True)
         found: T = self.rng.choices(values, weights)[0]
         return found
@@ -55,32 +55,33 @@ class Dice:
         return self.rng.random() < probability
 
     def target(self, targets: Sequence[tuple[str, float]]) -> str:
-        """Return one of the targets; voters only where a quorum survives the loss of one."""
+        """Draw one of the targets by weight; voters only if there are enough to survive the loss of
+        one."""
         hit = self._cluster.voters >= FEWEST_VOTERS_HIT
         return self.weighted([t for t in targets if hit or t[0] not in ON_VOTERS])
 
     def partition(self) -> str:
-        """Return one of the data partitions."""
+        """Draw one of the data partitions."""
         return self.rng.choice(self._cluster.partition_names())
 
     def victim(self) -> str:
-        """Return the one broker of this storm whose disk is damaged."""
+        """Return the one broker of this storm whose disk is damaged, drawn at the first call."""
         if not self._victim:
             self._victim = self.rng.choice(self._cluster.broker_names())
         return self._victim
 
     def between(self, low: float, high: float) -> int:
-        """Return a number of milliseconds, at least 1."""
+        """Draw a number of milliseconds between two bounds, at least 1."""
         return max(1, round(self.rng.uniform(low, high)))
 
     def span(self, *, brief: bool = False) -> int:
-        """Return how long a fault lasts, in ms: around the session or the lag timeout, on either
-        side."""
+        """Draw how long a fault lasts, in ms: shorter than the session or the lag timeout, about as
+        long, or longer; shorter in any case if `brief`."""
         timeout = self.rng.choice((self.timings.session_ms, self.timings.lag_ms))
         low, high = _SPANS[0][0] if brief else self.weighted(_SPANS)
         return self.between(timeout * low, timeout * high)
 
     def beyond_session(self) -> int:
-        """Return how long a fault lasts that moves leaders, in ms: longer than the session
-        timeout."""
+        """Draw a length in ms that is longer than the session timeout, so that the fault moves
+        leaders."""
         return self.between(1.15 * self.timings.session_ms, 1.9 * self.timings.session_ms)

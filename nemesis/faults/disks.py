@@ -1,5 +1,5 @@
-"""Faults of disks: syncs that fail, take long or lie, full disks, and what was written and is not
-there any more. And what they can cost."""
+"""Faults of disks: syncs that fail, take long or lie, full disks, reads that fail, and disks that
+lose or damage what was written."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ DelayMs = Annotated[int, msgspec.Meta(ge=1, le=60_000)]
 
 
 class _FailingDisk(FaultKind, frozen=True, kw_only=True):
-    """The disk of `on` fails until the heal; a node that has stopped because of it is started then.
+    """A fault that lets the disk of the nodes `on` fail until the heal, which also starts nodes
+    that have stopped because of it.
 
-    Its effect counts writes.
+    Its effect is the number of writes that it affected.
     """
 
     on: str
@@ -37,15 +38,15 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
     on_processes = True
 
     def fails(self) -> DiskFails:
-        """Return the error of the disk."""
+        """Return the failure of the disk."""
         raise NotImplementedError
 
     def inject(self, site: Site) -> Injected:
-        """Let each disk fail. Raises FloodmarkError when that was possible with none."""
+        """Let each disk fail. Raises FloodmarkError if none could be made to."""
         return on_each(site, lambda node: site.world.add_disk_fault(node, self.fails()))
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Heal the disks; start each node that stopped."""
+        """End the failure of each disk; start each node that has stopped."""
 
         def mend(node: str, number: int) -> int:
             writes = self.end(site, node, number)
@@ -57,13 +58,13 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
         return heal_each(injected, mend, "writes")
 
     def end(self, site: Site, node: str, number: int) -> int:
-        """End the fault of one disk; returns how many writes it affected."""
+        """End the failure of one disk; return how many writes it affected."""
         return site.world.remove_disk_fault(node, number)
 
 
 class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
-    """Each sync fails until the heal. With `written` the disk has what the failed sync was to
-    write."""
+    """Each sync fails until the heal. With `written` the data of the failed sync is on the disk
+    nevertheless."""
 
     written: bool = False
 
@@ -72,7 +73,7 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(3,))
 
     def fails(self) -> DiskFails:
-        """Return the error: a sync fails."""
+        """Return the failure: each sync fails."""
         return DiskFails("error", written=self.written)
 
     @classmethod
@@ -80,7 +81,8 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, written=dice.chance(0.3))
 
     def plainer(self) -> Iterator[FsyncError]:
-        """Yield the fault with `written` off: the disk has nothing of the failed sync."""
+        """Yield the fault with `written` off, if it is on: the disk has nothing of the failed
+        sync."""
         if self.written:
             yield msgspec.structs.replace(self, written=False)
 
@@ -101,7 +103,7 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), delays_follower=(8,))
 
     def fails(self) -> DiskFails:
-        """Return the failure of a disk whose syncs take long."""
+        """Return the failure: each sync takes longer."""
         return DiskFails("slow", delay_ms=self.delay_ms)
 
     @classmethod
@@ -112,7 +114,8 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
 
 
 class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
-    """Nothing more fits, into the file system or into the map of the store (`limit`)."""
+    """No more data fits into the file system, or (`limit` "map") into the map of the store, until
+    the heal."""
 
     limit: Literal["file-system", "map"] = "file-system"
 
@@ -121,18 +124,18 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(4,))
 
     def fails(self) -> DiskFails:
-        """Return a write does not fit."""
+        """Return the failure: writes that need more room fail."""
         return DiskFails("full-map" if self.limit == "map" else "full")
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> DiskFull:
-        """Draw one of the two limits, if the store has a map."""
+        """Draw which of the two is full; the map only if the store has one."""
         of_map = dice.chance(0.5) and dice.maps
         limit: Literal["file-system", "map"] = "map" if of_map else "file-system"
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, limit=limit)
 
     def plainer(self) -> Iterator[DiskFull]:
-        """Yield the file system's."""
+        """Yield the fault with a full file system, if it is the map that is full."""
         if self.limit == "map":
             yield msgspec.structs.replace(self, limit="file-system")
 
@@ -143,7 +146,7 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
 
 
 class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
-    """Nothing can be read from the disk until the heal, but for what is in memory."""
+    """Reads from the disk fail until the heal, except of data that is in memory."""
 
     letter = "r"
     plainer_kind = "kill"
@@ -151,13 +154,13 @@ class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
 
     def fails(self) -> DiskFails:
-        """Return the error: a read fails."""
+        """Return the failure: each read fails."""
         return DiskFails("unreadable")
 
 
 class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
-    """Syncs are confirmed and not done. It ends with a power cut, and any power cut before, which
-    takes everything that was written since the injection."""
+    """Syncs are confirmed and not done. Each power cut meanwhile takes everything that was written
+    after the injection, and the heal is such a power cut."""
 
     letter = "l"
     plainer_kind = "old-copy"
@@ -167,11 +170,11 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
     def fails(self) -> DiskFails:
-        """Return the error: a sync is confirmed and not done."""
+        """Return the failure: each sync is confirmed and not done."""
         return DiskFails("lying")
 
     def end(self, site: Site, node: str, number: int) -> int:
-        """Cut the power, and let the disk sync again."""
+        """Cut the power, and let the disk sync again; return how many writes were lost."""
         if site.world.is_up(node):
             site.processes.power_cut(site.number, node, lambda: 1.0)
         else:
@@ -180,7 +183,8 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
 
 
 class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
-    """The disk is copied; at the heal the node is killed, gets that copy back, and is started."""
+    """The disk is copied; at the heal the node is killed, its disk is replaced by that copy, and
+    the node is started."""
 
     on: str
 
@@ -195,11 +199,11 @@ class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
     def inject(self, site: Site) -> Injected:
-        """Copy each disk. Raises FloodmarkError when that was possible with none."""
+        """Copy each disk. Raises FloodmarkError if none could be copied."""
         return on_each(site, site.world.copy_disk)
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Kill, restore, start."""
+        """Kill each node, restore the copy of its disk, and start the node."""
 
         def mend(node: str, number: int) -> int:
             if site.world.is_up(node):
@@ -212,8 +216,8 @@ class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
 
 
 class _Damage(ProcessFault, frozen=True, kw_only=True):
-    """SIGKILL, and the disk has something else than what was written; started again as after a
-    kill."""
+    """A fault that kills a node and damages the data on its disk; the node is started again as
+    after a kill."""
 
     colour = _COLOUR
     on_disks = True
@@ -225,7 +229,7 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw the fault always on the same broker of a storm: a cluster survives the loss of one
+        """Draw the fault, always on the same broker of a storm: a cluster survives damage to one
         copy."""
         make: Callable[..., Self] = cls
         return make(on=dice.victim(), at_ms=at_ms, for_ms=for_ms)
@@ -248,8 +252,8 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
 
 
 class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
-    """A power cut that leaves the last synced batch of a log half written: its first
-    `keep_percent` remain (None: drawn), and the rest reads as zeros."""
+    """The node is killed, and only the first `keep_percent` (None: drawn) of the last synced batch
+    of a log remain; the rest reads as zeros."""
 
     keep_percent: Percent | None = None
 
@@ -262,16 +266,17 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
         return DiskDamage("tear", which=which, bit=kept)
 
     def plainer(self) -> Iterator[TornWrite]:
-        """Yield this fault with nothing of the batch kept."""
+        """Yield the fault with nothing of the batch kept."""
         if self.keep_percent != 0:
             yield msgspec.structs.replace(self, keep_percent=0)
 
 
 class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
-    """SIGKILL, and one bit on the disk is flipped: in the payload, the header or the prefix hash of
-    a batch (`part`; None: drawn), or in a small value, which `key` names ("": drawn).
+    """The node is killed, and one bit on its disk is flipped: in a `part` of a batch (payload,
+    header or prefix hash; None: drawn), or in the small value stored under `key` ("": a drawn one).
 
-    With `files`, a pattern for names, it is a bit of one of those files, `within` two offsets.
+    With `files`, a pattern for file names, it is a bit of one of those files instead, `within` two
+    offsets if given.
     """
 
     part: Literal["payload", "header", "chain", "value"] | None = None
@@ -282,8 +287,8 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
     letter = "b"
 
     def may_lose(self) -> Loss:
-        """Return the loss that the disk may cause: a voter that lost its vote stays out for ever,
-        as if the loss had not been noticed."""
+        """Return the loss that the disk may cause. It counts as unnoticed for a value: a voter that
+        lost its vote never votes again."""
         return "unnoticed" if self.part == "value" else "noticed"
 
     def damage(self, site: Site) -> DiskDamage:
@@ -293,7 +298,7 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
         return damage._replace(files=self.files, within=self.within)
 
     def plainer(self) -> Iterator[BitFlip]:
-        """Yield the flip in the payload of a batch."""
+        """Yield the fault with the bit in the payload of a batch."""
         if self.part != "payload" and not self.files:
             yield msgspec.structs.replace(self, part="payload", key="")
 
@@ -309,7 +314,7 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
 
 
 class DiskEmptied(_Damage, frozen=True, kw_only=True, tag="disk-emptied"):
-    """SIGKILL, and everything on the disk is gone."""
+    """The node is killed, and everything on its disk is removed."""
 
     letter = "e"
     sentence = "Kill {on} and empty its disk"

@@ -7,7 +7,8 @@ from nemesis.faults.process_fault import ProcessFault
 
 
 class Kill(ProcessFault, frozen=True, kw_only=True, tag="kill"):
-    """SIGKILL; started again after `for_ms`, or by a `restart`, or at the final heal."""
+    """The node gets a SIGKILL; it is started again after `for_ms`, by a `restart`, or at the final
+    heal."""
 
     letter = "K"
     colour = "var(--bad)"

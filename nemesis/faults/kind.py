@@ -1,8 +1,8 @@
 """The base class of all kinds of faults, and their registry.
 
-The class of a fault says what stands in the schedule file and what is wrong with it, which nodes a
-role may stand for, how the fault is injected and healed, how a random storm draws it, which plainer
-forms it has, how it is described, and how a page draws it.
+The class of a fault defines its fields in the schedule file and what can be wrong with them, which
+nodes a role may stand for, how the fault is injected and healed, how a random storm draws it, which
+plainer forms a shrinker may try instead, how it is described, and how a page draws it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ something, and nothing shows it."""
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The place and time at which a fault is injected or healed.
+    """The circumstances in which a fault is injected or healed.
 
-    `number` is that of the fault in its schedule, `nodes` are those that its `on` stands for now,
-    `others` resolves its `to`, `undo` heals the fault in force that has a name and returns its
-    nodes. `rng` is the fault's own.
+    `number` is the number of the fault in its schedule, `nodes` are those that its `on` stands for
+    at the moment, `others` resolves its `to`, `undo` heals the fault in force with a given name and
+    returns its nodes. `rng` is the fault's own generator.
     """
 
     number: int
@@ -52,9 +52,10 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Injected:
-    """The result of injecting a fault: its nodes and links; its link rules, its breakpoints, and
-    its effects on each node (faults and copies of disks, faults of system calls), by the numbers
-    the world gave them; and the nodes that have stopped at a breakpoint since."""
+    """The result of injecting a fault: its nodes and links, and the numbers that the world gave to
+    its link rules, to its breakpoints and to its effects on single nodes (`per_node`: disk faults,
+    copies of disks, faults of system calls; with the node of each). `stopped` are nodes that have
+    stopped at a breakpoint."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
@@ -78,7 +79,8 @@ class Healed:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The effect of a fault on messages and processes, counted by name."""
+    """The effect of a fault on messages and processes: counts by the field names of
+    `faults.jsonl`."""
 
     nodes: tuple[str, ...]
     counts: Mapping[str, int]
@@ -89,11 +91,11 @@ class Effect:
 class Drawing:
     """The way in which random storms draw a kind.
 
-    `targets` are values of `on` with how often each is drawn, ":p" standing for a drawn partition;
-    none: the kind has no target. `aliases` are the names of groups that include the kind, beside
-    its own. `delays_follower`, `fails_leader` and `restarts` are its places in the rows from which
-    the scenarios of a storm choose: twice in a row is twice as often. A seed draws by place, so a
-    new kind goes to the end of a row.
+    `targets` are values of `on` and how often each is drawn (":p" stands for a drawn partition);
+    empty: the kind has no target. `aliases` are the groups that include the kind.
+    `delays_follower`, `fails_leader` and `restarts` are its places in the lists from which the
+    scenarios of a storm choose; a kind with two places is drawn twice as often. A seed draws by
+    place, so a new kind goes to the end of a list.
     """
 
     targets: tuple[tuple[str, float], ...] = ()
@@ -105,7 +107,7 @@ class Drawing:
 
 
 class FaultKind(Fault, frozen=True, kw_only=True):
-    """Base of all faults, each of which is a class with all that is known of its kind.
+    """The base of all faults: a class for each kind.
 
     A class has the fields of the fault in the schedule file, the class attributes below, and the
     methods. The defaults are those of a fault on the nodes `on` that lasts.
@@ -132,21 +134,21 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     """How storms draw it, or else why they never do."""
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Return the nodes for which a role in `on` may stand: those that the fault could act
-        on."""
+        """Return those of `nodes` for which a role in `on` may stand: the nodes that the fault can
+        act on."""
         return tuple(node for node in nodes if world.is_up(node))
 
     def inject(self, site: Site) -> Injected:
-        """Carry the fault out. Raises FloodmarkError when it has no effect at all."""
+        """Carry the fault out. Raises FloodmarkError if it has no effect at all."""
         raise NotImplementedError
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Undo the fault, as far as it still lasts."""
+        """Undo the fault, as far as it is still in force."""
         raise NotImplementedError
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Self:
-        """Return a random fault of this kind, its length too."""
+        """Draw a fault of this kind at `at_ms`, with its target and length."""
         on = dice.target(cls._drawing().targets)
         # When most of the cluster is gone nothing is acknowledged: keep that short.
         for_ms = dice.span(brief=on in WIDE)
@@ -155,18 +157,19 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Return a fault of this kind on a given target; what else it has is drawn."""
+        """Draw a fault of this kind on a given target and with a given length; its other fields are
+        drawn."""
         make: Callable[..., Self] = cls
         return make(on=on, at_ms=at_ms, for_ms=for_ms)
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Self:
-        """Return a fault of this kind by which a follower of the partition falls behind."""
+        """Draw a fault of this kind by which a follower of the partition falls behind."""
         return cls.draw_on(dice, f"follower:{partition}", at_ms, for_ms)
 
     @classmethod
     def draw_short(cls, dice: Dice, at_ms: int, for_ms: int) -> Self:
-        """Return a fault of this kind on one node, for a storm that has no room for more."""
+        """Draw a fault of this kind on one node, for a storm that has no room for more."""
         if cls._drawing().targets:
             return cls.draw_on(dice, "any", at_ms, for_ms)
         drawn = cls.draw(dice, at_ms)
@@ -178,19 +181,20 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         return cls.drawing
 
     def as_plainer_kind(self) -> Iterator[Fault]:
-        """Yield faults of other, plainer kinds that may do as well."""
+        """Yield faults of other, plainer kinds that may do as well, for a shrinker to try."""
         if self.plainer_kind:
             make: Callable[..., Fault] = KINDS[self.plainer_kind]
             fields = ("on", "at_ms", "after", "for_ms")
             yield make(**{field: getattr(self, field) for field in fields})
 
     def joined(self, other: Fault) -> Iterator[Fault]:
-        """Single faults that may do as well as this one and `other` together."""
+        """Yield single faults that may do as well as this one and `other` together, for a shrinker
+        to try."""
         return iter(())
 
     def plainer(self) -> Iterator[Self]:
-        """Return the same fault with one of its own fields plainer; the times are not its
-        concern."""
+        """Yield the same fault with one of its own fields plainer, for a shrinker to try. The times
+        stay as they are."""
         return iter(())
 
     def may_lose(self) -> Loss:
@@ -222,24 +226,24 @@ KINDS: Final[dict[str, type[FaultKind]]] = {}
 
 
 def register(kind: type[FaultKind]) -> None:
-    """Make a kind known: schedules may have such faults from now on."""
+    """Allow faults of this kind in schedules from now on."""
     name = formats.register(kind)
     KINDS[name] = kind
 
 
 def kind_of(fault: Fault) -> FaultKind:
-    """Return the kind of a fault."""
+    """Return the fault as a `FaultKind`, which every fault of a registered kind is."""
     assert isinstance(fault, FaultKind), f"{fault.what} is not registered"
     return fault
 
 
 def storm_kinds() -> dict[str, Drawing]:
-    """Return the kinds that storms draw, by name."""
+    """Return how storms draw each kind that they draw, by name."""
     return {name: kind.drawing for name, kind in KINDS.items() if isinstance(kind.drawing, Drawing)}
 
 
 def aliases() -> dict[str, tuple[str, ...]]:
-    """Names that stand for several kinds, each with the kinds; the narrowest first."""
+    """Return the groups of kinds by name, those with the fewest kinds first."""
     found: dict[str, tuple[str, ...]] = {}
     for name, drawing in storm_kinds().items():
         for alias in drawing.aliases:

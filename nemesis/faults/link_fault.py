@@ -1,6 +1,6 @@
-"""The base of faults on links: each is carried out by link rules of its own.
+"""The base of faults on links: each fault puts link rules of its own in force.
 
-So faults over the same link do not know of each other: the link is cut until the last cut over it
+So faults over the same link do not depend on each other: the link is cut until the last cut over it
 is healed.
 """
 
@@ -40,7 +40,7 @@ _OTHER_ENDS: Final = (("rest", 5), ("any", 2), ("follower", 2), ("voters", 1.5),
 
 
 class LinkFault(FaultKind, frozen=True, kw_only=True):
-    """A fault on links."""
+    """A fault on the links between some nodes, carried out by link rules."""
 
     on_links = True
     chooses_messages: ClassVar[bool] = False
@@ -48,14 +48,15 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
 
     @classmethod
     def is_possible_on(cls, links: LinkAbilities) -> bool:
-        """Return whether such links can carry out faults of this kind, whose `action` is a class
-        attribute, or a field of kinds that choose messages."""
+        """Return whether links with these abilities can carry out faults of this kind. They need
+        its `action` (a class attribute) or, if each fault names its own action, must see single
+        messages."""
         if cls.chooses_messages:
             return links.messages
         return getattr(cls, "action", "") in links.actions
 
     def why_impossible(self, links: LinkAbilities) -> str:
-        """Return why such links cannot carry out this very fault, "" when they can."""
+        """Return why links with these abilities cannot carry out this fault, "" if they can."""
         if not self.is_possible_on(links):
             return f"{links.name} cannot do it"
         if not links.messages and getattr(self, "kinds", None):
@@ -63,18 +64,18 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
         return ""
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Return the rules that carry it out on the nodes of the site and the nodes `to`; none when
-        it would change no link."""
+        """Return the rules that carry the fault out on the nodes of the site and the nodes `to`;
+        none if it would change no link."""
         raise NotImplementedError
 
     def like(self) -> LinkRule:
-        """Return a rule without ends that has all other fields of the fault."""
+        """Return a rule without senders and receivers that has all other fields of the fault."""
         names = [name for name in LinkRule.__struct_fields__ if hasattr(self, name)]
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         return LinkRule(senders=(), receivers=(), **fields)
 
     def inject(self, site: Site) -> Injected:
-        """Put all rules in force, or none. Raises FloodmarkError then."""
+        """Put all rules in force, or, if that raises FloodmarkError, none."""
         target = getattr(self, "to", "")
         rules = self.rules(site, site.others(target) if target else ())
         if not rules:
@@ -113,7 +114,8 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
         )
 
     def plainer(self) -> Iterator[Self]:
-        """Yield the fault on fewer links, of fewer kinds of messages, without chance."""
+        """Yield the fault in one direction only, without clients, jitter or chance, and with single
+        kinds of messages."""
         plain: dict[str, Any] = {"two_way": False, "clients": False, "jitter_ms": 0, "percent": 100}
         for name, value in plain.items():
             if getattr(self, name, value) != value:
@@ -134,7 +136,7 @@ def _effect_counts(counts: Counts) -> dict[str, int]:
 
 
 def links_of(rules: Iterable[LinkRule]) -> tuple[tuple[str, str], ...]:
-    """Return the links that rules between named nodes touch, each once."""
+    """Return the links (sender, receiver) that the rules name, each once."""
     pairs = {
         (sender, receiver): None
         for rule in rules
@@ -147,7 +149,7 @@ def links_of(rules: Iterable[LinkRule]) -> tuple[tuple[str, str], ...]:
 
 def kinds_on(links: LinkAbilities | None) -> tuple[str, ...]:
     """Return the kinds of faults that are possible with such links, in the order of the registry;
-    without links those that need none."""
+    if `links` is None, those that need no links."""
     return tuple(
         name
         for name, kind in KINDS.items()
@@ -157,7 +159,8 @@ def kinds_on(links: LinkAbilities | None) -> tuple[str, ...]:
 
 
 def between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule) -> list[LinkRule]:
-    """Rules like `like` from `on` to `to`, and back when `two_way`."""
+    """Return rules like `like` from the nodes `on` to the nodes `to`, and with `two_way` also back;
+    only those that touch a link."""
     directions = [(tuple(on), tuple(to))]
     # Of equal groups one rule covers both directions; a second one would act twice.
     if two_way and set(on) != set(to):
@@ -170,7 +173,7 @@ def between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule)
 
 
 def draw_other_end(dice: Dice, on: str) -> str:
-    """Draw the other end of the links of a fault on `on`: always another node."""
+    """Draw the other end of the links of a fault on `on`, which is another node than `on`."""
     if on == "all":
         return "all"
     ends = [
@@ -184,8 +187,7 @@ def draw_other_end(dice: Dice, on: str) -> str:
 
 
 def draw_kinds(dice: Dice, to: str, probability: float) -> tuple[str, ...]:
-    """Now and then only some kinds of messages: such as really pass on the way to `to`.
-
-    Links without messages get none, of the same draws."""
+    """Draw, with this probability, some kinds of messages that pass on the way to `to`; else () for
+    all. Links that see no messages always get (), after the same draws."""
     drawn = dice.rng.choice(KIND_GROUPS[to]) if dice.chance(probability) else ()
     return drawn if dice.links.messages else ()

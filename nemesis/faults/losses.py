@@ -1,4 +1,4 @@
-"""The losses that the faults of a schedule may cause on disks, and whether a protocol survives
+"""The losses that the faults of a schedule may cause on disks, and whether a protocol can survive
 them."""
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ _ONE: Final = ("leader", "follower", "another-follower", "lagging", "controller"
 
 
 def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
-    """Return whether power cuts may take every synced and unsynced copy of an acknowledged
-    write.
-
-    Under flush=sync none is unsynced. Else `copies` brokers must lose their power; without that
-    min_isr, the lowest that is ever set, because so many have the write. A role counts as another
-    broker each time.
-    """
+    """Return whether power cuts may take every copy of an acknowledged write. With synced writes
+    (flush "sync") they take none. Else `copies` brokers must lose their power; if it is None,
+    min_isr (the lowest that is ever set), because so many brokers have the write. A role counts as
+    another broker each time."""
     if schedule.cluster.flush == "sync":
         return False
     hit = _hit(schedule, {"unsynced"}, "n")
@@ -29,13 +26,13 @@ def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
 
 
 def may_lose_synced(schedule: Schedule, copies: int | None = None) -> bool:
-    """Return whether disks may lose so much of what they had synced that a write goes, or a
-    partition.
+    """Return whether disks may lose so much of their synced data that an acknowledged write, or a
+    whole partition, is lost.
 
-    `copies` brokers whose disks lose something that they notice are enough (without that min_isr,
-    as above; power cuts under flush=async count too), a majority less one of the voters likewise,
-    and one disk that goes back in time without a sign of it, as by a power cut after syncs that
-    strace confirmed and did not make.
+    That takes one of: `copies` brokers whose disks lose data and notice (None: min_isr, as in
+    `outnumber_copies`; under flush "async" power cuts count too); a majority less one of the voters
+    with such disks; or one disk that loses data without a sign of it, for example by a power cut
+    after syncs that strace confirmed and did not make.
     """
     if _hit(schedule, {"unnoticed"}, "nv"):
         return True
@@ -52,8 +49,8 @@ def may_lose_synced(schedule: Schedule, copies: int | None = None) -> bool:
 
 
 def _lowest_min_isr(schedule: Schedule) -> int:
-    """On how many brokers an acknowledged write is at least: MinISR never counts more replicas than
-    there are, so a move to fewer lowers it."""
+    """Return on how many brokers an acknowledged write is at least. MinISR never counts more
+    replicas than there are, so a move to fewer lowers it."""
     sizes = [schedule.cluster.min_isr]
     for fault in schedule.faults:
         if isinstance(fault, SetMinIsr):
@@ -80,7 +77,7 @@ def _hit(schedule: Schedule, losses: Collection[Loss], nodes: str) -> int:
 
 
 def _size(role: str, cluster: Cluster, nodes: str) -> int | None:
-    """Return how many of these nodes a role may stand for; None for names."""
+    """Return how many of these nodes a role may stand for; None if it is a list of names."""
     role = role.partition(":")[0]
     voters = {"controller": 1, "voters": cluster.voters}
     brokers = {

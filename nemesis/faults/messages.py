@@ -1,4 +1,4 @@
-"""Delay, loss and link: something happens to messages of some links."""
+"""Faults of messages on some links: delay, loss, and link (one link rule as written)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _TARGETS: Final = (("leader:p", 3), *ONE_NODE[1:], ("minority", 1), ("all", 2), 
 
 
 class _Messages(LinkFault, frozen=True, kw_only=True):
-    """Messages from `on` to `to`, and back when `two_way`; only of `kinds`, when given."""
+    """A fault of messages from `on` to `to`, with `two_way` also of those back; if `kinds` are
+    given, only of these."""
 
     on: str
     to: str
@@ -31,22 +32,23 @@ class _Messages(LinkFault, frozen=True, kw_only=True):
     pattern = "dots"
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Return one that has all that the fault has."""
+        """Return a link rule for each direction, with the fields of the fault."""
         return between(site.nodes, to, self.two_way, self.like())
 
     def link(self) -> str:
-        """`between n1 and n2`, `from n1 to n2`."""
+        """Return the links as a phrase: `between n1 and n2`, `from n1 to n2`."""
         if self.two_way:
             return f"between {target(self.on)} and {target(self.to)}"
         return f"from {target(self.on)} to {target(self.to)}"
 
     def only(self) -> str:
-        """` (fetch only)`."""
+        """Return the kinds of messages as a phrase: ` (fetch only)`; "" if it is all."""
         return f" ({', '.join(self.kinds)} only)" if self.kinds else ""
 
 
 class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
-    """Messages from `on` to `to` wait `delay_ms` +- `jitter_ms`; order within a link is kept."""
+    """Messages from `on` to `to` are delayed by `delay_ms` +- `jitter_ms`; order within a link is
+    kept."""
 
     delay_ms: Milliseconds
     jitter_ms: Milliseconds = 0
@@ -81,7 +83,8 @@ class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
 
 
 class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
-    """`percent` of the messages from `on` to `to` vanish (only of `kinds`, when given)."""
+    """`percent` of the messages from `on` to `to` are lost (if `kinds` are given, only of
+    these)."""
 
     percent: Percent
 
@@ -92,7 +95,7 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Loss:
-        """Return a few of all messages, or most of some kinds."""
+        """Draw the loss of a small part of all messages, or of most messages of some kinds."""
         to = draw_other_end(dice, on)
         kinds = draw_kinds(dice, to, 0.4)
         percent = dice.rng.choice((50, 80, 100) if kinds else (5, 10, 20, 40, 60))
@@ -108,7 +111,8 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Loss:
-        """Return the kinds of replication: other nodes still hear the follower."""
+        """Return the loss of all replication messages between a follower and its leader: other
+        nodes still hear the follower."""
         return Loss(
             on=f"follower:{partition}",
             to=f"leader:{partition}",
@@ -124,10 +128,10 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
 
 
 class Link(_Messages, frozen=True, kw_only=True, tag="link"):
-    """One link rule to the letter: `action` on the messages from `on` to `to` that match.
+    """One link rule as written: `action` on the messages from `on` to `to` that match.
 
-    `kinds` and `match` narrow it to kinds of messages and to header fields (bounds as in `After`);
-    of those that match, `percent` are acted on, at most `limit` a direction.
+    `kinds` and `match` narrow it to kinds of messages and to header fields (bounds as in `After`).
+    Of the messages that match, `percent` are acted on, at most `limit` in each direction.
     """
 
     action: Literal["drop", "delay", "duplicate", "hold"]
@@ -143,7 +147,7 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     drawing = "it says exactly what happens to which message, which takes a scenario"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any fault can have, and a rule that can never act."""
+        """Yield the problems that any fault can have, and a rule that can never act."""
         yield from super().problems(cluster, workload)
         kinds = self.kinds or trace.MESSAGE_KINDS
         known = {field for kind in kinds for field in trace.MESSAGE_FIELDS.get(kind, ())}
@@ -156,7 +160,8 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
             yield f"a {self.action} takes no delay_ms or jitter_ms"
 
     def words(self) -> str:
-        """`Drop fetch-response messages from n1 to n2 with hw at least 50`."""
+        """Return the fault as a sentence: `Drop fetch-response messages from n1 to n2 with hw at
+        least 50`."""
         which = " ".join(filter(None, (", ".join(self.kinds), "messages", self.link())))
         share = f"{self.percent} % of " if self.percent < 100 else ""
         most = f"at most {self.limit} " if self.limit is not None else ""

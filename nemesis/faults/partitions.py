@@ -1,4 +1,4 @@
-"""Partitions: cut, isolate, bridge and ring. No message passes on some links."""
+"""Network partitions: cut, isolate, bridge and ring. No message passes on some links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXACT_RING: Final = 5
 
 
 class _Partition(LinkFault, frozen=True, kw_only=True):
-    """The look of partitions on a page."""
+    """A network partition: a link fault that drops all messages, and how a page draws it."""
 
     action = "drop"
     colour = "#5468d4"
@@ -26,7 +26,7 @@ class _Partition(LinkFault, frozen=True, kw_only=True):
 
 
 class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
-    """No message passes from `on` to `to`; nor back, when `two_way`."""
+    """No message passes from `on` to `to`, with `two_way` nor back."""
 
     on: str
     to: str
@@ -44,13 +44,14 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Cut:
-        """Draw the fault from a drawn other end."""
+        """Draw the other end, and whether the cut is in both directions."""
         to, two_way = draw_other_end(dice, on), dice.chance(0.5)
         return Cut(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Cut:
-        """Draw a cut from its leader only: all others, the controller too, still hear it."""
+        """Return the cut of a follower from its leader only: all others, the controller too, still
+        hear it."""
         on, to = f"follower:{partition}", f"leader:{partition}"
         return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
@@ -61,7 +62,8 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
 
 
 class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
-    """Cut `on` from all other brokers and voters, and from the clients too when `clients`."""
+    """The nodes `on` are cut from all other brokers and voters, with `clients` also from the
+    clients."""
 
     on: str
     clients: bool = False
@@ -83,7 +85,7 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Isolate:
-        """Draw the fault, now and then with `clients`."""
+        """Draw whether `on` is also cut from the clients."""
         clients = dice.with_clients and dice.chance(0.3)
         return Isolate(on=on, clients=clients, at_ms=at_ms, for_ms=for_ms)
 
@@ -94,7 +96,8 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
 
 
 class Bridge(_Partition, frozen=True, kw_only=True, tag="bridge"):
-    """Two halves of the brokers, cut from each other, that both still reach `on`."""
+    """The brokers other than `on` are split into two halves, cut from each other, that both still
+    reach `on`."""
 
     on: str
 
@@ -105,7 +108,7 @@ class Bridge(_Partition, frozen=True, kw_only=True, tag="bridge"):
     )
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Cut two drawn halves of the other brokers from each other."""
+        """Return the rules that cut two drawn halves of the other brokers from each other."""
         others = [node for node in site.cluster.broker_names() if node not in site.nodes]
         site.rng.shuffle(others)
         half = len(others) // 2
@@ -113,15 +116,15 @@ class Bridge(_Partition, frozen=True, kw_only=True, tag="bridge"):
 
 
 class Ring(_Partition, frozen=True, kw_only=True, tag="ring"):
-    """Majorities-ring: every broker reaches a majority, no two the same one."""
+    """Majorities-ring: every broker hears a majority, and no two hear the same one."""
 
     letter = "R"
     sentence = "Cut links so that every broker sees a different majority"
     drawing = Drawing(aliases=ALIASES, fewest_brokers=3)
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Return the nodes that each broker hears: a majority, no two the same one if it is
-        exact."""
+        """Return the rules that let each broker hear only its majority. With more than EXACT_RING
+        brokers two of them may hear the same one."""
         brokers = site.cluster.broker_names()
         if len(brokers) < 3:
             return []
@@ -142,11 +145,9 @@ class Ring(_Partition, frozen=True, kw_only=True, tag="ring"):
 
 
 def _exact_ring(order: list[str]) -> dict[str, set[str]]:
-    """Return the nodes that each node hears: the window of a majority around it on the ring.
-
-    An even majority has no middle: then the links are cut one way only, as with three brokers,
-    where each hears one neighbour and is heard by the other.
-    """
+    """Return the nodes that each node hears: the window of a majority around it on the ring. An
+    even majority has no middle: then the links are cut one way only, as with three brokers, where
+    each hears one neighbour and is heard by the other."""
     size, majority = len(order), len(order) // 2 + 1
     return {
         order[(start + majority // 2) % size]: {order[(start + k) % size] for k in range(majority)}

@@ -11,7 +11,8 @@ from nemesis.world import World
 
 
 class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
-    """SIGSTOP; continued after `for_ms`, or by a `resume`, or at the final heal."""
+    """The node gets a SIGSTOP; it is continued after `for_ms`, by a `resume`, or at the final
+    heal."""
 
     letter = "P"
     colour = "var(--info)"
@@ -21,19 +22,19 @@ class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
     )
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Return the nodes that run."""
+        """Return the nodes that run and are not paused."""
         return tuple(n for n in nodes if world.is_up(n) and not world.is_paused(n))
 
     def act(self, site: Site, node: str) -> None:
         site.processes.pause(site.number, node)
 
     def undo(self, site: Site, node: str) -> None:
-        """Continue the process, unless another fault paused it again."""
+        """Continue the process, unless another fault has paused it again."""
         site.processes.resume_again(site.number, node)
 
 
 class Resume(ProcessFault, frozen=True, kw_only=True, tag="resume"):
-    """SIGCONT."""
+    """A paused node is continued (SIGCONT)."""
 
     letter = "U"
     colour = "var(--good)"

@@ -1,5 +1,5 @@
-"""Faults of which the world has one for each node, by a number: those of disks and of system
-calls."""
+"""Faults that act on each node by itself under a number of the world's: those of disks and of
+system calls."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from node.formats.errors import FloodmarkError
 
 
 def heal_each(injected: Injected, mend: Callable[[str, int], int], counted: str) -> Healed:
-    """Heal each node, even if another one fails. `mend(node, number)` returns a count, which is
-    added to the field `counted` of the `FaultLine`."""
+    """Heal each node of an injected fault, even if another one fails. `mend(node, number)` undoes
+    one effect and returns a count; their sum is reported as the field `counted` of the
+    `FaultLine`."""
     affected, notes, failed = 0, [], []
     for number, node in injected.per_node.items():
         try:
@@ -30,8 +31,8 @@ def heal_each(injected: Injected, mend: Callable[[str, int], int], counted: str)
 
 
 def on_each(site: Site, act: Callable[[str], int]) -> Injected:
-    """Act on each node; the numbers that the world gives. Raises FloodmarkError when that was
-    possible with none."""
+    """Act on each node of the site, and keep the numbers that `act` returns. Raises FloodmarkError
+    if it failed on all of them."""
     numbers: dict[int, str] = {}
     refused = []
     for node in site.nodes:

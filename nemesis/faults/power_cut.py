@@ -1,4 +1,4 @@
-"""Power cut: a kill that also takes what the node had not synced."""
+"""Power cut: a kill that also takes data which the node had not synced."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ REORDERED: Final = 0.3
 
 
 class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
-    """SIGKILL, and each node loses the tail of its unsynced writes; started again as after a kill.
+    """Each node gets a SIGKILL and loses the tail of its unsynced writes; it is started again as
+    after a kill.
 
-    `keep_percent` of the unsynced bytes remain; None: drawn, for each node apart. They are those
-    that were written first, or else (`reordered`) those of drawn writes; None: drawn, where the
-    disk can do both.
+    `keep_percent` of the unsynced bytes remain (None: drawn for each node). Those are the bytes
+    written first or, if `reordered`, those of drawn writes (None: drawn, if the disk can do both).
     """
 
     keep_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
@@ -41,7 +41,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     )
 
     def act(self, site: Site, node: str) -> str:
-        """Send SIGKILL, then take the unsynced data."""
+        """Send SIGKILL, then take unsynced data; return how much, as a phrase."""
         percent = self.keep_percent
         keep = site.rng.random if percent is None else lambda: percent / 100
         shuffle = self._shuffle(site)
@@ -52,7 +52,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return f"{kept} ({assumption})" if assumption else kept
 
     def _shuffle(self, site: Site) -> int | None:
-        """Return the seed of another order, if the pages shall be reordered."""
+        """Return the seed of another order, if writes shall be reordered."""
         reordered = self.reordered
         if reordered is None:
             some = self.keep_percent not in (0, 100) and site.world.reorders_writes
@@ -60,7 +60,8 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return site.rng.getrandbits(31) if reordered else None
 
     def plainer(self) -> Iterator[PowerCut]:
-        """Yield the fault with all unsynced bytes lost, and with none."""
+        """Yield the fault with no unsynced byte kept, with all of them kept, and without
+        reordering."""
         for keep in (0, 100):
             if self.keep_percent not in (0, keep):
                 yield msgspec.structs.replace(self, keep_percent=keep)

@@ -19,30 +19,30 @@ class _Done(NamedTuple):
 
 
 class ProcessFault(FaultKind, frozen=True, kw_only=True):
-    """A fault on the processes of the nodes `on`. Without an `undo` of its own it starts again what
-    it brought down."""
+    """A fault on the processes of the nodes `on`. Without an `undo` of its own the heal starts
+    again the nodes that it brought down."""
 
     on: str
 
     on_processes = True
 
     def act(self, site: Site, node: str) -> str | None:
-        """Do it to one node; return a note. Raises FloodmarkError."""
+        """Carry the fault out on one node; return a note or None. Raises FloodmarkError."""
         raise NotImplementedError
 
     def undo(self, site: Site, node: str) -> None:
-        """Undo it for one node. Raises FloodmarkError."""
+        """Undo the fault on one node. Raises FloodmarkError."""
         site.processes.start_again(site.number, node)
 
     def inject(self, site: Site) -> Injected:
-        """Act on each node. Raises FloodmarkError when that was possible with none."""
+        """Act on each node. Raises FloodmarkError if it failed on all of them."""
         done = _each(site.nodes, lambda node: self.act(site, node))
         if not done.nodes:
             raise CannotAct("; ".join(done.refused))
         return Injected(nodes=done.nodes, detail="; ".join((*done.notes, *done.refused)))
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Undo it for each node as far as it still lasts."""
+        """Undo the fault on each node, as far as it is still in force."""
         done = _each(injected.nodes, lambda node: self.undo(site, node))
         return Healed(nodes=done.nodes, detail="; ".join(done.refused))
 

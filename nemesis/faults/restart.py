@@ -10,8 +10,8 @@ from nemesis.world import World
 
 
 class Stop(ProcessFault, frozen=True, kw_only=True, tag="stop"):
-    """Controlled shutdown: asked to end cleanly (SIGTERM), it transfers what it leads; started
-    again after `for_ms`, or by a `restart`, or at the final heal."""
+    """A controlled shutdown: the node is asked to end cleanly (SIGTERM) and transfers its
+    leaderships. It is started again after `for_ms`, by a `restart`, or at the final heal."""
 
     letter = "H"
     colour = "var(--bad)"
@@ -26,7 +26,7 @@ class Stop(ProcessFault, frozen=True, kw_only=True, tag="stop"):
 
 
 class Restart(ProcessFault, frozen=True, kw_only=True, tag="restart"):
-    """Start a dead node; a live one is stopped cleanly (SIGTERM) first."""
+    """A new process of a node is started; one that runs is stopped cleanly (SIGTERM) before."""
 
     letter = "S"
     colour = "var(--good)"
@@ -34,7 +34,7 @@ class Restart(ProcessFault, frozen=True, kw_only=True, tag="restart"):
     drawing = "what a drawn fault brings down starts again by itself"
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Return all: the dead are started."""
+        """Return all nodes: those that are down can be started."""
         return tuple(nodes)
 
     def act(self, site: Site, node: str) -> None:
@@ -45,8 +45,8 @@ class Restart(ProcessFault, frozen=True, kw_only=True, tag="restart"):
 class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
     """A `restart` after which the node, and each later process of it, runs `protocol`.
 
-    Only to one that can live beside the cluster's own, see
-    `harness.systems.floodmark.brokers.check_upgrades`.
+    `harness.systems.floodmark.brokers.check_upgrades` refuses a protocol that cannot be mixed with
+    the cluster's own.
     """
 
     protocol: str

@@ -1,4 +1,5 @@
-"""System calls of a process that fail, lie, take long or kill it, by strace."""
+"""Faults of system calls of a process, injected by strace: they fail, lie, take long or kill the
+process."""
 
 from __future__ import annotations
 
@@ -24,9 +25,13 @@ _IN_WORDS: Final = {
 
 
 class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
-    """System calls of the processes of `on` are `error` answers without being made, or (`lie`) are
-    confirmed and not made, or take `delay_ms` longer, from the `nth` on; or the `nth` is the end of
-    the process (`kill`). `errno` is the name of the error."""
+    """System calls of the group `calls` in the processes of `on` fail, lie, take longer or kill the
+    process, from the `nth` call on.
+
+    `action` "error": they fail with `errno` (the name of the error) without being made. "lie": they
+    are confirmed and not made. "delay": they take `delay_ms` longer. "kill": the `nth` call kills
+    the process.
+    """
 
     on: str
     action: Literal["error", "lie", "delay", "kill"]
@@ -43,7 +48,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any fault can have, and a lie of a call other than sync, and a delay
+        """Yield the problems that any fault can have, a lie of calls other than sync, and a delay
         without a length."""
         yield from super().problems(cluster, workload)
         if self.action == "lie" and self.calls != "sync":
@@ -52,12 +57,13 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
             yield "delay_ms belongs to the action delay, which needs it"
 
     def inject(self, site: Site) -> Injected:
-        """Attach to each node. Raises FloodmarkError when that was possible with none."""
+        """Attach strace to the processes of each node. Raises FloodmarkError if it failed on all of
+        them."""
         fails = CallFails(self.calls, self.action, self.errno, self.delay_ms, self.nth)
         return on_each(site, lambda node: site.world.add_call_fault(node, fails))
 
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Detach; a node that has ended because of it is started."""
+        """Detach strace; start a node that has ended because of it."""
 
         def mend(node: str, number: int) -> int:
             calls = site.world.remove_call_fault(node, number)
@@ -70,7 +76,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw mostly faults of syncs: a process that cannot even write shows less."""
+        """Draw action and calls, mostly syncs: a process that cannot even write shows less."""
         action: Literal["error", "lie", "delay", "kill"] = dice.weighted(
             (("error", 2), ("lie", 1), ("delay", 1), ("kill", 2))
         )

@@ -26,7 +26,8 @@ _ORDINALS: Final = {1: "first", 2: "second", 3: "third"}
 
 
 def listing(items: Iterable[str], limit: int = 12) -> str:
-    """`n1, n2 and n3`, or the first few and `17 more`."""
+    """Return a list as a phrase: `n1, n2 and n3`; of more than `limit` items the first ones `and 17
+    more`."""
     names = list(items)
     if len(names) > limit:
         return ", ".join(names[: limit - 1]) + f" and {len(names) - limit + 1} more"
@@ -42,7 +43,7 @@ def target(text: str) -> str:
 
 
 def nth(number: int) -> str:
-    """`first`, `second`, `third`, `4th`."""
+    """Return an ordinal: `first`, `second`, `third`, `4th`."""
     return _ORDINALS.get(number, f"{number}th")
 
 

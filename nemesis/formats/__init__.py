@@ -1,1 +1,2 @@
-"""The schedule file and the other files the nemesis writes: types, validation, reading, writing."""
+"""The schedule file and the other files that the nemesis writes: types, validation, reading,
+writing."""

@@ -1,6 +1,6 @@
 """The cluster and the workload of a schedule, triggers that wait for an event, and their checks.
 
-Part of the schedule file, `nemesis.formats.schedule`, which exports these names.
+They are part of the schedule file: `nemesis.formats.schedule` exports these names.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of everything in the file: immutable, and no unknown field passes."""
+    """The base of all values in a schedule file: immutable, and unknown fields are refused."""
 
 
 def out_of_bounds(made: Strict) -> str | None:
-    """Return the error in the values of a cluster that was made in code, or None."""
+    """Return why a value that was made in code would be refused in a file, as a sentence; None if
+    it would not."""
     try:
         msgspec.convert(msgspec.to_builtins(made), type(made))
     except msgspec.ValidationError as error:
@@ -45,15 +46,16 @@ def in_words(error: Exception) -> str:
 
 
 class Cluster(Strict, frozen=True, kw_only=True):
-    """The cluster under test: `brokers` n1.. carry partitions log-0.., `voters` v1.. the metadata.
-    A system without nodes for that has 0 voters.
+    """The cluster under test: `brokers` (n1, n2, ...) have the partitions log-0, log-1, ...;
+    `voters` (v1, ...) have the metadata. A system without such nodes has 0 voters.
 
-    `flush` is "sync" (every acknowledged turn is on disk) or "async" (every `flush_interval_ms`).
-    With `retention_records` a leader keeps at least that many committed records of a partition, and
-    deletes those before them (0: it keeps all). Followers ask for at most `fetch_max_bytes` of a
-    partition at once, and get one batch at least (Kafka: `replica.fetch.max.bytes`). A disk in user
-    space writes back by itself what is `write_back_ms` old (Linux: `dirty_expire_centisecs`), and
-    all that is there when the storm begins; 0: it does neither.
+    `flush` is "sync" (every acknowledged turn is on disk) or "async" (flushed every
+    `flush_interval_ms`). With `retention_records` a leader keeps at least that many committed
+    records of a partition, and deletes older ones (0: it keeps all). Followers ask for at most
+    `fetch_max_bytes` of a partition at once, and get at least one batch (Kafka:
+    `replica.fetch.max.bytes`). A disk in user space writes back data that is `write_back_ms` old
+    (Linux: `dirty_expire_centisecs`), and all data that it has when the storm begins; 0: it does
+    neither.
     """
 
     protocol: str = "kafka"
@@ -72,20 +74,20 @@ class Cluster(Strict, frozen=True, kw_only=True):
     timings: Timings = Timings()
 
     def broker_names(self) -> tuple[str, ...]:
-        """n1, n2, ..."""
+        """Return the names of the brokers: n1, n2, ..."""
         return tuple(f"n{i}" for i in range(1, self.brokers + 1))
 
     def voter_names(self) -> tuple[str, ...]:
-        """v1, v2, ..."""
+        """Return the names of the voters: v1, v2, ..."""
         return tuple(f"v{i}" for i in range(1, self.voters + 1))
 
     def partition_names(self) -> tuple[str, ...]:
-        """log-0, log-1, ..."""
+        """Return the names of the partitions: log-0, log-1, ..."""
         return tuple(f"log-{i}" for i in range(self.partitions))
 
     def problems(self) -> Iterator[str]:
         """Yield why there can be no such cluster, one sentence each. The names of protocols and
-        bugs are the broker's to know and are checked where a run is made."""
+        bugs are checked by the system under test, when a run is prepared."""
         if not 1 <= self.brokers <= 99:
             yield "brokers must be 1..99"
         if self.voters not in (0, 1, 3, 5):
@@ -111,11 +113,9 @@ class Cluster(Strict, frozen=True, kw_only=True):
 
 
 class After(Strict, frozen=True, kw_only=True):
-    """A trigger: the `nth` trace event called `event` whose fields equal those of `match`.
-
-    A value in `match` of the form {"at_least": n} or {"at_most": n} compares numbers. `node` and
-    `partition` are matched like fields. `delay_ms` is waited after it.
-    """
+    """A trigger: it fires `delay_ms` after the `nth` trace event called `event` whose fields equal
+    those of `match`. A value in `match` of the form {"at_least": n} or {"at_most": n} compares
+    numbers. `node` and `partition` are matched like other fields."""
 
     event: str
     match: dict[str, Any] = {}
@@ -123,7 +123,7 @@ class After(Strict, frozen=True, kw_only=True):
     delay_ms: Milliseconds = 0
 
     def problems(self) -> Iterator[str]:
-        """Yield why it could never come, one sentence each."""
+        """Yield why the trigger could never fire, one sentence each."""
         yield from wrong_event(self.event, self.match)
 
 
@@ -139,7 +139,7 @@ def wrong_event(event: str, match: Mapping[str, Any]) -> Iterator[str]:
 
 
 def wrong_match(match: Mapping[str, Any]) -> Iterator[str]:
-    """Conditions of a match that can never be met, one sentence each."""
+    """Yield why no event or message could fit `match`, one sentence each."""
     if wrong := trace.wrong_pattern(match):
         yield wrong
 
@@ -176,20 +176,20 @@ class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
 
 
 class Send(_Operation, frozen=True, kw_only=True, tag="send"):
-    """Send one batch of `count` records of `payload_bytes` each."""
+    """An operation that sends one batch of `count` records of `payload_bytes` each."""
 
     count: int = 1
     payload_bytes: int = 64
     acks: Literal[0, 1, -1] = -1
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems any operation can have, and wrong sizes of a batch."""
+        """Yield the problems that any operation can have, and wrong sizes of a batch."""
         yield from _Operation.problems(self, cluster, workload)
         yield from _wrong_batch("count", self.count, self.payload_bytes)
 
 
 class Poll(_Operation, frozen=True, kw_only=True, tag="poll"):
-    """Read once, from where this client's last poll of the partition ended."""
+    """An operation that reads once, from the end of this client's last poll of the partition."""
 
 
 Operation = Send | Poll
@@ -198,14 +198,15 @@ Operation = Send | Poll
 class Workload(Strict, frozen=True, kw_only=True):
     """The work of the clients: `clients` producers and `consumers`, drawn from `seed`.
 
-    `rate` is batches per second and producer (0: as fast as answers come), `batch` records a
-    batch of `payload_bytes` each, `acks` 0, 1 or -1 (all). With `batch_most` each batch has from
-    `batch` to that many records, small ones more often. `spread` says how often each partition is
-    written to: "even", or "zipf", the n-th 1/n times as often as the first. `duration_ms` is the
-    storm; writing goes on after the last heal until the cluster has recovered. `operations` are
-    begun one by one, beside what is drawn; with them alone (a scripted workload) the storm ends as
-    soon as all of it is done, at `duration_ms` at the latest. `idempotent` producers send a batch
-    again until it is acknowledged, and brokers append it once.
+    `rate` is batches per second and producer (0: as fast as answers come), `batch` the records of a
+    batch, of `payload_bytes` each, `acks` 0, 1 or -1 (all). With `batch_most` each batch has from
+    `batch` to that many records, small ones more often. `in_flight` is how many sends of a producer
+    may be unanswered. `spread` says how often each partition is written to: "even", or "zipf", the
+    n-th 1/n times as often as the first. `duration_ms` is the length of the storm; writing goes on
+    after the last heal until the cluster has recovered. `operations` are begun one by one, besides
+    the drawn ones; if there are only operations (a scripted workload), the storm ends when all are
+    done, at `duration_ms` at the latest. `idempotent` producers send a batch again until it is
+    acknowledged, and brokers append it once.
     """
 
     seed: Seed = 0
@@ -229,12 +230,12 @@ class Workload(Strict, frozen=True, kw_only=True):
         return not self.clients and not self.consumers and bool(self.operations)
 
     def scripted_clients(self) -> dict[str, type[Operation]]:
-        """Return the clients of the operations, in their order, and what each of them does."""
+        """Return the clients of the operations, in their order, and whether each sends or polls."""
         kinds = {operation.client: type(operation) for operation in self.operations}
         return {name: kinds[name] for name in sorted(kinds, key=lambda n: (len(n), n))}
 
     def problems(self, cluster: Cluster) -> Iterator[str]:
-        """Yield why no clients of this cluster could do this, one sentence each."""
+        """Yield why no clients of this cluster could do this work, one sentence each."""
         if not 0 <= self.clients <= 1000 or not 0 <= self.consumers <= 1000:
             yield "clients and consumers must be 0..1000"
         yield from _wrong_batch("batch", self.batch, self.payload_bytes)
@@ -257,7 +258,7 @@ class Workload(Strict, frozen=True, kw_only=True):
             yield from (f"{where}: {wrong}" for wrong in operation.problems(cluster, self))
 
     def _wrong_idempotence(self, cluster: Cluster) -> Iterator[str]:
-        """Yield why brokers could not know each batch again, one sentence each."""
+        """Yield why brokers could not recognize each batch, one sentence each."""
         sends = [one for one in self.operations if isinstance(one, Send)]
         if any(acks != -1 for acks in (self.acks, *(one.acks for one in sends))):
             yield "idempotent producers need acks -1: what is lost leaves a gap in their sequences"

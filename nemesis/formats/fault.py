@@ -1,4 +1,4 @@
-"""A fault of a schedule, as data: what all kinds have in common, and how a file becomes faults.
+"""A fault of a schedule, as data: the fields of all kinds, and how a file becomes faults.
 
 The kinds themselves are modules of `nemesis.faults`. The package `nemesis` registers them here when
 it is imported, so all code that can import this module can read every fault.
@@ -40,11 +40,9 @@ _NODE: Final = re.compile(r"[nvc][1-9]\d*")
 
 
 class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
-    """Base of all faults: exactly one of `at_ms` and `after` says when it is injected.
-
-    `for_ms` is how long it lasts; None: to the final heal. A fault with a `name` can be undone by
-    a `release`. A kind that has targets calls them `on` and `to`.
-    """
+    """The base of all faults: exactly one of `at_ms` and `after` says when it is injected. `for_ms`
+    is how long it lasts; None: until the final heal. A fault with a `name` can be undone by a
+    `release`. A kind that has targets calls them `on` and `to`."""
 
     name: str = ""
     at_ms: Milliseconds | None = None
@@ -65,11 +63,8 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
         return ""
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the reasons for which no run of this cluster and workload could carry the fault
-        out.
-
-        Kinds add their own to these, which concern every fault.
-        """
+        """Yield why no run of this cluster and workload could carry the fault out, one sentence
+        each. The problems here can occur in every fault; a kind adds its own."""
         if (self.at_ms is None) == (self.after is None):
             yield "needs exactly one of at_ms and after"
         if self.for_ms is not None and not self.lasts:

@@ -1,4 +1,4 @@
-"""`faults.jsonl`: what was really done for each fault of the schedule, one line an action."""
+"""`faults.jsonl`: what was really done for each fault of the schedule, one line for each action."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Action = Literal["inject", "heal", "skipped", "missed", "effect"]
 
 
 class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of the nemesis.
+    """One action of the injector for one fault.
 
     `fault` is the index in the schedule, or FINAL_HEAL; `what` its kind. `action`: "inject",
-    "heal", "skipped" (no target; drawn schedules only), "missed" (its trigger never came, or it
-    could not be carried out; `detail` says why) or "effect" (at the heal of a link fault or a
-    breakpoint: what it did). It took from `t_us` to `done_us`, monotonic microseconds. `on` is the
-    target as the schedule names it, or the partition of a command to the controller; `nodes` and
-    `links` are what that came to. The counts are in lines of effects: messages dropped, delayed
-    and duplicated, connections or packets affected (by links that see no messages), processes
-    stopped at a breakpoint, writes to a disk that failed, were late, or are lost, and system calls
-    that failed, lied, were late, or ended their process.
+    "heal", "skipped" (no node for its target; drawn schedules only), "missed" (its trigger never
+    came, or it could not be carried out; `detail` says why) or "effect" (at the heal: what it did).
+    It took from `t_us` to `done_us`, monotonic microseconds. `on` is the target as the schedule
+    names it, or the partition of a command to the controller; `nodes` and `links` are those that
+    the target stood for. The counts are in lines of effects: messages dropped, delayed and
+    duplicated; connections or packets affected (by links that see no messages); processes stopped
+    at a breakpoint; writes to a disk that failed, were late, or are lost; system calls that failed,
+    lied, were late, or ended their process.
     """
 
     fault: Number
@@ -50,7 +50,7 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def affected(self) -> int:
-        """Return how many messages, connections, packets, processes, writes or calls the fault
+        """The number of messages, connections, packets, processes, writes or calls that the fault
         affected."""
         counts = (
             *(self.dropped, self.delayed, self.duplicated, self.stopped),
@@ -60,8 +60,8 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def took_effect(lines: Iterable[tuple[str, int]]) -> bool:
-    """Return whether one fault took effect: it was injected and, where its effects were counted,
-    there was one. `lines` are its lines as (action, affected)."""
+    """Return whether one fault took effect: it was injected and, if its effects were counted, there
+    was one. `lines` are the fault's lines as (action, affected)."""
     known = list(lines)
     counts = [affected for action, affected in known if action == "effect"]
     return any(action == "inject" for action, _ in known) and (not counts or any(counts))

@@ -42,11 +42,9 @@ NUMBERS: Final = ("offset", "hw", "leader_epoch", "term")
 
 
 class MessageSampler:
-    """Decides which of the affected messages get a line. Times in microseconds.
-
-    A page draws the messages that never arrived, and a link that is cut for seconds loses thousands
-    alike: so many of each kind on each link get a line in each second.
-    """
+    """The choice of the affected messages that get a line. Times in microseconds. A page draws the
+    messages that never arrived, and a link that is cut for seconds loses thousands of the same
+    kind: only MOST_A_SECOND of each kind on each link get a line in each second."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -55,7 +53,8 @@ class MessageSampler:
     def line(
         self, t_us: int, sender: str, receiver: str, fate: Fate, fields: Mapping[str, Any]
     ) -> MessageLine | None:
-        """Return the line of a message with these fields; None when enough like it have one."""
+        """Return the line of a message with these header `fields`; None if enough of its kind have
+        one."""
         # Garbage on the wire may have names of any length and fields of any type.
         sender, receiver = sender[:MAX_NODE_NAME], receiver[:MAX_NODE_NAME]
         second = t_us // 1_000_000

@@ -1,12 +1,12 @@
-"""The Schedule: cluster + workload + faults + expectation, as one versioned file.
+"""The schedule: cluster, workload, faults and expectation, as one versioned file.
 
-The file is the currency: random draw, search, replay, shrink, both worlds and the report all speak
-it. It holds everything a verdict depends on. Unknown names are errors everywhere. Times are
-milliseconds since the workload began. docs/file-formats.md describes it.
+Random draw, search, replay, shrinking, both worlds and the report all use this file. It has
+everything that a verdict depends on. Unknown names are errors everywhere. Times are milliseconds
+from the start of the workload. docs/file-formats.md describes it.
 
-Import the parts of a schedule from here (its cluster and workload are `nemesis.formats.
-cluster_spec`, what all faults have in common `nemesis.formats.fault`); the kinds of faults are in
-`nemesis.faults`.
+Import the parts of a schedule from here (cluster and workload are defined in
+`nemesis.formats.cluster_spec`, the base of faults in `nemesis.formats.fault`); the kinds of faults
+are in `nemesis.faults`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ FORMAT_VERSION: Final = 1
 
 
 class Expectation(Strict, frozen=True, kw_only=True):
-    """The expectation that `replay` compares with; `property` narrows an `invalid` to one
-    property."""
+    """The verdict that `replay` compares with; `property` narrows an `invalid` to one property."""
 
     verdict: Literal["valid", "invalid", "any"] = "any"
     property: str | None = None
@@ -74,7 +73,8 @@ else:
 
 
 class Schedule(Strict, frozen=True, kw_only=True):
-    """One whole experiment. `drawn` marks faults drawn at random: a missing target is a skip."""
+    """One whole experiment. `drawn`: its faults were drawn at random, so a fault without a target
+    is skipped and no error."""
 
     floodmark_schedule: int = FORMAT_VERSION
     name: str = ""
@@ -97,12 +97,13 @@ class Schedule(Strict, frozen=True, kw_only=True):
         return msgspec.json.format(self.to_json(), indent=2) + b"\n"
 
     def digest(self) -> str:
-        """12 hexadecimal digits that name this schedule: a hash of the canonical form."""
+        """Return 12 hexadecimal digits that identify this schedule: a hash of the canonical
+        form."""
         return hashlib.sha256(self.to_json()).hexdigest()[:12]
 
 
 def parse(text: bytes, *, source: str = "schedule") -> Schedule:
-    """Read and check a schedule. Raises UsageError with the one thing that is wrong and where."""
+    """Return a schedule, checked. Raises UsageError with the first error and its place."""
     try:
         head = json_input.decode(text, Any)
     except Unreadable as error:
@@ -121,7 +122,8 @@ def parse(text: bytes, *, source: str = "schedule") -> Schedule:
 
 
 def load(path: Path) -> Schedule:
-    """Read a schedule file, or the `schedule.json` of a run folder."""
+    """Return the schedule in a file, or in the `schedule.json` of a run folder. Raises
+    UsageError."""
     file = path / "schedule.json" if path.is_dir() else path
     if path.is_dir() and not file.exists():
         raise UsageError(f"{path}: holds no schedule.json")
@@ -135,7 +137,7 @@ def load(path: Path) -> Schedule:
 
 
 def check(schedule: Schedule, *, source: str = "schedule") -> None:
-    """Refuse what no run could carry out. Raises UsageError with the first thing wrong."""
+    """Raise UsageError with the first reason why no run could carry the schedule out."""
     for problem in _problems(schedule):
         raise UsageError(f"{source}: {problem}")
 

@@ -1,7 +1,7 @@
-"""The actions that different kinds of links have. Pure data.
+"""The link rules that each kind of links (hub, TCP proxy, kernel) can carry out. Pure data.
 
-Everything that must know which faults on links are possible asks one of these: the random storms,
-the check of a schedule, and the links themselves when a rule is put in force.
+Whatever must know which faults on links are possible uses these values: the random storms, the
+check of a schedule, and the links themselves when a rule is put in force.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from node.formats.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class LinkAbilities:
-    """The actions of one kind of links.
-
-    `actions` are the actions of link rules that it can carry out. `messages`: it sees single
-    messages, so a rule can choose among them by kind, header field, chance and number.
-    """
+    """The abilities of one kind of links. `actions` are the actions of link rules that it can carry
+    out. `messages`: it sees single messages, so a rule can choose among them by kind, header field,
+    chance and number."""
 
     name: str
     actions: frozenset[Action]

@@ -1,7 +1,7 @@
-"""Messages that a link rule keeps back: delayed until their time, or held until released. Pure.
+"""The queue of messages that link rules delay until a time, or hold until they are released. Pure.
 
-Bounded. When it is full the *newest* message is dropped, as by a full socket: what is already
-under way stays complete and in order.
+It is bounded. If it is full the *newest* message is dropped, as by a full socket: messages that are
+already under way stay complete and in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Load = TypeVar("Load")
 
 
 class QueuedMessage(NamedTuple, Generic[Load]):
-    """One message that is kept back."""
+    """One message that is delayed or held: `load` is the message itself, `size` its bytes."""
 
     sender: str
     receiver: str
@@ -26,7 +26,8 @@ class QueuedMessage(NamedTuple, Generic[Load]):
 
 
 class DelayQueue(Generic[Load]):
-    """Keeps messages of any form (`Load`) back; `overflow` counts those that found no room."""
+    """A bounded queue of delayed and held messages of any form (`Load`); `overflow` counts messages
+    that found no room."""
 
     def __init__(self, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES) -> None:
         self._max_messages = max_messages
@@ -43,7 +44,7 @@ class DelayQueue(Generic[Load]):
 
     @property
     def held(self) -> int:
-        """Return how many messages wait for a rule to be removed."""
+        """The number of messages that wait for a rule to be removed."""
         return sum(map(len, self._held.values()))
 
     def delay(self, until_us: int, kept: QueuedMessage[Load]) -> bool:
@@ -62,19 +63,19 @@ class DelayQueue(Generic[Load]):
         return True
 
     def next_due(self) -> int | None:
-        """Return the time at which the next delayed message is due, in us; None if there is
-        none."""
+        """Return the time at which the next delayed message is due, in microseconds; None if there
+        is none."""
         return self._timed[0][0] if self._timed else None
 
     def due(self, now_us: int) -> list[QueuedMessage[Load]]:
-        """Take out what is due by now, in order."""
+        """Remove and return the delayed messages that are due by now, in order."""
         found = []
         while self._timed and self._timed[0][0] <= now_us:
             found.append(self._left(heapq.heappop(self._timed)[2]))
         return found
 
     def release(self, rule: int) -> list[QueuedMessage[Load]]:
-        """Take out what `rule` held, in the order in which it came."""
+        """Remove and return the messages that `rule` held, in the order in which they came."""
         return [self._left(kept) for kept in self._held.pop(rule, ())]
 
     def _room(self, kept: QueuedMessage[Load]) -> bool:

@@ -1,9 +1,8 @@
-"""The process at the other end of a connection on this machine, from the kernel's table of
-sockets.
+"""The process at the other end of a connection on this machine, from the kernel's table of sockets.
 
 The kernel tells the inode of the socket that dialed (sock_diag(7), or else the table
-/proc/net/tcp), and the folder of open files of a process shows which inodes it holds. Nodes are
-known by their processes: the one that was started, and all of its process group or session.
+/proc/net/tcp), and the folder of open files of a process shows which inodes it holds. A node is
+recognized by its processes: the one that was started, and all of its process group or session.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _ANSWER_S: Final = 1.0
 
 
 class Ends(NamedTuple):
-    """The two addresses of a connection (host, port), as the one who dialed sees them."""
+    """The two addresses of a connection (host, port), as the process that dialed sees them."""
 
     dialer: tuple[str, int]
     dialed: tuple[str, int]
 
 
 class Dialers:
-    """Names the owners of sockets. `proc` is the kernel's /proc; with `ask` the kernel is asked for
-    single sockets."""
+    """The names of the processes that may dial, and the search for the one that has a socket.
+    `proc` is the kernel's /proc; with `ask` the kernel is asked for single sockets."""
 
     def __init__(self, proc: Path = Path("/proc"), *, ask: bool = True) -> None:
         self._proc = proc
@@ -53,11 +52,11 @@ class Dialers:
         self._pids.update(dict.fromkeys(pids, name))
 
     def is_open(self, ends: Ends) -> bool:
-        """Return whether the one who dialed still has its socket."""
+        """Return whether the process that dialed still has its socket."""
         return self._inode(ends) is not None
 
     def name_of(self, ends: Ends) -> str | None:
-        """Return the name of the dialer; None if its process is unknown or gone."""
+        """Return the name of the process that dialed; None if it is unknown or gone."""
         inode = self._inode(ends)
         if inode is None:
             return None
@@ -70,7 +69,7 @@ class Dialers:
         return None
 
     def _inode(self, ends: Ends) -> str | None:
-        """Return the inode of the socket that dialed; None when it is closed."""
+        """Return the inode of the socket that dialed; None if it is closed."""
         if self._socket is None:
             return self._inode_in_tables(ends)
         try:

@@ -1,18 +1,18 @@
 """The link hub: a process between all nodes, which forwards messages link by link under rules.
 
-Every node sends everything to the hub's one PULL socket; the hub has one PUSH socket to the
-address of each node. It knows receiver and sender of a message (they begin its first frame) and
-looks into the header only when a rule of that link asks for it. A message goes on whole and
-untouched, or not at all.
+Every node sends everything to the hub's one PULL socket; the hub has one PUSH socket to the address
+of each node. It knows receiver and sender of a message (they begin its first frame) and looks into
+the header only if a rule of that link needs it. A message goes on whole and unchanged, or not at
+all.
 
-What a receiver that does not read means:
+A receiver that does not read may be:
 
-* dead: messages to it are dropped and counted, never queued for its next incarnation. Not
-  connected means not queued (IMMEDIATE), and a broken connection drops its queue;
+* dead: messages to it are dropped and counted, never queued for its next process. Not connected
+  means not queued (IMMEDIATE), and a broken connection drops its queue;
 * paused: the kernel's buffers and a queue of `QUEUE_MESSAGES` fill up, the rest is dropped;
-* cut off by a rule: dropped by that rule; the connection stays up, so the first message after the
-  heal passes at once. For the same reason there are no ZeroMQ heartbeats here: they would take a
-  paused node for a dead one.
+* cut off by a rule: that rule drops the messages; the connection stays up, so the first message
+  after the heal passes at once. For the same reason the hub uses no ZeroMQ heartbeats: they would
+  take a paused node for a dead one.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ Frames = list[zmq.Frame]
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a hub. Addresses are ZeroMQ's (tcp://127.0.0.1:port, ipc://path).
 
-    `bind` is where nodes send to, `control` where `HubControl` connects, `nodes` maps each node to
-    its own address. `seed` draws losses and jitter. The hub dies with `parent_pid`, the process
-    that started it, and writes its output to `output_file` ("": where its parent does), messages
-    that its rules dropped or held to `messages_file` ("": nowhere). `curve` has the keys of the
-    run, if it has keys: then each process speaks under its own names only.
+    `bind` is the address that nodes send to, `control` the one that `HubControl` connects to,
+    `nodes` maps each node to its own address. `seed` draws losses and jitter. The hub dies with
+    `parent_pid`, the process that started it. It writes its output to `output_file` ("": to its
+    parent's), and messages that its rules dropped or held to `messages_file` ("": nowhere). `curve`
+    has the keys of the run, if it has any: then each process may send under its own names only.
     """
 
     bind: str
@@ -84,7 +84,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main(config: HubConfig) -> None:
-    """Entry point of the hub's process: forward until stopped."""
+    """Run the hub's process: forward messages until the Stop command."""
     settle_in(config.parent_pid, config.output_file)
     try:
         hub = Hub(config)
@@ -95,10 +95,11 @@ def main(config: HubConfig) -> None:
 
 
 class Hub:
-    """Sockets and loop; the decisions and the keeping are `LinkPipeline`'s."""
+    """The hub's sockets and its loop; `LinkPipeline` decides about messages and keeps them."""
 
     def __init__(self, config: HubConfig) -> None:
-        """Bind and connect. Raises FloodmarkError for an address that cannot be had."""
+        """Bind and connect the sockets. Raises FloodmarkError for an address that cannot be
+        used."""
         self._context: zmq.Context[Socket] = zmq.Context()
         self._gate = Gate(self._context, config.curve)
         self._inbox = self._bound(zmq.PULL, config.bind, wire.MAX_FRAME_BYTES, MESSAGES)
@@ -120,7 +121,7 @@ class Hub:
         self._stopping = False
 
     def run(self) -> None:
-        """Forward until a Stop command."""
+        """Forward messages until the Stop command."""
         while not self._stopping:
             ready = dict(self._poller.poll(self._patience_ms()))
             self._flush(_now_us())
@@ -198,7 +199,7 @@ class Hub:
             self._forward(receiver, frames)
 
     def _forward(self, receiver: bytes, frames: Frames) -> None:
-        """Send a message on, or drop it when its receiver does not take it."""
+        """Send a message on, or drop it if its receiver does not take it."""
         outbox = self._outboxes.get(receiver)
         if outbox is None:
             self._garbage += 1
@@ -300,10 +301,9 @@ def _now_us() -> int:
 
 
 def _peek(frames: Frames) -> dict[str, Any]:
-    """Return the header fields of a message."""
     return wire.peek([frame.bytes for frame in frames])
 
 
 def _name(text: bytes) -> str:
-    """Return a node's name; bytes that are none give a name that no node has."""
+    """Return a node's name; bytes that are no name become one that no node has."""
     return text.decode(errors="replace")

@@ -1,4 +1,5 @@
-"""Control of the link hub: its commands and answers (msgpack), and the harness's end of them."""
+"""The control of the link hub: its commands and answers (msgpack), and the harness's end of
+them."""
 
 from __future__ import annotations
 
@@ -31,23 +32,24 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
 
 
 class AddRule(_Command, frozen=True, kw_only=True, tag="add"):
-    """Put `rule` in force; answered with its number."""
+    """The command that puts `rule` in force; it is answered with the rule's number."""
 
     rule: LinkRule
 
 
 class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
-    """End a rule; the answer counts its effects. Messages it held go on at once."""
+    """The command that ends a rule; the answer counts its effects. Messages that it held go on at
+    once."""
 
     number: RuleNumber
 
 
 class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
-    """The question for the messages that have passed so far."""
+    """The question how many messages have passed so far."""
 
 
 class StopHub(_Command, frozen=True, kw_only=True, tag="stop"):
-    """End the hub; messages that it holds are lost."""
+    """The command that ends the hub; messages that it holds are lost."""
 
 
 Command = AddRule | RemoveRule | GetStats | StopHub
@@ -55,7 +57,8 @@ _commands: Final = msgspec.msgpack.Decoder(Command)
 
 
 def decode_command(frames: Sequence[bytes]) -> Command:
-    """Return one command. Raises FloodmarkError for anything else, in one sentence."""
+    """Return the command in these frames. Raises FloodmarkError, with one sentence, for anything
+    else."""
     if len(frames) != 1:
         raise FloodmarkError(f"a command is one frame, not {len(frames)}")
     try:
@@ -66,13 +69,15 @@ def decode_command(frames: Sequence[bytes]) -> Command:
 
 
 class HubStats(msgspec.Struct, kw_only=True):
-    """Messages since the start. Those dropped by a rule are in the counts of that rule only.
+    """The messages that the hub has handled since its start. Messages dropped by a rule are only in
+    the counts of that rule.
 
-    `unreachable` counts by receiver what was dropped because it was not there or its queue was
-    full; `garbage` what was no message to a known receiver; `unauthenticated` what was not of this
-    run, or under another's name; `broken_off` connections that ended before they said whose they
-    were; `overflow` what found no room among those kept back. `delayed` and `held` are kept back
-    now. `rules` are those in force now.
+    `unreachable` counts, by receiver, messages dropped because it was not connected or its queue
+    was full; `garbage` data that is no message to a known receiver; `unauthenticated` connections
+    and messages of processes outside this run, or under another's name; `broken_off` connections
+    that ended during the handshake; `overflow` messages that found no room in the queue of delayed
+    and held ones. `delayed` and `held` are in that queue now. `rules` are the counts of the rules
+    in force.
     """
 
     forwarded: int = 0
@@ -87,7 +92,7 @@ class HubStats(msgspec.Struct, kw_only=True):
 
 
 class HubAnswer(msgspec.Struct, kw_only=True):
-    """The answer to any command; `error` says why it was refused."""
+    """The hub's answer to any command; `error` says why it was refused, "" if it was not."""
 
     error: str = ""
     numbers: tuple[int, ...] = ()
@@ -103,12 +108,10 @@ class HubGone(FloodmarkError):
 
 
 class HubControl:
-    """Speaks with one hub. Not for two threads at once.
-
-    `control` is the address in the hub's config. Every call waits at most `deadline_ms` and then
-    raises HubGone; `is_alive` (does the hub's process live?) ends the wait earlier. The first call
-    also waits for a hub that is just starting. `keys` are the caller's, in a run with keys.
-    """
+    """The harness's connection to one hub. Not for two threads at once. `control` is the address in
+    the hub's config. Every call waits at most `deadline_ms` and then raises HubGone; the wait also
+    ends if `is_alive` returns False (the hub's process has ended). The first call also waits for a
+    hub that is just starting. `keys` are this process's, in a run with keys."""
 
     def __init__(
         self,
@@ -133,15 +136,15 @@ class HubControl:
         self._socket.connect(control)
 
     def wait_ready(self) -> None:
-        """Return once the hub is up; a busy machine takes its time to start a process."""
+        """Return once the hub is up, which takes long on a busy machine. Raises HubGone."""
         self._ask(GetStats(), max(self._deadline_ms, START_MS))
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; returns its number."""
+        """Put a rule in force; return its number."""
         return self._ask(AddRule(rule=rule)).numbers[0]
 
     def remove(self, number: int) -> Counts:
-        """End a rule and return its effects; the messages that it held go on at once."""
+        """End a rule and return its effects; messages that it held go on at once."""
         counts = self._ask(RemoveRule(number=number)).counts
         assert counts is not None
         return counts
@@ -153,15 +156,15 @@ class HubControl:
         return stats
 
     def ping(self, deadline_ms: int) -> None:
-        """Check that the hub answers. Raises HubGone if it does not within `deadline_ms`."""
+        """Raise HubGone if the hub does not answer within `deadline_ms`."""
         self._ask(GetStats(), deadline_ms)
 
     def stop(self) -> None:
-        """End the hub; returns when it has agreed."""
+        """End the hub; return when it has agreed."""
         self._ask(StopHub())
 
     def close(self) -> None:
-        """Close the socket; the hub keeps running."""
+        """Close the connection; the hub keeps running."""
         self._context.destroy(linger=0)
 
     def __enter__(self) -> Self:
@@ -171,7 +174,8 @@ class HubControl:
         self.close()
 
     def _ask(self, command: Command, deadline_ms: int = 0) -> HubAnswer:
-        """Send a command and wait for its answer. Raises HubGone, or FloodmarkError if refused."""
+        """Send a command and wait for its answer. Raises HubGone, or FloodmarkError if it is
+        refused."""
         deadline_ms = deadline_ms or self._deadline_ms
         self._socket.send(msgspec.msgpack.encode(command))
         started = time.monotonic()

@@ -2,10 +2,10 @@
 that drop or reset packets by sender and receiver.
 
 Broker number i has the address 10.213.i.2 and voter number i 10.214.i.2; the clients, with the
-harness, are 10.213.i.1 or 10.214.i.1 to it. So a pair of addresses names a link, and no connection
-has to be looked up. TCP here is the kernel's: a SYN into a cut is not answered, and after a heal
-senders repeat what was lost when their timers run out, at most a second later where the kernel lets
-that be bounded.
+harness, are 10.213.i.1 or 10.214.i.1 to it. So a pair of addresses identifies a link, and no
+connection has to be looked up. TCP here is the kernel's: a SYN into a cut is not answered, and
+after a heal senders repeat lost segments when their timers run out, at most a second later if the
+kernel has an option for that.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ table ip {_TABLE} {{
 
 
 class KernelLinks:
-    """The network of one run, whose harness runs in namespaces of its own.
-
-    The interface is that of `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`,
-    `close`. `address` and `prefix` say where a node is, and how it is started there.
-    """
+    """The network of one run, whose harness runs in namespaces of its own. Its methods are those of
+    `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`, `close`. `prefix` says
+    how to start a node in its namespace. `problems` stays empty."""
 
     def __init__(
         self, nodes: Sequence[str], clients: Collection[str], spared_ports: Collection[int] = ()
     ) -> None:
-        """Make it. `clients` share the addresses of the harness; no rule is about `spared_ports`,
-        where the harness asks nodes what they do. Raises FloodmarkError."""
+        """Make the namespaces and routes of the nodes. `clients` share the addresses of the
+        harness; no rule affects `spared_ports`, at which the harness queries the nodes. Raises
+        FloodmarkError."""
         if not namespaces.inside():
             raise FloodmarkError("--links kernel: this process is in no namespace of its own")
         self._nodes = tuple(nodes)
@@ -68,21 +67,22 @@ class KernelLinks:
 
     @property
     def pid(self) -> int:
-        """No process: the kernel."""
+        """Always 0: no process carries these links, but the kernel."""
         return 0
 
     def wait_ready(self) -> None:
-        """Wait for nothing: kernel links are ready at once."""
+        """Return at once: kernel links are ready when they are made."""
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """Ignore the processes: addresses identify the dialers."""
+        """Ignore the processes of a node: its address identifies it."""
 
     def prefix(self, node: str) -> tuple[str, ...]:
-        """Return the words before the command line of a node."""
+        """Return the words to put before the command line of a node, so that it runs in its
+        namespace."""
         return self._spaces[node].prefix()
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; returns its number. Raises FloodmarkError for an impossible one."""
+        """Put a rule in force; return its number. Raises FloodmarkError for an impossible one."""
         KERNEL.check(rule)
         check_clients(rule, self._clients)
         pairs = ", ".join(f"{source} . {target}" for source, target in self._pairs(rule))
@@ -102,7 +102,7 @@ class KernelLinks:
         return self._last_number
 
     def remove(self, number: int) -> Counts:
-        """End a rule and learn how many packets it dropped or answered with a reset."""
+        """End a rule; return how many packets it dropped or answered with a reset."""
         if number not in self._handles:
             raise FloodmarkError(f"there is no link rule {number}")
         _, handle = self._handles.pop(number)
@@ -112,7 +112,7 @@ class KernelLinks:
         return Counts(of="packets", matched=packets, dropped=packets)
 
     def close(self) -> None:
-        """Let go of all namespaces. May be called twice."""
+        """Give up all namespaces. May be called twice."""
         for space in self._spaces.values():
             space.close()
 
@@ -138,10 +138,8 @@ class KernelLinks:
         self._nft(_RULES.replace("SPARED", spared))
 
     def _pairs(self, rule: LinkRule) -> Iterator[tuple[str, str]]:
-        """Yield the addresses of senders and receivers of the packets that a rule is about.
-
-        A reset concerns a connection, which has packets in both directions.
-        """
+        """Yield the addresses of senders and receivers of the packets that a rule affects. A reset
+        concerns a connection, which has packets in both directions."""
         directions = [(rule.senders, rule.receivers)]
         if rule.action == "reset":
             directions.append((rule.receivers, rule.senders))
@@ -167,7 +165,6 @@ class KernelLinks:
         return [*(node for node in self._nodes if node in side), *clients]
 
     def _packets(self, handle: int) -> int:
-        """Return the counter of a rule."""
         listed = namespaces.run(
             [program("nft"), "--handle", "list", "chain", "ip", _TABLE, "links"]
         )
@@ -181,12 +178,12 @@ class KernelLinks:
 
 
 def address(node: str) -> str:
-    """Return the address of a node."""
+    """Return the IP address of a node."""
     return _addresses(node)[1]
 
 
 def _addresses(node: str) -> tuple[str, str]:
-    """Return the two ends of the cable of a node: here, and at the node."""
+    """Return the two ends of the cable of a node: the harness's, and the node's."""
     net = f"10.{214 if node[0] == 'v' else 213}.{int(node[1:])}"
     return f"{net}.1", f"{net}.2"
 

@@ -1,7 +1,7 @@
 """Network namespaces for an ordinary user: a run in one of its own, and one more for each node.
 
-A user namespace gives this process the right to make network namespaces and to filter in them, and
-nowhere else. Nothing has to be undone: a namespace is gone with the last process in it.
+A user namespace gives this process the right to make network namespaces and to filter packets in
+them, and nowhere else. Nothing has to be undone: a namespace is gone with the last process in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OWN: Final = ("--user", "--map-current-user", "--keep-caps", "--net")
 
 
 def program(name: str) -> str:
-    """Return the path of a program. Raises UsageError that names the package that brings it."""
+    """Return the path of a program. Raises UsageError, which names the package to install."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}")
     if found is None:
         raise UsageError(f"--links kernel needs {name}: install {PACKAGES[name]}")
@@ -39,7 +39,7 @@ def program(name: str) -> str:
 
 
 def check_possible() -> None:
-    """Raise UsageError, in one sentence, if such namespaces are not allowed here."""
+    """Raise UsageError, in one sentence, if such namespaces are not allowed on this machine."""
     for name in PACKAGES:
         program(name)
     if inside():
@@ -64,8 +64,8 @@ def inside() -> bool:
 
 
 def enter() -> None:
-    """Run the same command again in its own user and network namespace; do nothing if it is in one.
-    Raises UsageError if that is not possible."""
+    """Replace this process by the same command in a user and network namespace of its own; do
+    nothing if it is in one. Raises UsageError if that is not possible."""
     check_possible()
     if inside():
         return
@@ -77,7 +77,8 @@ def enter() -> None:
 
 
 def run(command: Sequence[str], text: str = "") -> str:
-    """Run a program with `text` as its input; its output. Raises FloodmarkError when it fails."""
+    """Run a program with `text` as its input; return its output. Raises FloodmarkError if it
+    fails."""
     try:
         done = subprocess.run(
             list(command), input=text, capture_output=True, text=True, timeout=COMMAND_S
@@ -90,7 +91,8 @@ def run(command: Sequence[str], text: str = "") -> str:
 
 
 class NetworkNamespace:
-    """A network namespace without a process: this one holds it until `close`, or its own end."""
+    """A network namespace without a process of its own: this process holds it open until `close`,
+    or its own end."""
 
     def __init__(self) -> None:
         """Make it. Raises FloodmarkError."""

@@ -1,7 +1,8 @@
-"""Applies link rules to messages: the table decides, a queue holds what is delayed or held. Pure.
+"""The application of link rules to messages: the table decides, a queue holds delayed and held
+messages. Pure.
 
-The hub of real processes and the simulated network each have a `LinkPipeline` and a clock. What a
-rule does to a message, and when a held one is decided again, is written here once.
+The hub of real processes and the simulated network each have a `LinkPipeline` and a clock, so a
+rule does the same to a message in both.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ Load = TypeVar("Load")
 
 
 class LinkPipeline(Generic[Load]):
-    """Decides what becomes of messages of any form (`Load`). Times in microseconds.
+    """The link rules in force, and the messages that they delay or hold, in any form (`Load`).
+    Times in microseconds.
 
-    `peek` returns the header fields of a message; it is called only when a rule of its link needs
-    them. `rng` draws percentages and jitter. `exempts`, when set, is called for each message that
-    is to be dropped or held, with sender and receiver; True lets that one pass. `on_affected`,
-    when set, is called for each that was really dropped or held.
+    `peek` returns the header fields of a message; it is called only if a rule of its link needs
+    them. `rng` draws percentages and jitter. `exempts`, if set, is called with sender and receiver
+    of each message that is to be dropped or held; True lets the message pass. `on_affected`, if
+    set, is called for each message that was really dropped or held.
     """
 
     def __init__(self, peek: Callable[[Load], Mapping[str, Any]], rng: random.Random) -> None:
@@ -37,14 +39,13 @@ class LinkPipeline(Generic[Load]):
         self.delay_queue: DelayQueue[Load] = DelayQueue()
 
     def is_idle(self, now_us: int) -> bool:
-        """Return whether every message would go on at once, unasked."""
+        """Return whether every message would go on at once, because there is no rule and nothing
+        under way."""
         return self.table.is_idle(now_us)
 
     def carry(self, sender: str, receiver: str, load: Load, size: int, now_us: int) -> int:
-        """Decide about a message sent now; returns how many copies of it go on at once.
-
-        What was due before must have been taken out (`due`), or order would be lost.
-        """
+        """Decide about a message sent now; return how many copies of it go on at once. Take out the
+        messages that were due before (`due`), or order is lost."""
         if self.table.is_open(sender, receiver):
             return 1
         fields: Mapping[str, Any] = {}
@@ -69,17 +70,15 @@ class LinkPipeline(Generic[Load]):
         return at_once
 
     def due(self, now_us: int) -> list[QueuedMessage[Load]]:
-        """Take out the delayed messages whose time has come, in order."""
+        """Remove and return the delayed messages whose time has come, in order."""
         return self.delay_queue.due(now_us)
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; returns its number. Raises UsageError for an impossible one."""
+        """Put a rule in force; return its number. Raises UsageError for an impossible one."""
         HUB.check(rule)
         return self.table.add(rule)
 
     def remove(self, number: int) -> tuple[Counts | None, list[QueuedMessage[Load]]]:
-        """End a rule; return its effects (None: no such rule), and the messages that it held.
-
-        Those are to be carried again, as if they were sent now.
-        """
+        """End a rule; return its effects (None: no such rule) and the messages that it held, which
+        the caller must carry again as if they were sent now."""
         return self.table.remove(number), self.delay_queue.release(number)

@@ -1,4 +1,4 @@
-"""One deviation from a perfect link, and the count of what it did. Pure data."""
+"""A link rule, one deviation from a perfect link, and the counts of its effects. Pure data."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ RANK: Final = {action: rank for rank, action in enumerate(get_args(Action))}
 
 
 class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One deviation from a perfect link; binds to node names, so it survives restarts.
+    """One deviation from a perfect link. It names nodes, so it survives their restarts.
 
     `senders` and `receivers` name nodes, or "*" for all; an empty one fits none. `kinds` narrows
     the rule to kinds of messages (empty: all), `match` to header fields (see
     `node.formats.trace.matches`). Of the messages that fit, `percent` are acted on, at most `limit`
-    in all. `delay_ms` and `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy a
-    `duplicate` makes; `bytes_per_s` is the rate of a `slow`. In a `half-open` the senders go on
-    believing in their connections, and the receivers have lost them. Raises UsageError for what
-    cannot be carried out.
+    in all. `delay_ms` and `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy that
+    a `duplicate` makes; `bytes_per_s` is the rate of a `slow`. In a `half-open` the receivers lose
+    their connections, and the senders do not notice. Raises UsageError for a rule that cannot be
+    carried out.
     """
 
     senders: tuple[str, ...]
@@ -67,7 +67,7 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return bool(self.kinds or self.match or self.percent < 100 or self.limit is not None)
 
     def covers(self, sender: str, receiver: str) -> bool:
-        """Return whether the rule speaks about this link."""
+        """Return whether the rule is about the link from `sender` to `receiver`."""
         return (
             sender != receiver
             and (sender in self.senders or ANYONE in self.senders)
@@ -75,17 +75,15 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def fits(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a message with these header fields is one the rule speaks about."""
+        """Return whether the rule is about messages with these header fields."""
         return (not self.kinds or fields.get("kind") in self.kinds) and matches(fields, self.match)
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """The effects of one rule: messages that fitted it, by their fate.
-
-    Links that see no messages count connections instead (`of`): those that the rule concerned, and
-    of these the ones whose bytes it held back or delayed, or that it ended (`dropped`). The kernel
-    counts packets.
-    """
+    """The effects of one rule: the messages that fitted it, by what became of them. Links that see
+    no messages count connections instead (`of`): those that the rule concerned (`matched`), and of
+    these the ones whose bytes it held or delayed, or that it ended (`dropped`). The kernel counts
+    packets."""
 
     of: Literal["messages", "connections", "packets"] = "messages"
     matched: int = 0
@@ -95,12 +93,12 @@ class Counts(msgspec.Struct, kw_only=True):
     duplicated: int = 0
 
     def add(self, other: Counts) -> None:
-        """Sum up: a fault may consist of several rules."""
+        """Add the counts of another rule of the same fault."""
         self.of = other.of
         for name in ("matched", "dropped", "held", "delayed", "duplicated"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def acted(self) -> int:
-        """Return how many messages (or connections) the rule affected."""
+        """The number of messages (or connections) that the rule affected."""
         return self.dropped + self.held + self.delayed + self.duplicated

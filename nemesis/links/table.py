@@ -1,20 +1,20 @@
-"""Link rules, and the table that applies them to a message between two nodes. Pure.
+"""The table of link rules in force, which decides about each message between two nodes. Pure.
 
-The hub (real processes) and a simulator ask the same table, so one rule means the same in both.
-A link is an ordered pair (sender, receiver). The table decides *when* a message arrives; its
-caller keeps the message until then (`nemesis.links.delay_queue` does that for both).
+The hub (real processes) and a simulator use the same table, so one rule means the same in both. A
+link is an ordered pair (sender, receiver). The table decides *when* a message arrives; its caller
+keeps the message until then (in a `nemesis.links.delay_queue`).
 
-How the rules of one link combine, whatever the order in which they were added:
+How the rules of one link combine, in whatever order they were added:
 
-1. A `drop` that acts ends it.
-2. Else a `hold` that acts keeps the message until that rule is removed; then the message is
-   decided again, as if it had been sent at that moment.
+1. If a `drop` acts, the message is lost.
+2. Else, if a `hold` acts, the message is kept until that rule is removed; then it is decided again,
+   as if it had been sent at that moment.
 3. Else all `delay` rules that act add up, and each `duplicate` that acts makes one more copy.
 
-Order within a link is kept: a message never overtakes an earlier one that is still under way, so
-a delayed message holds back all behind it, and goes on doing so after its rule is gone. Late
-copies, which neither wait nor are waited for, and held messages step out of the order on purpose.
-What a node sends to itself is never touched.
+Order within a link is kept: a message never overtakes an earlier one that is still under way, so a
+delayed message holds back all behind it, even after its rule is gone. Two things step out of this
+order on purpose: late copies, which neither wait nor are waited for, and held messages. Messages of
+a node to itself are never affected.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MAX_CACHED_LINKS: Final = 10_000
 
 
 class LinkDecision(NamedTuple):
-    """The arrival times of the copies of a message (us; none: it was dropped, or is held by a
-    rule)."""
+    """The times at which the copies of a message arrive, in microseconds; empty if it is dropped,
+    or held by the rule `held_by`."""
 
     times: tuple[int, ...]
     held_by: int | None = None
@@ -69,7 +69,8 @@ class _Armed:
 
 
 class LinkTable:
-    """The rules in force. Without any, and nothing under way, a link is transparent."""
+    """The link rules in force. Without rules, and with nothing under way, every message arrives at
+    once."""
 
     def __init__(self) -> None:
         self._armed: dict[int, _Armed] = {}
@@ -79,17 +80,16 @@ class LinkTable:
         self._floors: dict[tuple[str, str], int] = {}
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force from the next message on; returns its number, never used again."""
+        """Put a rule in force from the next message on; return its number, which is never used
+        again."""
         self._last_number += 1
         self._armed[self._last_number] = _Armed(self._last_number, rule)
         self._of_link.clear()
         return self._last_number
 
     def remove(self, number: int) -> Counts | None:
-        """End a rule; return its effects, None if there is no such rule.
-
-        Messages it delayed stay under way; those it held are the caller's to decide again.
-        """
+        """End a rule; return its effects, None if there is no such rule. Messages that it delayed
+        stay under way; those that it held must be decided again by the caller."""
         armed = self._armed.pop(number, None)
         self._of_link.clear()
         return None if armed is None else armed.counts
@@ -99,8 +99,8 @@ class LinkTable:
         return {number: armed.counts for number, armed in self._armed.items()}
 
     def is_idle(self, now_us: int) -> bool:
-        """Return whether every message would arrive at once: no rule, and nothing under way before
-        it."""
+        """Return whether a message on any link would arrive at once: no rule is in force, and
+        nothing is under way."""
         if self._armed:
             return False
         if self._floors:
@@ -108,7 +108,7 @@ class LinkTable:
         return not self._floors
 
     def is_open(self, sender: str, receiver: str) -> bool:
-        """Return whether a message on this link goes on at once: no rule is about it, and nothing
+        """Return whether a message on this link arrives at once: no rule is about it, and nothing
         is under way before it."""
         return not self._rules(sender, receiver) and (sender, receiver) not in self._floors
 
@@ -119,12 +119,9 @@ class LinkTable:
     def decide(
         self, sender: str, receiver: str, fields: Mapping[str, Any], now_us: int, rng: random.Random
     ) -> LinkDecision:
-        """Decide about a message that is sent now. `now_us` must never go back.
-
-        `fields` are its header fields (`node.formats.wire.peek`); `rng` draws percentages, jitter.
-        Of
-        equal arrival times the message decided first arrives first.
-        """
+        """Decide about a message that is sent now. `now_us` must never go back. `fields` are its
+        header fields (`node.formats.wire.peek`); `rng` draws percentages and jitter. Of messages
+        with equal arrival times, the one decided first arrives first."""
         link = (sender, receiver)
         wait_us, copies = 0, []
         for armed in self._rules(sender, receiver):
@@ -152,7 +149,8 @@ class LinkTable:
         return LinkDecision((first, *later))
 
     def _arrival(self, link: tuple[str, str], time_us: int, now_us: int) -> int:
-        """Return the arrival time in the order of the link, which it then binds."""
+        """Return the arrival time in the order of the link, which later messages must not go
+        below."""
         floor = self._floors.get(link, 0)
         time_us = max(time_us, floor)
         if time_us > now_us:

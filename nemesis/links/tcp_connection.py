@@ -1,8 +1,8 @@
 """One connection through the proxy: the end that dialed, the node that it leads to, two flows.
 
-A connection lives in phases. *naming*: accepted, and its dialer is not known yet. *held*: a cut is
-between the two; the node knows nothing of it. *dialing*: the proxy connects to the node. *up*.
-*over*.
+A connection goes through phases. *naming*: it is accepted, and the proxy does not know yet who
+dialed. *held*: a cut is between the two; the node knows nothing of the connection. *dialing*: the
+proxy connects to the node. *up*. *over*.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Phase = Literal["naming", "held", "dialing", "up", "over"]
 
 
 class ConnectionEnd(asyncio.Protocol):
-    """One of the two ends: feeds one flow, and is the destination of the other."""
+    """One of the two ends of a connection: its bytes go into the flow `out`, and it receives those
+    of the other flow."""
 
     def __init__(self, connection: ProxiedConnection) -> None:
         self._connection = connection
@@ -57,7 +58,7 @@ class ConnectionEnd(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the socket is gone: this end reset it, or we closed it."""
+        """Note that the socket is gone: this end reset it, or the proxy closed it."""
         if not self._gone:
             self._gone = True
             self._connection.finished(self, End.RST)
@@ -74,7 +75,8 @@ class ConnectionEnd(asyncio.Protocol):
 
     @property
     def ends(self) -> Ends | None:
-        """The addresses of this end and of the door; None when it is gone."""
+        """The addresses of this end and of the proxy's listening socket; None if this end is
+        gone."""
         if self._transport is None or self._gone:
             return None
         dialer = self._transport.get_extra_info("peername")
@@ -83,16 +85,16 @@ class ConnectionEnd(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Return whether there is no socket any more."""
+        """Return whether the socket of this end is closed."""
         return self._gone
 
     def write(self, data: bytes) -> None:
-        """Send to this end."""
+        """Send bytes to this end."""
         if self._transport is not None and not self._gone:
             self._transport.write(data)
 
     def finish(self, end: End) -> None:
-        """Note that the other end has ended."""
+        """Tell this end that the other one has ended: with a FIN or a RST."""
         if self._transport is None or self._gone:
             return
         if end is End.FIN:
@@ -117,7 +119,7 @@ class ConnectionEnd(asyncio.Protocol):
             self._transport.resume_reading()
 
     def reset(self) -> None:
-        """Close at once, so that this end gets a RST."""
+        """Close the socket at once, so that this end gets a RST."""
         if self._transport is not None and not self._gone:
             self._gone = True
             raw: socket.socket = self._transport.get_extra_info("socket")
@@ -125,14 +127,15 @@ class ConnectionEnd(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close in good order, after what has been written."""
+        """Close the socket after all written bytes are sent."""
         if self._transport is not None and not self._gone:
             self._gone = True
             self._transport.close()
 
 
 class ProxiedConnection:
-    """Two sides and two flows. `on_over` is called once, when nothing is left of it."""
+    """One connection through the proxy: two ends and two flows. `on_over` is called once, when both
+    ends are gone."""
 
     def __init__(
         self,
@@ -165,19 +168,19 @@ class ProxiedConnection:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is left of it."""
+        """Return whether both ends are gone."""
         return self.phase == "over"
 
     def apply_rules(self) -> None:
-        """Apply the rules in force again, after they have changed or the dialer has become
-        known."""
+        """Apply the rules in force again, because they have changed or it is known now who
+        dialed."""
         if self.is_over:
             return
         self.near.out.apply(self._rules.state(self.number, self.dialer, self.node))
         self.far.out.apply(self._rules.state(self.number, self.node, self.dialer))
 
     def up(self) -> None:
-        """Pass on the bytes that came before the node accepted."""
+        """Note that the node has accepted; pass on the bytes that came before."""
         self.phase = "up"
         self.apply_rules()
         self.near.out.lead_to(self.far)
@@ -190,7 +193,7 @@ class ProxiedConnection:
         self._end()
 
     def lose(self, rule: int, name: str) -> bool:
-        """End the connection for the end `name` only; the other end learns of that at `recall`.
+        """End the connection for the end `name` only; the other end learns of it at `recall`.
         Return False if the connection is not up."""
         if self.phase != "up" or self._half_open:
             return False
@@ -202,12 +205,13 @@ class ProxiedConnection:
         return True
 
     def recall(self, rule: int) -> None:
-        """Let the end that still believed in the connection learn that it is gone."""
+        """Reset the connection if this rule ended it for one end only, so that the other end learns
+        of it."""
         if self._half_open.pop(rule, None) is not None:
             self.reset()
 
     def finished(self, side: ConnectionEnd, end: End) -> None:
-        """Note that a side has sent its last byte, or is gone."""
+        """Note that `side` has sent its last byte, or is gone."""
         if self.is_over or self._half_open:
             return
         if side is self.near and self.phase == "held":

@@ -1,4 +1,4 @@
-"""Control of the TCP proxy: its config, its commands, and the harness's end of it."""
+"""The control of the TCP proxy: its configuration, its commands, and the harness's end of them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ Address = tuple[str, int]
 
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):
-    """An address that stands for a `role` of a `node`: `listen` is dialed, and `target` is where
-    the node listens. `dialer` is the only node that dials here; "": the dialer is looked up."""
+    """An address of the proxy that stands for a node: `listen` is dialed instead of `target`, at
+    which the `node` listens in a `role` ("client", "peer"). `dialer` is the only node that dials
+    here; "": the proxy looks up who dials."""
 
     node: str
     role: str
@@ -42,10 +43,10 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
 class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a proxy.
 
-    `shared_clients` are the names of the clients that have one process in common, which dials as
-    `nemesis.links.tcp_rules.CLIENTS`. `seed` draws jitter. A process that dials may be named up to
-    `naming_s` seconds later. The proxy dies with `parent_pid`, the process that started it, and
-    writes its output to `output_file` ("": where its parent does).
+    `shared_clients` are the names of the clients that share one process, which dials as
+    `nemesis.links.tcp_rules.CLIENTS`. `seed` draws jitter. A process that dials may be named
+    (`SetProcesses`) up to `naming_s` seconds later. The proxy dies with `parent_pid`, the process
+    that started it, and writes its output to `output_file` ("": to its parent's).
     """
 
     doors: tuple[Door, ...]
@@ -57,7 +58,8 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetProcesses(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="processes"):
-    """The name of `pids`, and of their process groups and sessions, from now on."""
+    """The command that gives the processes `pids`, and their process groups and sessions, a name
+    from now on."""
 
     name: str
     pids: tuple[int, ...]
@@ -67,11 +69,9 @@ ProxyCommand = AddRule | RemoveRule | GetStats | SetProcesses
 
 
 class ProxyStats(msgspec.Struct, kw_only=True):
-    """Connections since the start, by "dialer>node role".
-
+    """The connections that the proxy has handled since its start; `accepted` by "dialer>node role".
     `unknown` came from a process without a name, `refused` led to a node that did not listen,
-    `open` are there now. `rules` are those in force now.
-    """
+    `open` are there now. `rules` are the counts of the rules in force."""
 
     accepted: dict[str, int] = {}
     unknown: int = 0
@@ -81,7 +81,7 @@ class ProxyStats(msgspec.Struct, kw_only=True):
 
 
 class ProxyAnswer(msgspec.Struct, kw_only=True):
-    """The answer to any command; `error` says why it was refused."""
+    """The proxy's answer to any command; `error` says why it was refused, "" if it was not."""
 
     error: str = ""
     number: int = 0
@@ -94,16 +94,13 @@ class ProxyGone(FloodmarkError):
 
 
 class TcpLinks:
-    """A proxy of one run, as a process that ends with this one; main thread only.
-
-    The interface is that of `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`,
-    `close`. Every call waits at most `DEADLINE_S` (`wait_ready`: `START_S`) and then
-    raises ProxyGone. `problems` are
-    sentences that make the verdict of the run unknown.
-    """
+    """The proxy of one run, as a process that ends with this one. Main thread only. Its methods are
+    those of `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`, `close`. Every
+    call waits at most `DEADLINE_S` (`wait_ready`: `START_S`) and then raises ProxyGone. `problems`
+    are sentences that make the verdict of the run unknown."""
 
     def __init__(self, config: ProxyConfig) -> None:
-        """Start the process; `wait_ready` returns when all doors are open."""
+        """Start the proxy's process; `wait_ready` returns when it listens at all doors."""
         from nemesis.links import tcp_proxy
 
         self._config = config
@@ -114,7 +111,7 @@ class TcpLinks:
 
     @property
     def problems(self) -> list[str]:
-        """That the proxy has ended by itself, if it has."""
+        """A sentence if the proxy has ended by itself; none otherwise."""
         if self._closed or self._child.exitcode is None:
             return []
         return [str(self._why_gone())]
@@ -125,21 +122,22 @@ class TcpLinks:
         return 0 if self._closed else self._child.pid
 
     def wait_ready(self) -> None:
-        """Return once every door is open. Raises FloodmarkError when one cannot be had."""
+        """Return once the proxy listens at every door. Raises FloodmarkError if an address cannot
+        be used."""
         self._ask(GetStats(), START_S)
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; returns its number. Raises FloodmarkError for an impossible one."""
+        """Put a rule in force; return its number. Raises FloodmarkError for an impossible one."""
         return self._ask(AddRule(rule=rule)).number
 
     def remove(self, number: int) -> Counts:
-        """End a rule and return its effects; the bytes that it held go on at once."""
+        """End a rule and return its effects; bytes that it held go on at once."""
         counts = self._ask(RemoveRule(number=number)).counts
         assert counts is not None
         return counts
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """Set the processes of a node, whenever it is started, and of the clients."""
+        """Name the processes of a node, each time it is started, or of the clients."""
         self._ask(SetProcesses(name=name, pids=tuple(pids)))
 
     def stats(self) -> ProxyStats:
@@ -149,10 +147,8 @@ class TcpLinks:
         return stats
 
     def close(self) -> None:
-        """End the proxy, and every connection through it. May be called twice.
-
-        What it has carried becomes the last line of its output file.
-        """
+        """End the proxy, and every connection through it. May be called twice. Its last counts
+        become the last line of its output file."""
         if not self._closed:
             self._closed = True
             if self._config.output_file and self._child.exitcode is None:
@@ -165,7 +161,8 @@ class TcpLinks:
             self._child.join(REAP_S)
 
     def _ask(self, command: ProxyCommand, limit_s: float = DEADLINE_S) -> ProxyAnswer:
-        """Send a command, wait for its answer. Raises ProxyGone, or FloodmarkError if refused."""
+        """Send a command, wait for its answer. Raises ProxyGone, or FloodmarkError if it is
+        refused."""
         deadline = time.monotonic() + limit_s
         try:
             self._pipe.send_bytes(msgspec.msgpack.encode(command))

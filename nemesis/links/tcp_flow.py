@@ -1,8 +1,9 @@
-"""The bytes of one direction of a connection: what rules keep back, in order, with a bound.
+"""The bytes of one direction of a connection: a queue for those that rules hold or delay, in order,
+with a bound.
 
-Between a source and a destination stands a queue. While no rule is about the direction and nothing
-waits, the proxy writes past it. Its bound is back-pressure: a queue that is full stops the reading
-from the source, so the sender's own buffers fill, as with a receiver that does not read.
+While no rule is about the direction and nothing waits, the proxy writes past the queue. Its bound
+is back-pressure: if it is full, the proxy stops reading from the source, so the sender's own
+buffers fill, as with a receiver that does not read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SLICE_S: Final = 0.05
 
 
 class End(enum.Enum):
-    """The way in which a source ended."""
+    """The way in which a source of bytes ended."""
 
     FIN = "it will send no more"
     RST = "the connection is gone"
@@ -39,11 +40,9 @@ class Destination(Protocol):
 
 
 class Flow:
-    """One direction. Everything happens in the thread of the event loop.
-
-    `pause` is called with True when the source must not be read, and with False when it may again.
-    `on_held` and `on_delayed` are called with the numbers of the rules that keep bytes waiting.
-    """
+    """One direction of a connection. All calls are in the thread of the event loop. `pause` is
+    called with True if the source must not be read, and with False if it may again. `on_held` and
+    `on_delayed` are called with the numbers of the rules that keep bytes waiting."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Flow:
         self.pump()
 
     def apply(self, state: FlowState) -> None:
-        """Apply other rules from now on."""
+        """Put the rules in `state` in force instead of the present ones."""
         if state.unacknowledged_by and not self._state.unacknowledged_by:
             self._window = WINDOW_BYTES
         if not state.bytes_per_s:
@@ -92,7 +91,7 @@ class Flow:
         self.pump()
 
     def take(self, data: bytes) -> None:
-        """Take bytes from the source."""
+        """Take bytes from the source, and pass them on when the rules allow it."""
         if self._closed:
             return
         self._queue.append((self._due(), data))
@@ -104,7 +103,7 @@ class Flow:
 
     def end(self, end: End) -> None:
         """Note that the source has ended. Waiting bytes still arrive before a FIN; before a RST
-        they are lost, as the kernel of a sender forgets them."""
+        they are lost, as the kernel of a sender drops them."""
         if self._closed:
             return
         if end is End.RST:
@@ -115,7 +114,7 @@ class Flow:
         self._note_waiting()
 
     def destination_full(self, full: bool) -> None:
-        """Note that the destination takes no more for now, or takes bytes again."""
+        """Note whether the destination takes no more bytes for now."""
         self._destination_full = full
         self.pump()
 
@@ -180,7 +179,7 @@ class Flow:
         return None
 
     def _due(self) -> float:
-        """Return the time at which bytes that arrive now may pass: nothing overtakes."""
+        """Return the time at which bytes that arrive now may pass, never before earlier ones."""
         wait = sum(
             max(0.0, delay + (2 * self._rng.random() - 1) * jitter)
             for delay, jitter in self._state.delays

@@ -1,12 +1,13 @@
 """The TCP proxy: a process that stands between unmodified servers, under link rules.
 
-Each node has one address a role that everybody else dials (a `Door`), and the proxy forwards from
-there to where the node listens. Who dials is looked up (`nemesis.links.dialers`), so addresses may
-be advertised and gossiped. What the rules mean is in `nemesis.links.tcp_rules`. Three things are
-not as they would be on a wire, because a listener cannot leave a SYN unanswered:
+For each role of a node the proxy has an address that all others dial (a `Door`), and forwards from
+there to the address at which the node listens. It looks up who dials (`nemesis.links.dialers`), so
+addresses may be advertised and gossiped. `nemesis.links.tcp_rules` says what the rules mean. Three
+things are not as they would be on a wire, because a listener cannot leave a SYN unanswered:
 
 * While a link is cut, `connect` of a new connection succeeds, and nothing more happens. The node
-  hears nothing of it. If the dialer is still there at the heal, the connection comes about then.
+  hears nothing of it. If the dialer is still there at the heal, the proxy connects to the node
+  then.
 * A node that does not listen (it is dead) gives a connection that is reset, not a refused one.
 * Bytes that waited for a heal pass at once: no retransmission timer has to run out.
 """
@@ -43,7 +44,7 @@ BACKLOG: Final = 512
 
 
 def main(config: ProxyConfig, pipe: Pipe) -> None:
-    """Entry point of the proxy's process: forward until the harness closes the pipe."""
+    """Run the proxy's process: forward bytes until the harness closes the pipe."""
     settle_in(config.parent_pid, config.output_file)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -55,7 +56,7 @@ def main(config: ProxyConfig, pipe: Pipe) -> None:
 
 
 class TcpProxy:
-    """Doors, connections and commands, in one event loop."""
+    """The proxy's listening sockets, connections and commands, in one event loop."""
 
     def __init__(self, config: ProxyConfig, pipe: Pipe) -> None:
         self._config = config
@@ -73,7 +74,8 @@ class TcpProxy:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Open the doors, then obey. Raises FloodmarkError for an address that cannot be had."""
+        """Listen at all doors, then carry out commands. Raises FloodmarkError for an address that
+        cannot be used."""
         loop = asyncio.get_running_loop()
         for door in self._config.doors:
             try:

@@ -1,14 +1,14 @@
-"""The link rules in force between TCP ends, and their effect on the bytes of one direction.
-Pure.
+"""The link rules in force between TCP ends, and their effect on the bytes of one direction. Pure.
 
-TCP repeats what is lost, so no rule loses bytes: under a `drop` they wait. What the rules mean:
+TCP repeats lost segments, so no rule loses bytes: under a `drop` they wait. What the rules mean:
 
 * `drop` from a to b: nothing passes from a to b, and what b sends is not acknowledged, so that at
-  most `WINDOW_BYTES` more pass from b to a. No new connection comes about.
+  most `WINDOW_BYTES` more pass from b to a. No new connection is made.
 * `hold` from a to b: nothing passes from a to b. All else does, new connections too.
-* `delay`: bytes wait, in order; several add up. `slow`: so many bytes a second on each connection.
+* `delay`: bytes wait, in order; several such rules add up. `slow`: at most `bytes_per_s` pass on
+  each connection.
 * `reset`: each connection between the two is reset, in whichever direction the rule is written.
-* `half-open`: each connection that is there ends for the receivers only.
+* `half-open`: each connection that exists ends for the receivers only.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ WINDOW_BYTES: Final = 65_536
 
 
 class FlowState(NamedTuple):
-    """The effect of the rules on the bytes of one direction.
-
-    `blocked_by`, `unacknowledged_by` and `shaped_by` are the numbers of the rules: nothing passes,
-    no more than a window passes, bytes are late. Each of `delays` is (delay, jitter) in seconds;
-    `bytes_per_s` 0 is no limit.
-    """
+    """The effect of the rules on the bytes of one direction of a connection. Nothing passes because
+    of the rules numbered in `blocked_by`, no more than WINDOW_BYTES pass because of those in
+    `unacknowledged_by`, and bytes are late because of those in `shaped_by`. Each of `delays` is
+    (delay, jitter) in seconds; `bytes_per_s` 0 is no limit."""
 
     blocked_by: tuple[int, ...] = ()
     unacknowledged_by: tuple[int, ...] = ()
@@ -67,7 +65,7 @@ class _InForce:
 
 
 def check_clients(rule: LinkRule, shared: frozenset[str]) -> None:
-    """Raise UsageError for a rule about some of the clients that share a process, not all."""
+    """Raise UsageError for a rule about some, but not all, of the clients that share a process."""
     for side in (rule.senders, rule.receivers):
         named = shared.intersection(side)
         if named and ANYONE not in side and named != shared:
@@ -78,8 +76,8 @@ def check_clients(rule: LinkRule, shared: frozenset[str]) -> None:
 
 
 class TcpRules:
-    """The rules in force. `shared` are the clients that have one process in common: they dial as
-    `CLIENTS`, and a rule is about all of them or none."""
+    """The link rules in force on the proxy. `shared` are the clients that share one process: they
+    dial as `CLIENTS`, so a rule must be about all of them or none."""
 
     def __init__(self, shared: Sequence[str] = ()) -> None:
         self._shared = frozenset(shared)
@@ -87,7 +85,7 @@ class TcpRules:
         self._last_number = 0
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; returns its number. Raises UsageError for an impossible one."""
+        """Put a rule in force; return its number. Raises UsageError for an impossible one."""
         TCP_PROXY.check(rule)
         check_clients(rule, self._shared)
         self._last_number += 1
@@ -100,7 +98,7 @@ class TcpRules:
         return None if ended is None else ended.counts()
 
     def covers(self, number: int, sender: str, receiver: str) -> bool:
-        """Return whether a rule in force is about this direction."""
+        """Return whether the rule `number` is about the direction from `sender` to `receiver`."""
         rule = self._rules[number].rule
         return (
             sender != receiver
@@ -109,7 +107,8 @@ class TcpRules:
         )
 
     def about(self, a: str, b: str, *actions: str) -> tuple[int, ...]:
-        """Return the rules with one of these actions about either direction between two ends."""
+        """Return the numbers of the rules with one of these actions about either direction between
+        `a` and `b`."""
         return tuple(
             number
             for number, each in self._rules.items()
@@ -118,8 +117,8 @@ class TcpRules:
         )
 
     def state(self, connection: int, sender: str, receiver: str) -> FlowState:
-        """Return the fate of bytes from `sender` to `receiver`; the connection counts as
-        matched."""
+        """Return what the rules do to bytes from `sender` to `receiver`; they count the connection
+        as matched."""
         blocked, unacknowledged, shaped = [], [], []
         delays, rates = [], []
         for number, each in self._rules.items():
@@ -150,25 +149,25 @@ class TcpRules:
         return self._rules[number].rule.action
 
     def held(self, numbers: Sequence[int], connection: int) -> None:
-        """Note that these rules kept bytes of a connection, or a new connection, waiting."""
+        """Count a connection, or an attempt to make one, as held by these rules."""
         for number in numbers:
             if number in self._rules:
                 self._rules[number].held.add(connection)
 
     def delayed(self, numbers: Sequence[int], connection: int) -> None:
-        """Note that these rules made bytes of a connection late."""
+        """Count a connection as delayed by these rules."""
         for number in numbers:
             if number in self._rules:
                 self._rules[number].delayed.add(connection)
 
     def ended(self, numbers: Sequence[int], connection: int) -> None:
-        """Note that these rules ended a connection, at least for one side."""
+        """Count a connection as ended by these rules, at least for one side."""
         for number in numbers:
             self._rules[number].matched.add(connection)
             self._rules[number].dropped.add(connection)
 
     def counts(self) -> dict[int, Counts]:
-        """Return the counts of each rule in force."""
+        """Return the counts of each rule in force, by number."""
         return {number: each.counts() for number, each in self._rules.items()}
 
     def _is_in(self, name: str, side: Sequence[str]) -> bool:

@@ -251,9 +251,9 @@ class Log:
         if not self._checked:
             return ""
         if stored.base_offset != self.leo and not self._holes:
-            return f"the log ends at {self.leo}, but the next batch begins at {stored.base_offset}"
+            return f"records are missing before the next batch, at {stored.base_offset}"
         if stored.epoch < self.last_epoch or stored.epoch < 0:
-            return f"leader epoch {stored.epoch} after {self.last_epoch}, but epochs never fall"
+            return f"leader epoch {stored.epoch} after {self.last_epoch}"
         data = self._storage.read(self.partition, stored.base_offset)
         before = self._chain_before(len(self._ends))
         return batches.damage(data, stored.base_offset, before, stored.chain)

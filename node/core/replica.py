@@ -33,7 +33,7 @@ Role = Literal["none", "follower", "candidate", "leader"]
 
 @dataclass(slots=True)
 class Peer:
-    """What a leader knows about one follower, from its fetches in this leader epoch. Times in
+    """The knowledge of a leader about one follower, from its fetches in this leader epoch. Times in
     microseconds."""
 
     leo: int

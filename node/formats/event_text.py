@@ -94,7 +94,7 @@ def message(e: Event) -> str:
 
 
 def offsets(base: int, end: int) -> str:
-    """Return the offsets from `base` to `end` - 1 in words: "offset 5", "offsets 5-7"."""
+    """Return the offsets from `base` to `end` - 1 as a phrase: "offset 5", "offsets 5-7"."""
     return f"offset {base}" if end - base == 1 else f"offsets {base}-{end - 1}"
 
 
@@ -116,7 +116,7 @@ def leadership(
 
 
 def log_ends(leo: int, hw: int) -> str:
-    """Return the ends of a replica's log in words: "log end 6, high watermark 5"."""
+    """Return the ends of a replica's log as a phrase: "log end 6, high watermark 5"."""
     return f"log end {leo}, high watermark {hw}"
 
 

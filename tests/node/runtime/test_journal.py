@@ -164,7 +164,7 @@ def test_a_sound_frame_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     file.begin()
     file.append(["nonsense"])  # type: ignore[list-item]
     file.close()
-    with pytest.raises(StorageError, match="is not ours"):
+    with pytest.raises(StorageError, match="is not floodmark's"):
         journal.read(tmp_path / "journal")
 
 
