@@ -332,11 +332,7 @@ class Broker:
 
     def arm(self, name: str) -> None:
         """Set the timer of the replica of partition `name` to the time of its next action."""
-        r = self.replicas.get(name)
-        if r is None:
-            return
-        quorum = self.quorums.get(name)
-        wake_us = r.wake_us if quorum is None else quorum.next_us()
+        wake_us = self._wake_us(name)
         if wake_us < NEVER and self._pushed.get(name) != wake_us:
             self._pushed[name] = wake_us
             heapq.heappush(self._due, (wake_us, name))

@@ -8,6 +8,7 @@ includes records that are appended but not committed yet. See docs/protocols.md.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -124,27 +125,14 @@ class Controller:
         """Register a new process of a broker if the broker is unknown or fenced, or the protocol
         asks for no fencing first; answer a process that asks again as before; refuse any other."""
         known = self.image.brokers.get(request.broker)
+        response = RegisterBrokerResponse(corr=request.corr, incarnation=request.incarnation)
         if known is not None and known.incarnation == request.incarnation:
-            self._reply(
-                source,
-                RegisterBrokerResponse(
-                    corr=request.corr,
-                    incarnation=request.incarnation,
-                    broker_epoch=known.broker_epoch,
-                ),
-            )
+            self._reply(source, replace(response, broker_epoch=known.broker_epoch))
             return
         at_once = self._protocol.restart is RestartRule.AT_ONCE
         stale = known is not None and request.incarnation < known.incarnation
         if stale or (known is not None and not known.fenced and not at_once):
-            self._reply(
-                source,
-                RegisterBrokerResponse(
-                    corr=request.corr,
-                    incarnation=request.incarnation,
-                    error=Error.DUPLICATE_REGISTRATION,
-                ),
-            )
+            self._reply(source, replace(response, error=Error.DUPLICATE_REGISTRATION))
             return
         epoch = self.metadata.leo
         record = BrokerRecord(
@@ -157,15 +145,10 @@ class Controller:
         unclean = known is not None and request.intact_since > known.incarnation
         if unclean and not at_once and not ctx.bugs.unclean_as_clean:
             # An unclean restart may have lost anything: out of ISR, ELR and leadership.
-            records += self._without_broker(ctx, request.broker, lost_data=True)
+            records += self._without_broker(request.broker, lost_data=True)
         self._must_apply[request.broker] = self._append(ctx, records)
         self._heard_us[request.broker] = ctx.now_us
-        self._reply(
-            source,
-            RegisterBrokerResponse(
-                corr=request.corr, incarnation=request.incarnation, broker_epoch=epoch
-            ),
-        )
+        self._reply(source, replace(response, broker_epoch=epoch))
 
     def on_heartbeat(self, ctx: Context, source: str, beat: Heartbeat) -> None:
         """Note that a broker lives; unfence it once it has applied the record that registered or
@@ -203,18 +186,8 @@ class Controller:
         damaged, until it has caught up again."""
         if self._protocol.leader_by is not LeaderBy.CONTROLLER:
             return
-        changes = []
-        for name in beat.damaged:
-            state = self.image.partitions.get(name)
-            if state is None:
-                continue
-            if beat.broker == state.leader or beat.broker in state.isr or beat.broker in state.elr:
-                changes.append(
-                    election.broker_left(
-                        state, beat.broker, self.image.is_active, self._rules, lost_data=True
-                    )
-                )
-        records: list[Record] = [change for change in changes if change is not None]
+        records: list[Record] = []
+        records += self._without_broker(beat.broker, beat.damaged, lost_data=True)
         if records:
             self._append(ctx, records)
 
@@ -223,7 +196,7 @@ class Controller:
         active broker has applied that, it is fenced, and its next heartbeat lets it stop."""
         if not broker.stopping:
             records: list[Record] = [replace(broker, stopping=True)]
-            records += self._without_broker(ctx, broker.broker, lost_data=False)
+            records += self._without_broker(broker.broker)
             self._leaves_at[broker.broker] = self._append(ctx, records)
         elif not broker.fenced:
             # An earlier controller moved its leaderships away, at an offset not known here.
@@ -237,18 +210,21 @@ class Controller:
         when it has applied that, so a broker that receives nothing does not flap."""
         records: list[Record] = [replace(broker, fenced=True)]
         if self._protocol.detection is Detection.HEARTBEATS:
-            records += self._without_broker(ctx, broker.broker, lost_data=False)
+            records += self._without_broker(broker.broker)
         self._must_apply[broker.broker] = self._append(ctx, records)
 
     def _without_broker(
-        self, ctx: Context, broker: str, *, lost_data: bool
+        self, broker: str, names: Iterable[str] | None = None, *, lost_data: bool = False
     ) -> list[PartitionRecord]:
-        """Return the new record of each partition that must change because `broker` left."""
+        """Return the new record of each partition that must change because `broker` left; `names`
+        are the partitions that it left (None: all)."""
+        partitions = self.image.partitions
+        found = [partitions[n] for n in (partitions if names is None else names) if n in partitions]
         changes = (
             election.broker_left(
                 state, broker, self.image.is_active, self._rules, lost_data=lost_data
             )
-            for state in self.image.partitions.values()
+            for state in found
             if broker in state.isr or broker == state.leader or (lost_data and broker in state.elr)
         )
         return [change for change in changes if change is not None]

@@ -145,11 +145,8 @@ def committed(ctx: Context, r: Replica, isr: tuple[str, ...], partition_epoch: i
     r.isr = isr
     if r.pending_alter is not None and partition_epoch >= r.pending_alter.expected:
         r.pending_alter = None
-    r.maximal_isr = (
-        isr
-        if r.pending_alter is None
-        else (*isr, *(m for m in r.pending_alter.isr if m not in isr))
-    )
+    proposed = () if r.pending_alter is None else r.pending_alter.isr
+    r.maximal_isr = (*isr, *(m for m in proposed if m not in isr))
     ctx.trace(
         ISR,
         r.partition,

@@ -66,6 +66,7 @@ class Quorum:
         self._announce_us = NEVER
         self._watch_us = NEVER
         self._asked = 0
+        self._vote_key, self._out_key = f"vote/{r.partition}", f"out/{r.partition}"
         r.replicas = self.voters
         r.leader_epoch, self.voted_for = _kept(ctx, self._vote_key, _VOTE, (0, ""))
         r.leader_epoch = max(r.leader_epoch, r.log.last_epoch)
@@ -75,14 +76,6 @@ class Quorum:
         self.is_voter = ctx.node in self.voters and not self._out_until
         if ctx.node in self.voters:
             self._find_losses(ctx)
-
-    @property
-    def _vote_key(self) -> str:
-        return f"vote/{self.r.partition}"
-
-    @property
-    def _out_key(self) -> str:
-        return f"out/{self.r.partition}"
 
     # -- a voter that lost something
 

@@ -185,16 +185,13 @@ class Replica:
 
 def forget_values(ctx: Context, partition: str, *, durable: bool) -> None:
     """Reset the values stored beside a log that is deleted: HW checkpoint and log start."""
-    if _has_start(ctx, partition):
+    try:
+        has_start = bool(ctx.storage.get(START_KEY + partition))
+    except DamagedStore:
+        has_start = True
+    if has_start:
         ctx.storage.put(START_KEY + partition, encoded(ORIGIN), durable=durable)
     ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=False)
-
-
-def _has_start(ctx: Context, partition: str) -> bool:
-    try:
-        return bool(ctx.storage.get(START_KEY + partition))
-    except DamagedStore:
-        return True
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:

@@ -42,10 +42,6 @@ class Senders:
         return source in self.nodes if test is None else test(self, source, message)
 
 
-def _anyone(senders: Senders, source: str, message: object) -> bool:
-    return True
-
-
 def _replica(
     senders: Senders, source: str, message: FetchRequest | EpochEndRequest | ReportLeader
 ) -> bool:
@@ -58,19 +54,15 @@ def _broker(
     return message.broker == source and source in senders.brokers
 
 
-def _admin(senders: Senders, source: str, message: object) -> bool:
-    return source == ADMIN
-
-
 _TESTS: Final[dict[type, Test]] = {
-    ProduceRequest: _anyone,
-    MetadataRequest: _anyone,
+    ProduceRequest: lambda senders, source, m: True,
+    MetadataRequest: lambda senders, source, m: True,
     FetchRequest: lambda senders, source, m: m.replica == CONSUMER or _replica(senders, source, m),
     EpochEndRequest: _replica,
     ReportLeader: _replica,
     RegisterBroker: _broker,
     Heartbeat: _broker,
     AlterPartition: _broker,
-    **dict.fromkeys(AdminRequest.__args__, _admin),
+    **dict.fromkeys(AdminRequest.__args__, lambda senders, source, m: source == ADMIN),
 }
 """Every other kind is between nodes."""

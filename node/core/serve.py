@@ -112,6 +112,11 @@ def refuse_fetch(
     ctx: Context, to: str, request: FetchRequest, error: Error, r: Replica | None
 ) -> None:
     """Answer a fetch with an error; `r` is None if this node has no replica of the partition."""
+    before_start, log_end, consumes = None, -1, request.replica == CONSUMER
+    if r is not None and r.role == "leader":
+        log_end = r.hw if consumes else r.log.leo
+    if r is not None and not consumes and error is Error.OFFSET_OUT_OF_RANGE:
+        before_start = retention.start_of(r) if request.offset < r.log.start else None
     response = FetchResponse(
         corr=request.corr,
         partition=request.partition,
@@ -120,21 +125,9 @@ def refuse_fetch(
         last_epoch=request.last_epoch,
         request_epoch=request.leader_epoch,
         log_start=r.log.start if r else 0,
-        before_start=_before_start(r, request, error),
-        log_end=_log_end_hint(r, request),
+        before_start=before_start,
+        log_end=log_end,
         leader=r.leader if r else "",
     )
     epoch = r.leader_epoch if r else -1
     ctx.send(to, response, fetch_body(epoch, r.hw if r else 0, []))
-
-
-def _before_start(r: Replica | None, request: FetchRequest, error: Error) -> tuple[int, str] | None:
-    if r is None or request.replica == CONSUMER or error is not Error.OFFSET_OUT_OF_RANGE:
-        return None
-    return retention.start_of(r) if request.offset < r.log.start else None
-
-
-def _log_end_hint(r: Replica | None, request: FetchRequest) -> int:
-    if r is None or r.role != "leader":
-        return -1
-    return r.hw if request.replica == CONSUMER else r.log.leo
