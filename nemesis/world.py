@@ -201,7 +201,7 @@ def refuse_shuffle(shuffle: int | None) -> None:
     """Raise FloodmarkError if a power cut shall reorder writes (`shuffle` is a seed); for disks
     that keep their order."""
     if shuffle is not None:
-        raise FloodmarkError("the disks of this run keep writes in their order")
+        raise FloodmarkError("the disks of this run keep writes in order: set reordered to false")
 
 
 def _unable(what: str) -> FloodmarkError:

@@ -141,7 +141,9 @@ class UserDisk:
         """Cut the power of a node that is down, keep no unsynced byte, and of a synced write (drawn
         by `which`, 0 to 1) only the first share `kept`. Return what was torn, as a phrase."""
         if self._process is None:
-            raise FloodmarkError(f"{self.folder.name}: nothing was synced yet")
+            raise FloodmarkError(
+                f"{self.folder.name}: nothing was synced yet, so nothing can be torn"
+            )
         return self._last_order(DiskOrder(what="tear", which=which, kept=kept)).words
 
     def copy(self, to: Path) -> None:
@@ -154,7 +156,8 @@ class UserDisk:
         self._order(DiskOrder(what="sync"))
 
     def end(self) -> None:
-        """End the process of a node that is down: all written data counts as synced then."""
+        """End the disk's process, after its node is down: all written data counts as synced
+        then."""
         if self._process is None:
             return
         self._process.kill()

@@ -114,7 +114,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
             unknown = [name for name in names if name not in cluster.broker_names()]
             yield from (f"replicas: no broker '{name}' in this cluster" for name in unknown)
             if len(set(names)) < len(names):
-                yield "replicas: each is named once"
+                yield "replicas: name each broker once"
 
     def command(self, site: Site) -> Command:
         """Return the command that moves the partition, or cancels its reassignment."""

@@ -181,20 +181,19 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         return cls.drawing
 
     def as_plainer_kind(self) -> Iterator[Fault]:
-        """Yield faults of other, plainer kinds that may do as well, for a shrinker to try."""
+        """Yield faults of other, plainer kinds, for a shrinker to try in place of this one."""
         if self.plainer_kind:
             make: Callable[..., Fault] = KINDS[self.plainer_kind]
             fields = ("on", "at_ms", "after", "for_ms")
             yield make(**{field: getattr(self, field) for field in fields})
 
     def joined(self, other: Fault) -> Iterator[Fault]:
-        """Yield single faults that may do as well as this one and `other` together, for a shrinker
-        to try."""
+        """Yield single faults, for a shrinker to try in place of this one and `other` together."""
         return iter(())
 
     def plainer(self) -> Iterator[Self]:
-        """Yield the same fault with one of its own fields plainer, for a shrinker to try. The times
-        stay as they are."""
+        """Yield the same fault with one of its own fields plainer, for a shrinker to try in its
+        place. The times stay as they are."""
         return iter(())
 
     def may_lose(self) -> Loss:

@@ -52,9 +52,9 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
         without a length."""
         yield from super().problems(cluster, workload)
         if self.action == "lie" and self.calls != "sync":
-            yield "only calls of the group sync can be a lie: others have a result"
+            yield "action lie needs calls sync: other calls return a result"
         if (self.action == "delay") != bool(self.delay_ms):
-            yield "delay_ms belongs to the action delay, which needs it"
+            yield "action delay needs delay_ms, and no other action takes it"
 
     def inject(self, site: Site) -> Injected:
         """Attach strace to the processes of each node. Raises FloodmarkError if it failed on all of

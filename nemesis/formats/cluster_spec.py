@@ -166,11 +166,11 @@ class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
         first = workload.clients + workload.consumers + 1
         names = [f"c{number}" for number in range(first, first + MAX_SCRIPTED_CLIENTS)]
         if self.client not in names:
-            yield f"client '{self.client}' must be one of its own: {names[0]} or after it"
+            yield f"client '{self.client}' must be one for operations only: {names[0]} or later"
         elif self.client not in names[: len(workload.scripted_clients())]:
             yield f"clients are numbered without gaps from {names[0]} on"
         if not isinstance(self, workload.scripted_clients()[self.client]):
-            yield f"client '{self.client}' either sends or polls"
+            yield f"client '{self.client}' both sends and polls: use two clients"
         if self.partition not in cluster.partition_names():
             yield f"no partition '{self.partition}'"
 

@@ -68,7 +68,7 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
         if (self.at_ms is None) == (self.after is None):
             yield "needs exactly one of at_ms and after"
         if self.for_ms is not None and not self.lasts:
-            yield "nothing undoes it, so it takes no for_ms"
+            yield "a fault of this kind is over at once, so it takes no for_ms"
         if self.after is not None:
             yield from (f"after: {wrong}" for wrong in self.after.problems())
         clients = workload.clients + workload.consumers + len(workload.scripted_clients())

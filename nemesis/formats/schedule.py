@@ -151,7 +151,7 @@ def _problems(schedule: Schedule) -> Iterator[str]:
         yield f"{len(faults)} faults, at most {MAX_FAULTS} are allowed"
     names = [fault.name for fault in faults if fault.name]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"two faults are called '{name}'"
+        yield f"two faults are called '{name}': give each a name of its own"
     for index, fault in enumerate(faults):
         where = f"fault {index} ({fault.what})"
         if wrong := out_of_bounds(fault):

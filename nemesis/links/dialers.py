@@ -46,8 +46,8 @@ class Dialers:
         self._last: list[int] = []
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """Give these processes, and the process groups and sessions that they lead, the name `name`
-        from now on."""
+        """Give the processes `pids`, and the process groups and sessions that they lead, the name
+        `name` from now on."""
         self._pids = {pid: who for pid, who in self._pids.items() if who != name}
         self._pids.update(dict.fromkeys(pids, name))
 

@@ -106,7 +106,9 @@ class NetworkNamespace:
             assert first.stdout is not None
             assert first.stderr is not None
             if not first.stdout.readline():
-                raise FloodmarkError(f"no network namespace: {first.stderr.read().decode()}")
+                raise FloodmarkError(
+                    f"cannot make a network namespace: {first.stderr.read().decode()}"
+                )
             self._handle = os.open(f"/proc/{first.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
     @property

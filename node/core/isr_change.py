@@ -160,7 +160,8 @@ def committed(ctx: Context, r: Replica, isr: tuple[str, ...], partition_epoch: i
 
 
 def tick(ctx: Context, r: Replica) -> None:
-    """Send an unanswered proposal again, and look for lagging replicas every half lag time."""
+    """Send an unanswered proposal again; every half lag time, propose an ISR without the replicas
+    that lag."""
     if r.protocol.commit is not Commit.ISR:
         r.next_lag_check_us = NEVER
         return
