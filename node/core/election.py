@@ -226,9 +226,8 @@ def unclean(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partit
     """Return the record in which an active replica leads a partition that has no leader: a member
     of the ELR if one is active, else the first in replica order, whatever its log has."""
     assert state.leader == NO_LEADER, state
-    return successor(
-        state, elect(state, is_active, rules_replace(rules, unclean=True)), is_active, rules
-    )
+    elected = elect(state, is_active, rules_replace(rules, unclean=True))
+    return successor(state, elected, is_active, rules)
 
 
 def recovered(

@@ -3,7 +3,6 @@
 The arithmetic is pure: KIP-966 and KIP-497 (maximal ISR); for majorities the high-water mark
 pattern with Raft's rule for older terms. The HW of one leader in one epoch only rises. It may rise
 at a follower's fetch, a committed ISR change, a produce request, and at the election.
-
 See docs/protocols.md.
 """
 

@@ -186,9 +186,8 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
     if request.offset > r.log.leo:
         refuse_traced(ctx, r, source, request, Error.OFFSET_OUT_OF_RANGE)
         return
-    if r.protocol.commit is Commit.ISR and request.broker_epoch < ctx.image.broker_epoch(
-        request.replica
-    ):
+    registered = ctx.image.broker_epoch(request.replica)
+    if r.protocol.commit is Commit.ISR and request.broker_epoch < registered:
         refuse_traced(ctx, r, source, request, Error.STALE_BROKER_EPOCH)
         return
     _note_fetch(ctx, r, request)

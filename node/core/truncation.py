@@ -4,7 +4,6 @@ watermark.
 The module has all rules but truncate-on-fetch, which is part of every fetch (`follower.py`), and
 the leader's answers to these requests. If the leader does not know the epoch, the follower cuts to
 its own high watermark, as the KIPs say. If the answer is lost, the request is sent again.
-
 KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
 """
 

@@ -8,6 +8,7 @@ if each is encrypted by itself, so a message has no more of them.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import Any, Final
 
@@ -66,12 +67,10 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
     """Return the header fields of a message in flight: `kind`, usually `partition`, and the others
     of its kind; if it has a body also `body_bytes`, and for fetch responses `leader_epoch` and
     `hw`. Never raises: a message that cannot be read has kind "?"."""
-    if not frames or len(frames[0]) > MAX_HEADER_BYTES:
-        return {"kind": "?"}
-    try:
-        fields = _decoder.decode(frames[0][names(frames[0])[2] :])
-    except (*NOT_A_HEADER, WireError):
-        return {"kind": "?"}
+    fields: Any = None
+    if frames and len(frames[0]) <= MAX_HEADER_BYTES:
+        with contextlib.suppress(*NOT_A_HEADER, WireError):
+            fields = _decoder.decode(frames[0][names(frames[0])[2] :])
     if not isinstance(fields, dict):
         return {"kind": "?"}
     if len(frames) > 1:

@@ -63,18 +63,8 @@ class Tables:
         try:
             # One process opens a store (the caller holds its lock), and no transaction outlives a
             # write: LMDB's own reader table would only cost.
-            self._env = lmdb.open(
-                str(path),
-                map_size=self._map_bytes,
-                max_dbs=0,
-                readonly=readonly,
-                sync=True,
-                create=False,
-                metasync=True,
-                writemap=False,
-                meminit=False,
-                lock=False,
-            )
+            options = {"readonly": readonly, "create": False, "meminit": False, "lock": False}
+            self._env = lmdb.open(str(path), map_size=self._map_bytes, **options)
         except (lmdb.Error, OSError) as error:
             raise cannot(f"open the store in {path}", error, _OPEN_HINT) from None
         try:
