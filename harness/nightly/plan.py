@@ -28,7 +28,9 @@ from node.formats.errors import UsageError
 SHARES: Final = {"search": 50, "known-bug": 15, "storm": 22, "replay": 8, "determinism": 5}
 """Percent of the budget. Time of a share without jobs goes to the others."""
 SYSTEM: Final = "system"
-"""The share of third-party systems, if some are requested."""
+"""The share of storms on third-party systems, if some are requested."""
+ROW: Final = "row"
+"""The share of `harness/systems/rows.json`, if it is requested."""
 SEEDS_PER_RUN: Final = 1_000_000
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
@@ -86,13 +88,13 @@ def seed_of(number: int) -> int:
     return number * SEEDS_PER_RUN
 
 
-def shares(systems_share: int) -> dict[str, float]:
-    """Return the percentage of the budget for each kind of work, if third-party systems get
-    `systems_share` percent."""
-    if not systems_share:
-        return dict(SHARES)
-    left = (100 - systems_share) / 100
-    return {name: percent * left for name, percent in SHARES.items()} | {SYSTEM: systems_share}
+def shares(systems_share: int, rows_share: int = 0) -> dict[str, float]:
+    """Return the percentage of the budget for each kind of work, if storms on third-party systems
+    get `systems_share` percent, and the rows about them `rows_share`."""
+    asked = {SYSTEM: float(systems_share), ROW: float(rows_share)}
+    left = (100 - systems_share - rows_share) / 100
+    usual = {name: percent * left for name, percent in SHARES.items()}
+    return usual | {name: percent for name, percent in asked.items() if percent}
 
 
 def next_share(
@@ -186,7 +188,9 @@ def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = 
 
 def is_expected_of(run: Ran, properties: Iterable[str]) -> bool:
     """Return whether a failure of these properties is expected of a real run. A third-party system
-    is expected to fail unless its configuration is safe."""
+    is expected to fail unless its configuration is safe, a row if it says so."""
+    if run.why == ROW:
+        return run.expectation.verdict == "invalid"
     if run.system:
         return not run.holds
     return is_expected(run.protocol, properties, run.bugs)

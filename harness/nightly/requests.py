@@ -40,6 +40,10 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
             "nats,nats+server=old/nats-server: versions of a system are compared."
         ),
     ] = None
+    rows: Annotated[
+        bool,
+        Meta(description="Also run what docs/systems says of third-party systems, row by row."),
+    ] = False
     junit: Annotated[
         Path | None,
         Meta(
@@ -58,6 +62,7 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
     least_free_bytes: int = 512 << 20
     kept_per_class: int = 5
     systems_share: int = 20
+    rows_share: int = 20
 
     @property
     def cores(self) -> int:

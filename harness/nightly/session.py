@@ -28,7 +28,7 @@ from harness.formats.journal import (
 )
 from harness.formats.nightly_journal import AnyRow, Began, Ran, Skipped
 from harness.formats.nightly_run import NightlyRun, system_label
-from harness.nightly import corpus, plan
+from harness.nightly import corpus, plan, rows
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob, compared, given_of
 from harness.nightly.requests import NightlyRequest
@@ -87,8 +87,9 @@ class NightlySession:
         self._before_s = journal.worked_s()
         self._began_s = environment.now_s()
         self._seed = plan.seed_of(settings.number)
-        self._idle: set[str] = set() if settings.real else {"storm", plan.SYSTEM}
+        self._idle: set[str] = set() if settings.real else {"storm", plan.SYSTEM, plan.ROW}
         self._systems_share = settings.systems_share if systems else 0
+        self._rows_share = settings.rows_share if settings.rows else 0
         self._share = ""
         self._batch: list[Job] = []
         """The jobs that are done at the same time; the next share is chosen after them."""
@@ -196,7 +197,7 @@ class NightlySession:
             return CANARY
         if left_s < _TOO_LITTLE_S:
             return None
-        shares = plan.shares(self._systems_share)
+        shares = plan.shares(self._systems_share, self._rows_share)
         return plan.next_share(spent(self._journal.rows), self._idle, shares)
 
     def _is_hopeless(self, share: str) -> bool:
@@ -237,6 +238,7 @@ class NightlySession:
             machine=machine(),
             real=self._settings.real,
             systems_share=self._systems_share,
+            rows_share=self._rows_share,
             systems=tuple(system_label(s.system, "", given_of(s)) for s in self._systems),
         )
         self._add(began, 0.0)
@@ -275,6 +277,8 @@ class NightlySession:
                 return self._storm(left_s)
             case plan.SYSTEM:
                 return self._system_storm(left_s)
+            case plan.ROW:
+                return self._row(left_s)
         return self._replays() or self._real_replay(left_s)
 
     def _searches(self, left_s: float) -> list[Job]:
@@ -482,6 +486,25 @@ class NightlySession:
         return [
             self._real(key, plan.SYSTEM, storm.schedule, name, kinds=storm.family, subject=subject)
         ]
+
+    def _row(self, left_s: float) -> list[Job]:
+        """Return the next run of a row. Each nightly run begins at another row."""
+        done, table = self._journal.done(), rows.table()
+        start = self._settings.number % len(table)
+        for row in table[start:] + table[:start]:
+            key = f"{plan.ROW}/{row.name}"
+            for seed in range(0 if key in done else row.of):
+                if f"{key}/{seed}" in done:
+                    continue
+                try:
+                    schedule, disk = row.asked(seed)
+                except UsageError as error:
+                    self._add(Skipped(key=key, sentence=str(error)), 0.0)
+                    break
+                if self._fits(schedule, left_s):
+                    more = {"subject": row.subject, "disk": disk}
+                    return [self._real(f"{key}/{seed}", plan.ROW, schedule, "row", **more)]
+        return []
 
     def _real_replay(self, left_s: float) -> list[Job]:
         """Return the next schedule of the corpus for real processes. Each nightly run begins at

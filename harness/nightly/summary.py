@@ -23,6 +23,7 @@ from harness.formats.nightly_run import (
     Bucket,
     Canary,
     NightlyRun,
+    RowRuns,
     Storms,
     SystemStorms,
     TimeToBug,
@@ -32,7 +33,7 @@ from harness.formats.nightly_run import (
     bucket_of,
     equal_reasons,
 )
-from harness.nightly import corpus, plan
+from harness.nightly import corpus, plan, rows
 from harness.replay.replay import has_failed
 from harness.search import findings
 from harness.search.known_bugs import correct_protocols, search_targets
@@ -68,13 +69,15 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) 
         cores=last.cores,
         machine=last.machine,
         real=last.real,
-        shares=plan.shares(last.systems_share),
+        shares=plan.shares(last.systems_share, last.rows_share),
         expected=plan.expected(),
         spent={name: round(seconds, 1) for name, seconds in spent(lines).items()},
         kinds=tuple(
             k for k in storm_kinds() if k in kinds_on(HUB) and k in kinds_on_disks(JOURNAL)
         ),
     )
+    if last.rows_share:
+        nightly.rows = [row.runs() for row in rows.table()]
     _Adding(nightly, lines, past, store).all()
     nightly.red = red(nightly)
     ran = [row for row in lines if isinstance(row, Ran)]
@@ -102,6 +105,7 @@ def red(nightly: NightlyRun) -> list[str]:
         for u in nightly.unmet
         if u.world == "simulated" and not u.is_finding
     ]
+    found += [f"row does not hold: {row}" for row in nightly.rows if row.holds is False]
     return found
 
 
@@ -115,6 +119,7 @@ def uncovered(nightly: NightlyRun, systems: Sequence[str]) -> list[str]:
         "no schedule was run twice": totals.determinism_runs,
     }
     found = [sentence for sentence, count in parts.items() if not count]
+    found += [f"row is open: {row}" for row in nightly.rows if row.holds is None]
     if not nightly.real:
         return found
     proved = {
@@ -171,6 +176,8 @@ class _Adding:
                     self._totals.cut_off += 1
                 case Skipped():
                     self._nightly.skipped[row.key] = row.sentence
+                    if (about := self._row_of(row.key)) is not None:
+                        about.missing = row.sentence
         self._nightly.problems += equal_reasons(lost)
         nightly = self._nightly
         nightly.cells, nightly.storms = list(self._cells.values()), list(self._storms.values())
@@ -298,6 +305,10 @@ class _Adding:
             storm.runs += 1
         elif run.why == plan.SYSTEM:
             self._system(run)
+        elif run.why == plan.ROW:
+            if (row := self._row_of(run.key.rpartition("/")[0])) is not None:
+                row.add(run.verdict, run.lost, run.version)
+            return
         else:
             self._totals.replays += 1
         failed = has_failed(run.expectation, Verdict(run.verdict), tuple(run.broken))
@@ -320,6 +331,12 @@ class _Adding:
             self._real_bucket(run, page)
         elif run.verdict != Verdict.VALID:
             self._nightly.proved_nothing.append(f"{run.key}: {run.sentence}")
+
+    def _row_of(self, key: str) -> RowRuns | None:
+        """Return the row that a key names, if it is still in the table."""
+        share, _, name = key.partition("/")
+        named = [row for row in self._nightly.rows if share == plan.ROW and row.name == name]
+        return next(iter(named), None)
 
     def _system(self, run: Ran) -> None:
         """Count a storm on another system."""

@@ -52,6 +52,7 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
         f"  known bugs  {_known_bugs(nightly)}",
         f"  storms      {totals.storms} on real processes: {_storms(nightly)}",
         *_systems(nightly_runs),
+        *(f"  row         {_clip(str(row))}" for row in nightly.rows),
         f"  replays     {totals.replays_met} of {totals.replays} as expected",
         f"  canary      {_canary(nightly)}",
         f"  determinism {totals.determinism_runs} schedules run twice, "
@@ -109,6 +110,12 @@ def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
             where = f"{bucket.sentence}\n{bucket.replay}\n{bucket.page}"
             _failed(case, f"{age}, {wording.count(bucket.count, 'time')}: {bucket.property}", where)
     _case_of_the_canary(suite, nightly)
+    for row in nightly.rows:
+        case = _case(suite, "rows", row.name, str(row))
+        if row.holds is False:
+            _failed(case, str(row), "")
+        elif row.holds is None:
+            _skipped_case(case, str(row))
     for work, sentence in nightly.skipped.items():
         _skipped_case(_case(suite, "skipped", work, ""), sentence)
     case = _case(suite, "nightly", "coverage", "\n".join(nightly.uncovered))

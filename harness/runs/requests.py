@@ -16,6 +16,7 @@ from harness.formats.options import (
     Json,
     Master,
     OnSpark,
+    Page,
     Quiet,
     Seed,
     Store,
@@ -293,6 +294,17 @@ class SystemCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     system: Annotated[str, Meta(description="path/to/file.py:Class, or the name of a system.")]
     settings: SystemSettings = {}
+    store: Annotated[Store, Meta(description="Folder for run folders.")] = Path("store")
+    quiet: Quiet = False
+
+
+class SystemRowsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows to run."""
+
+    system: Annotated[
+        str | None, Meta(description="Rows of this system only [default: all rows].")
+    ] = None
+    page: Page = None
     store: Annotated[Store, Meta(description="Folder for run folders.")] = Path("store")
     quiet: Quiet = False
 

@@ -1,0 +1,173 @@
+"""The rows of docs/systems: what is said of third-party systems, each row run as often as it says.
+
+A row of `harness/systems/rows.json` is a configuration, a schedule, and the verdict that its runs
+have. `floodmark systems rows` runs them and writes the table of the document; nightly runs do so
+within their budget.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from harness.formats.nightly_journal import Ran
+from harness.formats.nightly_run import RowRuns
+from harness.nightly import plan
+from harness.nightly.jobs import RealJob
+from harness.runs.options import kinds_of, to_schedule
+from harness.runs.requests import RunRequest, SystemRowsRequest
+from harness.search.jobs import JobProcesses, do_one
+from harness.search.real.world import BESIDE_THE_STORM_S, StormSubject
+from nemesis.formats.schedule import Expectation, Schedule
+from node.formats.errors import FloodmarkError, UsageError
+from node.formats.json_input import read_file
+
+FILE: Final = Path(__file__).parents[1] / "systems" / "rows.json"
+OUTPUT: Final = "rows-output.txt"
+BEGIN: Final = "<!-- rows: written by `floodmark systems rows --page` -->"
+END: Final = "<!-- end of rows -->"
+HEADINGS: Final = ("system", "configuration", "schedule", "verdicts", "records lost", "run")
+_NEVER: Final = "not run"
+
+
+class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row: at least `least` of `of` runs of a schedule ("": a drawn storm of the seed) on such
+    disks end as `expect`."""
+
+    system: str
+    settings: dict[str, str] = {}
+    schedule: str = ""
+    disk: str = ""
+    expect: Literal["valid", "invalid"]
+    least: int
+    of: int
+
+    @property
+    def name(self) -> str:
+        """The name in keys and sentences."""
+        settings = [f"{key}={value}" for key, value in self.settings.items()]
+        return " ".join(filter(None, (self.system, *settings, self.schedule or "storm", self.disk)))
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """The first cells in the document, without a version."""
+        settings = " ".join(f"`{name}={value}`" for name, value in self.settings.items())
+        schedule = f"`{self.schedule}`" if self.schedule else "drawn storms"
+        schedule += f", {self.disk} disks" if self.disk else ""
+        return self.system, settings or "default", schedule
+
+    @property
+    def subject(self) -> StormSubject:
+        """The system with its settings."""
+        return StormSubject(system=self.system, settings=self.settings)
+
+    def asked(self, seed: int) -> tuple[Schedule, str]:
+        """Return the schedule of a run, and the form of the disks. Raises UsageError if the server
+        is not installed."""
+        request = RunRequest(
+            system=self.system,
+            settings=self.settings,
+            schedule=Path(self.schedule) if self.schedule else None,
+            disk=self.disk or None,
+            seed=seed,
+        )
+        schedule = to_schedule(request)
+        disk = self.subject.find().disk_form(self.disk or None, kinds_of(schedule))
+        return msgspec.structs.replace(schedule, expectation=Expectation(verdict=self.expect)), disk
+
+    def runs(self) -> RowRuns:
+        """Return the row without a run."""
+        return RowRuns(name=self.name, expect=self.expect, least=self.least, of=self.of)
+
+
+def table() -> list[SystemRow]:
+    """Return all rows."""
+    return read_file(FILE, list[SystemRow])
+
+
+def run_rows(
+    request: SystemRowsRequest, stop: Callable[[], bool], tell: Callable[[str], None]
+) -> Iterator[RowRuns]:
+    """Run the rows one after the other; yield the runs of each. `tell` gets a sentence a run.
+    Raises UsageError for a system without a row."""
+    wanted = [row for row in table() if request.system in (None, row.system)]
+    if not wanted:
+        names = ", ".join(dict.fromkeys(row.system for row in table()))
+        raise UsageError(f"no row is about system '{request.system}' (there are: {names})")
+    request.store.mkdir(parents=True, exist_ok=True)
+    with closing(JobProcesses(1, request.store / OUTPUT)) as pool:
+        for row in wanted:
+            if stop():
+                return
+            yield run_row(row, request.store, pool, stop, tell)
+
+
+def run_row(
+    row: SystemRow,
+    store: Path,
+    pool: JobProcesses,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> RowRuns:
+    """Run one row as often as it says; a run that could not be made has the verdict "unknown"."""
+    found = row.runs()
+    for seed in range(row.of):
+        try:
+            schedule, disk = row.asked(seed)
+        except UsageError as error:
+            found.missing = str(error)
+            break
+        job = RealJob(
+            key=f"{plan.ROW}/{row.name}/{seed}",
+            why=plan.ROW,
+            schedule=schedule,
+            name="row",
+            store=str(store),
+            subject=row.subject,
+            disk=disk,
+        )
+        longest_s = BESIDE_THE_STORM_S + schedule.workload.duration_ms / 1000
+        try:
+            ran: Ran = do_one(job, pool, stop, longest_s)
+        except FloodmarkError as error:
+            if stop():
+                break
+            tell(str(error))
+            found.add("unknown", 0, found.version)
+            continue
+        tell(f"{job.key}: {ran.sentence}" + f" ({store / ran.kept})" * bool(ran.kept))
+        found.add(ran.verdict, ran.lost, ran.version)
+    return found
+
+
+def lines(document: str, made: Sequence[RowRuns]) -> str:
+    """Return the table in Markdown: rows that have `made` all their runs by these, others as the
+    document has them."""
+    old = {}
+    for line in document.partition(BEGIN)[2].partition(END)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == len(HEADINGS):
+            old[(cells[0].partition(" ")[0], *cells[1:3])] = tuple(cells)
+    done = {runs.name: runs for runs in made if len(runs.lost) == runs.of}
+    told = [HEADINGS, ("---",) * len(HEADINGS)]
+    for row in table():
+        if (runs := done.get(row.name)) is not None:
+            told.append(_cells(row, runs))
+        else:
+            told.append(old.get(row.cells, (*row.cells, _NEVER, "", "")))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in told)
+
+
+def _cells(row: SystemRow, runs: RowRuns) -> tuple[str, ...]:
+    system, *others = row.cells
+    lost = f"{min(runs.lost)} to {max(runs.lost)}" if any(runs.lost) else ""
+    verdicts = f"{runs.as_expected} of {runs.of} {row.expect}"
+    if not runs.holds:
+        verdicts = f"**does not hold**: {verdicts}"
+    label = f"{system} {runs.version}".rstrip()
+    return label, *others, verdicts, lost, str(datetime.date.today())
