@@ -6,18 +6,9 @@ import pytest
 
 from node.core import batch as batches
 from node.core.batch import EMPTY_CHAIN, Produced
-from node.core.producers import WINDOW, Producers, Standing, Written
+from node.core.producers import Producers, Standing
 from node.formats.errors import WireError
 from node.formats.wire_bounds import MAX_PRODUCER_EPOCH, MAX_PRODUCERS, MAX_SEQUENCE
-
-
-def written(*sizes: int, epoch: int = 0, sequence: int = 0) -> Producers:
-    """Return the producers that follow from a log of batches of these sizes, all of producer 7."""
-    known, base = Producers(), 0
-    for size in sizes:
-        known.note(Produced(7, epoch, sequence), base, base + size)
-        base, sequence = base + size, sequence + size
-    return known
 
 
 def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> bytes:
@@ -25,45 +16,6 @@ def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -
 
 
 # -- the state ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("producer", "epoch", "sequence", "count", "standing"),
-    [
-        (7, 0, 6, 1, Standing.NEXT),
-        (7, 0, 7, 1, Standing.GAP),
-        (7, 0, 3, 3, Standing.DUPLICATE),
-        (7, 0, 0, 1, Standing.DUPLICATE),
-        (7, 0, 3, 2, Standing.OLD),  # begins like one of them, and is another
-        (7, 1, 0, 1, Standing.NEXT),
-        (7, 1, 6, 1, Standing.GAP),
-        (8, 0, 0, 1, Standing.NEXT),
-        (8, 0, 6, 1, Standing.UNKNOWN),
-    ],
-)
-def test_what_a_batch_is_to_a_log(
-    producer: int, epoch: int, sequence: int, count: int, standing: Standing
-) -> None:
-    known = written(1, 2, 3)  # sequences 0, 1-2, 3-5
-    assert known.judge(Produced(producer, epoch, sequence), count)[0] is standing
-
-
-def test_a_duplicate_names_the_original() -> None:
-    assert written(1, 2, 3).judge(Produced(7, 0, 1), 2) == (Standing.DUPLICATE, Written(0, 1, 1, 3))
-
-
-def test_a_new_epoch_fences_the_one_before_and_forgets_its_batches() -> None:
-    known = written(1, 2)
-    known.note(Produced(7, 2, 0), 3, 4)
-    assert known.judge(Produced(7, 1, 0), 1)[0] is Standing.FENCED
-    assert known.judge(Produced(7, 2, 0), 1) == (Standing.DUPLICATE, Written(2, 0, 3, 4))
-    assert known.judge(Produced(7, 2, 1), 2)[0] is Standing.NEXT
-
-
-def test_the_last_five_batches_are_known_and_older_ones_are_old() -> None:
-    known = written(*[1] * (WINDOW + 2))
-    verdicts = [known.judge(Produced(7, 0, n), 1)[0] for n in range(WINDOW + 3)]
-    assert verdicts == [Standing.OLD] * 2 + [Standing.DUPLICATE] * WINDOW + [Standing.NEXT]
 
 
 def test_of_too_many_producers_that_one_goes_which_wrote_longest_ago() -> None:
@@ -75,13 +27,6 @@ def test_of_too_many_producers_that_one_goes_which_wrote_longest_ago() -> None:
     assert len(known) == MAX_PRODUCERS
     assert known.judge(Produced(1, 0, 1), 1)[0] is Standing.UNKNOWN
     assert known.judge(Produced(0, 0, 2), 1)[0] is Standing.NEXT
-
-
-def test_a_rebuilt_state_knows_nothing_but_the_log() -> None:
-    known = written(1, 1, 1)
-    known.rebuild([(0, 2, Produced(9, 0, 0))])
-    assert known.judge(Produced(7, 0, 0), 1)[0] is Standing.NEXT
-    assert known.judge(Produced(9, 0, 0), 2) == (Standing.DUPLICATE, Written(0, 0, 0, 2))
 
 
 # -- the batch ------------------------------------------------------------------------------------
