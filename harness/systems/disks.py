@@ -1,4 +1,7 @@
-"""The disks of a run, and the faults that each kind of them can have."""
+"""The disks of a run: the forms that they can have, and the faults that each form can take.
+
+The form says how the data of nodes is kept: in plain folders, in our brokers' journal, in files
+that an adapter declares as unsynced, or on a file system in user space."""
 
 from __future__ import annotations
 
@@ -39,14 +42,14 @@ KINDS_ON: Final[Mapping[str, frozenset[str]]] = {
 
 
 def kinds_on_disks(form: str) -> frozenset[str]:
-    """Return all kinds but those that disks of this form cannot take."""
+    """Return the kinds of faults that a run with disks of this form can take."""
     return frozenset(KINDS) - (_OF_DISKS - KINDS_ON[form])
 
 
 def choose(asked: str | None, forms: Collection[str], kinds: Collection[str]) -> str:
-    """Return the form that is asked for; or ("auto") the plainest of `forms` that can take these
-    kinds of faults, except that a disk in user space is preferred to declared files. Raises
-    UsageError."""
+    """Return the form of disks for these kinds of faults: the one that is `asked` for, or for
+    "auto" the simplest of `forms` that can take them all. A disk in user space is preferred to
+    declared files. Raises UsageError."""
     wanted = _OF_DISKS.intersection(kinds)
     if asked is not None and asked != AUTO:
         if asked not in forms:
@@ -69,7 +72,7 @@ def choose(asked: str | None, forms: Collection[str], kinds: Collection[str]) ->
 
 
 def check_disks(schedule: Schedule, form: str) -> None:
-    """Raise UsageError for a fault that disks of this form cannot carry out."""
+    """Refuse a fault that disks of this form cannot carry out. Raises UsageError."""
     for index, fault in enumerate(schedule.faults):
         if fault.what not in kinds_on_disks(form):
             raise UsageError(
@@ -84,7 +87,8 @@ def check_disks(schedule: Schedule, form: str) -> None:
 
 
 class UserDisks:
-    """The disks in user space of all nodes of a run. Main thread only."""
+    """The disks in user space of all nodes of a run. Main thread only. Each disk is a file system
+    that a process of its own serves."""
 
     def __init__(self, folders: Mapping[str, Path], output: Path, schedule: Schedule) -> None:
         """Prepare the disks without processes. `output` gets what these print."""
@@ -106,29 +110,29 @@ class UserDisks:
         self.problems: list[Problem] = []
 
     def start(self, node: str) -> int:
-        """Make the disk of a node ready; return the process whose namespaces it is in."""
+        """Start the disk of a node; return the process in whose namespaces it is mounted."""
         disk = self._disks[node]
         disk.start()
         return disk.pid
 
     def synced(self) -> None:
-        """Sync all data written until now, unless the disks write nothing back."""
+        """Sync all data written until now; does nothing for disks without write-back."""
         for disk in self._disks.values() if self._writes_back else ():
             disk.sync()
 
     def pids(self) -> dict[str, int]:
-        """Return the processes of all disks, by what a person calls them."""
+        """Return the processes of all disks, by a name for messages: "The disk of n1"."""
         return {f"The disk of {node}": disk.pid for node, disk in self._disks.items()}
 
     def watch(self, excuse: Callable[[str], None]) -> None:
-        """Notice disks whose process has ended by itself: a problem of the run, and an `excuse` for
-        what their nodes do without them."""
+        """Notice disks whose process ended by itself, which is a problem of the run. `excuse` is
+        called with the name of each such node, whose own end is then expected."""
         for node in self._disks:
             self._notice_end(node, excuse)
 
     def look(self, node: str, excuse: Callable[[str], None]) -> None:
-        """Look at the disk of a node whose process has ended, perhaps because of it: of two
-        processes the one that ended last may be seen first."""
+        """Notice the end of the disk of a node whose process has ended. The disk may have ended
+        first and be noticed last, so it is waited for if it is about to end."""
         self._disks[node].await_end_if_dying()
         self._notice_end(node, excuse)
 
@@ -148,28 +152,30 @@ class UserDisks:
     def add_fault(self, node: str, fault: DiskFails) -> int:
         """Add a fault to the disk of a node; return its number."""
         if fault.what == "full-map":
-            raise FloodmarkError(f"{node} has no store with a map that could be full")
+            raise FloodmarkError(
+                f"full-map needs the store of our own brokers, which {node} does not have"
+            )
         return self._disks[node].add(fault)
 
     def remove_fault(self, node: str, number: int) -> int:
-        """End that; how many requests it affected."""
+        """End a fault by its number; return how many requests it affected."""
         return self._disks[node].remove(number)
 
     def rest(self, node: str) -> Path:
-        """Return the folder of a node that is down, to be changed from outside; all that was
-        written counts as synced then."""
+        """Stop the disk of a node that is down, and return its folder, which may then be changed.
+        All data that was written counts as synced from then on."""
         self._disks[node].end()
         return self._disks[node].folder
 
     def damage(self, node: str, wanted: DiskDamage) -> str:
-        """Damage the disk of a node that is down; says how."""
+        """Damage the disk of a node that is down; return a sentence on the damage."""
         if wanted.what == "tear":
             with self._noting_slowness():
                 return self._disks[node].tear(wanted.which, wanted.bit)
         return damage_files(self.rest(node), wanted)
 
     def copy(self, node: str) -> int:
-        """Keep a copy of the disk of a node as it is now; the number of the copy."""
+        """Keep a copy of the present disk of a node; return the number of the copy."""
         self._last_copy += 1
         folder = self._disks[node].folder
         to = folder.with_name(f"{folder.name}.copy-{self._last_copy}")
@@ -178,7 +184,8 @@ class UserDisks:
         return self._last_copy
 
     def restore(self, node: str, number: int) -> int:
-        """Give a node that is down that copy; how many files are not what they were."""
+        """Replace the disk of a node that is down by copy `number`; return how many files that
+        changes."""
         changed = damage.restore(self.rest(node), self._copies[number])
         shutil.rmtree(self._copies.pop(number), ignore_errors=True)
         return changed
@@ -193,7 +200,7 @@ class UserDisks:
             raise
 
     def close(self) -> None:
-        """End all disks, and remove the files that they kept beside the folders."""
+        """Stop all disks, and remove the copies that they made."""
         for disk in self._disks.values():
             disk.close()
         for copy in self._copies.values():
@@ -202,10 +209,12 @@ class UserDisks:
 
 
 def damage_files(folder: Path, wanted: DiskDamage) -> str:
-    """Flip a bit of a file of a node that is down, or remove all of them; says how. Raises
-    FloodmarkError."""
+    """Flip a bit in a file of a node that is down, or remove all its files; return a sentence on
+    it. Raises FloodmarkError."""
     if wanted.what == "empty":
         return f"{damage.empty(folder)} files are gone"
     if wanted.what != "flip" or wanted.part == "value":
-        raise FloodmarkError(f"{folder.name} keeps no values that are known by name")
+        raise FloodmarkError(
+            f"{folder.name} has plain files, of which a fault can flip a bit or remove all"
+        )
     return damage.flip_bit(folder, wanted.files or "*", wanted.which, wanted.bit, wanted.within)

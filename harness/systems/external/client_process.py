@@ -1,8 +1,8 @@
-"""The process in which all clients of an external system live: one event loop, one history.
+"""The process in which all clients of an external system run: one event loop, one history file.
 
-The harness commands through a pipe; `Status` goes back through it several times a second. A thread
-watches the loop: an adapter whose async method blocks it would stop every client without a word.
-"""
+The harness sends commands through a pipe and gets a `Status` back several times a second. A
+thread watches the loop, because an adapter whose async method blocks it would silently stop
+every client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ExternalClientsConfig(ClientsConfig, frozen=True, kw_only=True):
 
 
 def main(config: ExternalClientsConfig, pipe: Connection) -> None:
-    """Run the clients of `config` until a quit command, or until the harness is gone."""
+    """Run the clients of `config` until a quit command, or until the harness has ended."""
     settle_in(config.parent_pid, config.output)
     # What went wrong is in the history; a client library would log it again for every attempt.
     logging.disable(logging.CRITICAL)

@@ -47,7 +47,8 @@ _RETRY_S: Final = 0.2
 
 
 class ExternalCluster(ProcessCluster[ExternalProcesses]):
-    """A cluster of a third-party system."""
+    """A cluster of a third-party system. Between the storms of a search it may go on
+    (`ClusterKeeper`)."""
 
     def __init__(
         self,
@@ -95,8 +96,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._dumped: list[NodeDump] | None = None
 
     def go_on(self, schedule: Schedule, folder: RunDir) -> None:
-        """Take the next storm, in partitions of its own: what the system has of earlier ones is
-        under other names."""
+        """Prepare for the next storm in the same cluster. The storm gets partitions of its own,
+        because the records of earlier storms are still there."""
         self._choice = msgspec.structs.replace(self._choice, prefix=f"s{self.storms}-")
         self._adapter = self._choice.load()
         self.storms += 1
@@ -107,7 +108,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Logs, if the adapter can read them: of nodes that run, for a cluster that is kept."""
+        """The evidence of a run: "logs" if the adapter can read them, in a cluster that goes on
+        even from running nodes."""
         return ("logs",) if self._reads_logs else ()
 
     @property
@@ -116,12 +118,13 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def tells_in_sync(self) -> bool:
-        """Return whether the adapter's probe names nodes in sync, or may still do so."""
+        """Return whether the adapter's probe names in-sync nodes, or may still do so."""
         return self._adapter.probes() and not self._never_in_sync
 
     @property
     def promise(self) -> Promise:
-        """The promise of the system in this configuration, as far as the schedule leaves it."""
+        """The promise of the system in this configuration, without guarantees for data that the
+        schedule's faults may destroy."""
         found = self._ask("promise", self._adapter.promise)
         if not isinstance(found, Promise):
             raise FloodmarkError(f"system '{self._name}': promise returned no Promise")
@@ -133,8 +136,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
-        """The replicas of each partition, by the probe; after the logs were read, the nodes whose
-        `dump` gave one. No verdict depends on the probe."""
+        """The replicas of each partition as reported by the probe; after the logs were read, the
+        nodes whose `dump` gave a log. No verdict depends on the probe."""
         if self._dumped is None:
             return super().partitions
         return {
@@ -150,8 +153,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     # -- life
 
     def start(self) -> None:
-        """Start everything; return when every partition is made and, as far as the probe tells,
-        has all its replicas in sync."""
+        """Start everything; return when every partition is made and, if the probe reports it, has
+        all its replicas in sync."""
         self._suspensions.begin()
         if self._form != NO_LINKS and self._links is None:
             self._start_links()
@@ -205,7 +208,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return problems + more
 
     def close(self) -> None:
-        """Leave nothing of this storm behind, and nothing at all of a cluster that is not kept."""
+        """End the storm's processes and threads, and the nodes too, unless the cluster goes on."""
         self._probe.close()
         closing = calls.in_thread(self._adapter.resources.close)
         if self._goes_on:
@@ -219,7 +222,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             closing.result(calls.CLOSE_TIMEOUT_S)
 
     def end(self) -> None:
-        """Leave nothing behind of a cluster that was kept."""
+        """End a cluster that was kept for another storm, and remove its data."""
         self._goes_on = False
         self.close()
         shutil.rmtree(self._home.path, ignore_errors=True)
@@ -394,6 +397,6 @@ def _without_logging() -> Iterator[None]:
 
 
 def ports_per_node(adapter: Adapter, form: str) -> int:
-    """Return how many ports each node needs: those it listens on, and those where others dial
+    """Return how many ports each node needs: those it listens on, and those of the proxies before
     it."""
     return len(adapter.listens) * (2 if form == PROXY_LINKS else 1) + len(adapter.probed)

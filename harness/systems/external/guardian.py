@@ -1,12 +1,12 @@
-"""The end of what is left of a run when its harness is gone: `python -I -S guardian.py MARK HOME`.
+"""A process that ends the rest of a run when its harness is gone: `python -I -S guardian.py MARK
+HOME`.
 
-The harness holds the other end of standard input. However it ends, the kernel closes that, and then
-every process that has `MARK` in its environment is killed: nodes, their children, and children that
-made a session of their own. Some programs overwrite their environment with their title, so all that
-is in the session of a node is killed too: the harness writes "+PID" when a node starts, "-PID" when
-it has ended, a line each. Last the folder HOME is removed ("": none). Standard library only, so it
-starts in milliseconds.
-"""
+The harness holds the other end of standard input. However it ends, the kernel closes that pipe, and
+then every process that has `MARK` in its environment is killed: nodes, their children, and children
+that made a session of their own. Some programs overwrite their environment with their title, so all
+processes in the session of a node are killed too: the harness writes "+PID" when a node starts,
+"-PID" when it has ended, a line each. Last the folder HOME is removed ("": none). Standard library
+only, so it starts in milliseconds."""
 
 import os
 import shutil
@@ -21,11 +21,8 @@ MARK = "FLOODMARK_RUN"
 
 
 def marked(mark: str) -> list[int]:
-    """Return the processes of this user with `mark` (NAME=value) in their environment, but not this
-    one.
-
-    A zombie has no environment any more.
-    """
+    """Return the processes of this user with `mark` (NAME=value) in their environment, except this
+    one. A zombie is not among them, because it has no environment."""
     wanted, me, found = mark.encode(), os.getpid(), []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == me:
@@ -57,8 +54,8 @@ def in_sessions(sessions: Collection[int]) -> list[int]:
 
 
 def kill_marked(mark: str, sessions: Collection[int] = ()) -> None:
-    """Send SIGKILL to all marked processes until there are none, because they may be starting
-    others meanwhile."""
+    """Send SIGKILL to all processes of a run until none is left, because they may start others.
+    They are those with `mark` in their environment and those in `sessions`."""
     for _ in range(ROUNDS):
         found = {*marked(mark), *in_sessions(sessions)}
         if not found:
@@ -72,7 +69,7 @@ def kill_marked(mark: str, sessions: Collection[int] = ()) -> None:
 
 
 def main(mark: str, home: str) -> None:
-    """Wait for the end of the harness."""
+    """Wait for the end of the harness, then kill its processes and remove `home`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()

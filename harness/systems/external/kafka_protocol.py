@@ -1,5 +1,5 @@
-"""The half of an adapter that all systems with Kafka's protocol have in common: clients, by
-librdkafka, and the log of a partition on a disk. A partition is a topic with one partition."""
+"""The common half of adapters for systems with Kafka's protocol: clients, by librdkafka, and the
+log of a partition on a disk. A partition is a topic with one partition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _JAR: Final = re.compile(r"kafka_[\d.]+-([\d.]+)\.jar")
 
 
 class KafkaProtocol(Adapter):
-    """Sending and reading; needs the setting `acks`."""
+    """An adapter that sends and reads by Kafka's protocol; its subclass needs the setting
+    `acks`."""
 
     speaks: ClassVar[str] = ""
     """The version of brokers before 0.10, which cannot be asked what they speak."""
@@ -42,8 +43,7 @@ class KafkaProtocol(Adapter):
 
     def connect(self, client: str, nodes: Sequence[Node]) -> SimpleNamespace:
         """Return a producer that sends nothing twice, and a consumer that belongs to no group. A
-        client keeps them: librdkafka connects by itself, and knows which answer belongs to which
-        send."""
+        client keeps them: librdkafka connects by itself, and matches answers to sends."""
         kept: dict[str, SimpleNamespace] = self.__dict__.setdefault("clients", {})
         if client not in kept:
             both = self.options(nodes)
@@ -57,12 +57,11 @@ class KafkaProtocol(Adapter):
         return kept[client]
 
     def knows(self, node: Node) -> int:
-        """Return how many brokers this one knows. Raises KafkaException for one that does not
-        answer."""
+        """Return how many brokers `node` knows. Raises KafkaException if it does not answer."""
         return len(Producer(self.options([node])).list_topics(timeout=2).brokers)
 
     def options(self, nodes: Sequence[Node]) -> dict[str, Any]:
-        """Return the settings of librdkafka that all clients have."""
+        """Return the librdkafka settings that producers and consumers have in common."""
         servers = ",".join(node.dial("client") for node in nodes)
         old = {"api.version.request": False, "broker.version.fallback": self.speaks}
         soon = {"topic.metadata.refresh.interval.ms": 1000, "socket.timeout.ms": 5000}
@@ -70,7 +69,7 @@ class KafkaProtocol(Adapter):
         return {**own, **(old if self.speaks else {})}
 
     def send(self, connection: SimpleNamespace, record: Record) -> int:
-        """Send a batch; only errors from before the append are certain refusals."""
+        """Send a record and return its offset. Only errors from before the append raise Refused."""
         told: list[tuple[KafkaError | None, Message]] = []
         connection.producer.produce(
             *(record.partition, record.payload),
@@ -92,7 +91,8 @@ class KafkaProtocol(Adapter):
     def read(
         self, connection: SimpleNamespace, partition: str, offset: int, timeout_s: float
     ) -> LogSlice:
-        """Asks the broker each time, so that nothing is older than the question."""
+        """Read records from `offset` on, by a request to the broker each time, so that no answer is
+        older than the call."""
         connection.consumer.assign([TopicPartition(partition, 0, offset)])
         first = connection.consumer.poll(timeout_s)
         if first is None:
@@ -110,7 +110,7 @@ class KafkaProtocol(Adapter):
 
 
 def release_in(folder: Path) -> str:
-    """Return the version of the release in a folder. Raises UsageError if there is none."""
+    """Return the version of the Kafka release in a folder. Raises UsageError if there is none."""
     for jar in sorted(folder.glob("libs/kafka_*.jar")):
         if found := _JAR.fullmatch(jar.name):
             return found[1]
@@ -118,10 +118,9 @@ def release_in(folder: Path) -> str:
 
 
 def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None:
-    """Return the records of a partition below the high watermark that a stopped broker wrote down;
-    None where it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files,
-    and where the broker has records and no high watermark: nothing says which of them are
-    committed."""
+    """Return the records of a partition below the high watermark that a stopped broker stored. None
+    if it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files, and for
+    records without a stored high watermark: which of them are committed is then unknown."""
     log = folder / f"{partition}-0"
     if not log.is_dir():
         return None

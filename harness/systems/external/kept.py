@@ -1,8 +1,7 @@
-"""A cluster that several storms have in turn: starting one may take longer than a storm.
+"""A cluster that several storms use one after another: starting one may take longer than a storm.
 
-Each storm has a run folder, clients and partitions of its own. Only a cluster that is as good as
-new is kept: the judge of a storm ends the cluster unless all was well.
-"""
+Each storm has a run folder, clients and partitions of its own. A cluster is used again only if all
+is well with it after a storm; otherwise it is ended."""
 
 from __future__ import annotations
 
@@ -26,12 +25,13 @@ _HEALED: Final = frozenset(
 
 
 def leaves_no_trace(schedule: Schedule) -> bool:
-    """Return whether a system that recovers from the faults of a schedule is as good as new."""
+    """Return whether all faults of a schedule heal, so that the cluster can be used again
+    afterwards."""
     return all(fault.what in _HEALED for fault in schedule.faults)
 
 
 class ClusterKeeper:
-    """The cluster that is kept, if there is one. Main thread only."""
+    """The cluster for the next storms, if there is one. Main thread only."""
 
     def __init__(self, store: Path) -> None:
         """Keep its data in a folder below `store`."""
@@ -41,14 +41,15 @@ class ClusterKeeper:
 
     @property
     def is_used(self) -> bool:
-        """Return whether the present cluster has had a storm before its last one."""
+        """Return whether the present cluster has had more than one storm."""
         return self._cluster is not None and self._cluster.storms > 1
 
     def take(
         self, like: Any, make: Callable[..., ExternalCluster], schedule: Schedule, folder: RunDir
     ) -> ExternalCluster:
-        """Return the cluster for a storm: the one that is kept if it is `like` that, else a new
-        one."""
+        """Return the cluster for a storm: the present one if it was made for an equal `like` and is
+        healthy, else a new one. `like` is the configuration that a cluster is made for; `make`
+        makes a cluster."""
         kept = self._cluster
         fit = kept is not None and self._like == like and kept.storms < MOST_STORMS
         if kept and fit and kept.is_healthy:
@@ -60,7 +61,7 @@ class ClusterKeeper:
         return self._cluster
 
     def end(self) -> None:
-        """End the cluster that is kept."""
+        """End the present cluster."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.end()

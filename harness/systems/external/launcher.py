@@ -1,10 +1,10 @@
 """A process that becomes a node: `python -I -S launcher.py PARENT_PID [--disk FILE PID]
-COMMAND...`. Standard library only.
+COMMAND...`.
 
-The kernel then kills the node, even a stopped one, when the thread that started it dies. A binary
-keeps that over `exec`. The node's own children are the guardian's concern. With `--disk` it is put
-where the process PID has its disk mounted, by `enter` of FILE.
-"""
+It asks the kernel to kill the node, even a stopped one, when the thread that started it dies; that
+holds for the command that replaces it. The node's own children are left to `guardian.py`. With
+`--disk` it first enters the namespaces of the process PID, which has the node's disk mounted, by
+`enter` of FILE. Standard library only."""
 
 import ctypes
 import os
@@ -19,12 +19,12 @@ DISK = "--disk"
 
 
 def starter(*options: str) -> list[str]:
-    """Return the words before the command line of a process that shall not outlive this one."""
+    """Return the words to put before a command line whose process must not outlive this one."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *options]
 
 
 def main(parent_pid: int, command: list[str]) -> None:
-    """Become the command; never return."""
+    """Replace this process by the command; never return."""
     if command[0] == DISK:
         _, file, pid, *command = command
         try:

@@ -1,4 +1,4 @@
-"""The links between the nodes of a third-party system, which can fail."""
+"""The TCP proxies between the nodes of a third-party system, which can drop, delay and cut."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ Links = TcpLinks | KernelLinks
 
 def make_links(nodes: Sequence[Node], clients: Sequence[str], seed: int, output: Path) -> TcpLinks:
     """Start a TCP proxy in front of every role of every node that others dial. Main thread only.
-
-    `clients` are the names of those of the storm, which have one process in common.
-    """
+    `clients` are the names of the storm's clients, which share one process."""
     doors = tuple(
         Door(node=node.name, role=role, listen=(node.host, port), target=(node.host, target))
         for node in nodes

@@ -18,17 +18,16 @@ from node.formats.errors import FloodmarkError, UsageError
 
 
 class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """An adapter class by its `place` (`package.module:Name`, or `path/to/file.py:Name`), and a
-    value for each of its settings. In the system the names of its partitions begin with `prefix`.
-    It goes to other processes as it is."""
+    """An adapter class, named by its `place` (`package.module:Name`, or `path/to/file.py:Name`),
+    and a value for each of its settings. `prefix` is put before the names of partitions in the
+    system. It can be sent to other processes."""
 
     place: str
     settings: Mapping[str, str] = {}
     prefix: str = ""
 
     def load(self) -> Adapter:
-        """Return an adapter of its own. Raises UsageError if there is none or it cannot be
-        made."""
+        """Return a new instance of the adapter. Raises UsageError if that cannot be made."""
         made = load_object(self.place)
         assert isinstance(made, type)
         try:
@@ -78,8 +77,8 @@ def _told(method: Callable[..., Any], change: Callable[..., tuple[Any, ...]]) ->
 
 
 def load_object(place: str) -> Any:
-    """Load what `module:Name` or `file.py:Name` names; without a name the only adapter that is
-    defined there. Raises UsageError in one sentence."""
+    """Load the object that `module:Name` or `file.py:Name` names. Without a name, the only adapter
+    that the module defines. Raises UsageError."""
     module, _, name = place.rpartition(":")
     if not module:
         raise UsageError(f"system '{place}' must be written package.module:Name or file.py:Name")
@@ -151,15 +150,16 @@ def _from_file(path: Path) -> Any:
 
 
 def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
-    """Return the settings of the adapter, and the one for its executable."""
+    """Return the settings of an adapter, and `server`, the path of its executable, if it has
+    one."""
     return (*adapter.settings, *((SERVER,) if adapter.binary else ()))
 
 
 def complete_settings(
     owner: str, known: tuple[Setting, ...], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a value for every setting; of the executable only where it is given. Raises UsageError
-    for one that is unknown or has no such value."""
+    """Return a value for every setting; for `server` only if it is given. Raises UsageError for an
+    unknown setting and for a value that it does not allow."""
     names = {setting.name: setting for setting in known}
     for name, value in given.items():
         if name not in names:

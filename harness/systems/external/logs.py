@@ -1,8 +1,7 @@
 """The logs of stopped nodes, as the adapter's `dump` reads them, written to `logs/<node>.jsonl`.
 
-A process of its own reads them: code that meets a damaged file may take forever. What it declares
-to have is what the checker expects to find: of a node whose `dump` gives a log, that log.
-"""
+A process of its own reads them, because code that meets a damaged file may take forever. The
+checker expects a log of each node for which `dump` returned one."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class NodeDump(msgspec.Struct, frozen=True):
-    """The result of one node: the partitions of which it has, or may have, a log, and problems, as
-    sentences."""
+    """The result for one node: the partitions that it has a log of, readable or not, and problems
+    as sentences."""
 
     node: str
     partitions: tuple[str, ...] = ()
@@ -42,8 +41,8 @@ class NodeDump(msgspec.Struct, frozen=True):
 
 
 class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The logs that the process shall read, and where they go; `output` takes its stdout and
-    stderr."""
+    """The order to the reading process: which logs to read, and the `folder` to write to. `output`
+    is the file for its stdout and stderr."""
 
     choice: AdapterChoice
     nodes: tuple[Node, ...]
@@ -55,8 +54,8 @@ class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dump_logs(config: DumpConfig) -> tuple[list[NodeDump], list[str]]:
-    """Write the logs of all nodes. Returns what each node has, as far as the process came, and
-    problems, in sentences. Main thread only."""
+    """Write the logs of all nodes. Main thread only. Returns the result of each node that was
+    reached, and all problems as sentences."""
     near, far = multiprocess.Pipe()
     process = children.start("logs", _main, config, far)
     far.close()
@@ -125,8 +124,8 @@ def log_lines(
     had: list[str],
     problems: list[str],
 ) -> Iterator[LogRun]:
-    """Yield every line of a node's dump, the last one included. Adds sentences to `problems`, and
-    to `had` each partition of which the node has a log or one that cannot be read."""
+    """Yield every line of a node's dump, including the closing line. Adds sentences to `problems`,
+    and to `had` each partition that the node has a log of, readable or not."""
     for partition in partitions:
         try:
             found = _records(adapter.dump(node, partition))

@@ -1,9 +1,8 @@
-"""The roles of nodes, as the adapter's `probe` tells them: for aiming faults and for the page. No
-verdict depends on it: which logs there must be is asked of the adapter's `dump`.
+"""The roles of nodes, as the adapter's `probe` reports them: to aim faults, and for the page.
 
-Each node is asked by a thread of its own. A probe that raises, hangs or tells nonsense costs its
-own answers and nothing else; the first of each kind of error is shown in `output/probe.txt`.
-"""
+No verdict depends on it: `dump` says which logs there must be. Each node is asked by a thread of
+its own. A probe that raises, hangs or returns nonsense costs only its own answers; the first error
+of each kind is shown in `output/probe.txt`."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ _HIGHEST_TERM: Final = 1 << 60
 
 
 class Probe:
-    """A thread for each node that asks it again and again, from `start` to `close`."""
+    """Calls `probe` for each node again and again, in a thread per node, from `start` to
+    `close`."""
 
     def __init__(
         self,
@@ -55,18 +55,18 @@ class Probe:
         """Return whether an answer named a node that is in sync."""
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the threads."""
         for node in self._nodes:
             threading.Thread(
                 target=self._watch, args=(node,), daemon=True, name=f"probe-{node.name}"
             ).start()
 
     def close(self) -> None:
-        """Ask no more; a probe that hangs is left behind."""
+        """Stop the threads; a call of `probe` that hangs is abandoned."""
         self._closed.set()
 
     def events(self) -> list[TraceEvent]:
-        """Return what is new since the last call, as trace events."""
+        """Return the changes of roles since the last call, as trace events."""
         found: list[TraceEvent] = []
         for _ in range(MAX_WAITING):
             try:
@@ -91,7 +91,7 @@ class Probe:
                     self._told.put_nowait((node.name, incarnation, told))
 
     def understood(self, told: Any) -> dict[str, Roles]:
-        """Return the part of an answer that makes sense."""
+        """Return the valid part of an answer of `probe`: partition -> roles."""
         if not isinstance(told, Mapping):
             self._errors.note("probe", TypeError(f"returned {type(told).__name__}, no mapping"))
             return {}

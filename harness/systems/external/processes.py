@@ -1,8 +1,8 @@
-"""The node processes of an external system: started, signalled, reaped, every end on record.
+"""The node processes of an external system: started, signalled, reaped, every end recorded.
 
 Each node is a session of its own, so a signal reaches its children too, and its environment has a
-mark by which the rest is found. Nothing of it outlives the harness: see `launcher` and `guardian`.
-"""
+mark by which processes that left the session are found. None of them outlives the harness: see
+`launcher` and `guardian`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _LOOK_S: Final = 0.02
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """The way to start a node: its command line, its folder, where it listens, and what else is in
-    its environment."""
+    """The way to start a node: its command line, its folder, the host and ports where it listens,
+    and additional environment variables."""
 
     command: Sequence[str]
     folder: Path
@@ -55,12 +55,11 @@ class _NodeProcess:
 
 
 class ExpectedExits:
-    """The processes that may end by themselves, by node and incarnation: their disk is damaged, or
-    a fault is on them.
+    """The processes that may end by themselves, by node and incarnation, because a fault damaged
+    their disk or affects them.
 
-    What a disk has lost stays lost: after that, exits are expected to the end of the run. A fault
-    that ends concerns only the processes that ran while it was in force.
-    """
+    Data that a disk has lost stays lost, so after that the ends of all later processes are
+    expected. A fault that ends concerns only the processes that ran while it was in force."""
 
     def __init__(self) -> None:
         self._from: dict[str, int] = {}
@@ -68,24 +67,25 @@ class ExpectedExits:
         self._processes: set[tuple[str, int]] = set()
 
     def from_now_on(self, node: str, incarnation: int) -> None:
-        """Expect the end of this process of the node and of all later ones."""
+        """Expect the end of process `incarnation` of the node and of all later ones."""
         self._from[node] = min(incarnation, self._from.get(node, incarnation))
 
     def process(self, node: str, incarnation: int) -> None:
-        """Expect the end of this one process."""
+        """Expect the end of this one process of the node."""
         self._processes.add((node, incarnation))
 
     def begin(self, node: str, incarnation: int) -> None:
-        """Expect the ends of this process and of those that start before the fault `end`s."""
+        """Expect the end of this process, and of those that start before `end` is called for the
+        fault."""
         self._faults[node] = self._faults.get(node, 0) + 1
         self.process(node, incarnation)
 
     def end(self, node: str) -> None:
-        """Note that a fault of the node is over."""
+        """Note that a fault of the node has ended."""
         self._faults[node] = max(0, self._faults.get(node, 0) - 1)
 
     def started(self, node: str, incarnation: int) -> None:
-        """Note that the node has another process."""
+        """Note that the node has a new process, whose end is expected while a fault is in force."""
         if self._faults.get(node):
             self.process(node, incarnation)
 
@@ -97,8 +97,8 @@ class ExpectedExits:
 
 
 class ExternalProcesses(NodeProcesses[_NodeProcess]):
-    """The processes of a third-party system. Main thread only: the kernel ends a node when the
-    thread that started it ends."""
+    """The processes of a third-party system. Main thread only, because the kernel kills a node when
+    the thread that started it ends."""
 
     stop_timeout_s = STOP_TIMEOUT_S
 
@@ -138,7 +138,8 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self.expected.from_now_on(node, first)
 
     def start(self, node: str) -> None:
-        """Start the node's next process; also raises FloodmarkError when a port of it is taken."""
+        """Start the node's next process. Raises FloodmarkError, also when one of its ports is
+        taken."""
         if node in self._running:
             return
         if self._guardian is None:
@@ -256,8 +257,8 @@ _NODE: Final = "FLOODMARK_NODE"
 
 
 def on_disk(pid: int) -> list[str]:
-    """Return the words before the command line of a process that shall not outlive this one, and
-    works on the disk in user space that the process `pid` serves."""
+    """Return the words to put before a command line whose process must not outlive this one, and
+    whose disk is in user space, served by the process `pid`."""
     return launcher.starter(launcher.DISK, namespaces.__file__, str(pid))
 
 

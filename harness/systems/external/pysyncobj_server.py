@@ -1,10 +1,9 @@
-"""PySyncObj is a library: this is the server of a node, a replicated list for each partition.
+"""A server for PySyncObj, which is a library: a node with a replicated list for each partition.
 
 `python -m harness.systems.external.pysyncobj_server HOST PORT CONF NODE OTHERS...`: clients connect
-to PORT, CONF is the JSON of a `SyncObjConf`, and NODE and OTHERS are where the nodes dial each
-other. A request is a line [what, ..], an answer a line [result, "why not"]. A node that is asked to
-end writes what it has applied to the file `applied`.
-"""
+to PORT, CONF is the JSON of a `SyncObjConf`, and NODE and OTHERS are the addresses where the nodes
+dial each other. A request is a line [what, ..], an answer a line [result, "why not"]. On SIGTERM a
+node writes the records that it has applied to the file `applied`."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _REASONS: Final = {
 
 
 class Lists(pysyncobj.SyncObjConsumer):  # type: ignore[misc]
-    """The replicated state."""
+    """The replicated lists of records, one for each partition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +36,13 @@ class Lists(pysyncobj.SyncObjConsumer):  # type: ignore[misc]
 
     @pysyncobj.replicated  # type: ignore[untyped-decorator]
     def append(self, partition: str, payload: str) -> int:
-        """Return the place of the new record."""
+        """Append a record to the list of a partition; return its index."""
         self.lists.setdefault(partition, []).append(payload)
         return len(self.lists[partition]) - 1
 
 
 class NodeServer(socketserver.ThreadingTCPServer):
-    """A server of clients, each in a thread."""
+    """A server of clients, with a thread for each."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -54,8 +53,7 @@ class NodeServer(socketserver.ThreadingTCPServer):
         self.lists = lists
 
     def answer(self, what: str, partition: str = "", *given: Any) -> Any:
-        """Return the result of a request. Raises SyncObjException for one that may not be carried
-        out."""
+        """Return the result of a request. Raises SyncObjException if it is refused."""
         if what == "append":
             payload, timeout_s = given
             return self.lists.append(partition, payload, sync=True, timeout=timeout_s)

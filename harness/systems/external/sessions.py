@@ -1,9 +1,8 @@
 """The clients of a third-party system, on one event loop.
 
-They keep their record as those of our own brokers do (`harness.clients.operation_log`): a refusal
-is `fail`; whatever else goes wrong with a send is `info`. A send is never tried again. The final
-reads are made by fresh clients, to the end of what was acknowledged.
-"""
+They write the history by the same rules as those of our own brokers
+(`harness.clients.operation_log`): a refused send ends `fail`, any other error `info`. A send is
+never repeated. New clients make the final reads, to the end of the acknowledged records."""
 
 from __future__ import annotations
 
@@ -41,7 +40,8 @@ FEWEST_READS: Final = 10
 
 
 class ThreadOfCalls:
-    """One thread of a client: its connection, its process number, and how far it has read."""
+    """One thread of a client: its connection, its process number, and the offsets it has read up
+    to."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ThreadOfCalls:
         self._at: dict[str, int] = {}
 
     async def send(self, partition: str, acks: int, record_bytes: int, step: int = -1) -> OpType:
-        """Send one record, from its invocation to its completion; return how that ended."""
+        """Send one record and record the operation; return how it ended."""
         send = Send(partition=partition, value=self.process.values(), acks=acks)
         record = Record(
             partition=partition,
@@ -85,15 +85,15 @@ class ThreadOfCalls:
         return how
 
     def assign(self, partitions: Sequence[str], *, final: bool = False) -> None:
-        """Put on record which partitions this thread reads."""
+        """Record the partitions that this thread is going to read."""
         self._log.assign(now_us(), self.process, partitions, final=final)
 
     def position(self, partition: str) -> int:
-        """Return the offset after what was read of a partition."""
+        """Return the offset from which this thread reads a partition next."""
         return self._at.get(partition, 0)
 
     async def poll(self, partition: str, *, final: bool = False, step: int = -1) -> LogSlice | None:
-        """Poll once, from the invocation to the completion; None: it failed."""
+        """Poll a partition once and record the operation; return the records, None if it failed."""
         start = self.position(partition)
         read = Read(partition=partition, start=start)
         op = self._log.invoke(now_us(), self.process, "poll", reads=(read,), final=final, step=step)
@@ -156,7 +156,7 @@ class Sessions:
         )
 
     async def connect(self) -> None:
-        """Connect the clients of the storm, as far as that works at once."""
+        """Connect the clients of the storm; one that fails connects again later."""
         width = self._factory.workload.in_flight
         for number, (client, role) in enumerate(self._factory.roles.items()):
             if role != FINAL_READER:
@@ -180,7 +180,7 @@ class Sessions:
                 self._begin(self._consume(thread, mine))
 
     def operate(self, operation: int) -> None:
-        """Have its client begin an operation of the schedule."""
+        """Let the client of an operation of the schedule begin it."""
         asked = self._factory.workload.operations[operation]
         thread = self._scripted.get(asked.client)
         if thread is None:
@@ -191,16 +191,16 @@ class Sessions:
         self._begin(self._carry_out(operation, asked, thread))
 
     def healed(self, t_us: int) -> None:
-        """Count progress from this moment, the heal."""
+        """Start to record progress at `t_us`, the time of the heal."""
         self._statistics.healed(t_us)
 
     def stop_writing(self) -> None:
-        """Let producers finish what they have begun."""
+        """Let producers complete their operations and begin no more."""
         self._writing = False
         self._say_what_never_worked()
 
     def begin_final_reads(self) -> None:
-        """Have fresh clients read every partition from 0 to the end of what was acknowledged."""
+        """Read every partition with new clients, from 0 to the end of the acknowledged records."""
         self._reading = False
         names = self._factory.cluster.partition_names()
         readers = [c for c, role in self._factory.roles.items() if role == FINAL_READER]

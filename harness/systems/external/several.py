@@ -1,9 +1,8 @@
-"""The processes of a node that has several: `python -I -S several.py + COMMAND.. + COMMAND..`. The
-plus stands for ASCII's separator of records. Standard library only.
+"""The processes of a node that has several: `python -I -S several.py + COMMAND.. + COMMAND..`.
 
-They run in one process group. The first that ends ends the node, in its way: the others are killed.
-After SIGTERM, which reaches all of them, each may end in its own time.
-"""
+The plus stands for ASCII's record separator. Standard library only. The processes form one process
+group. When the first one ends, the others are killed and this process ends in the same way. After
+SIGTERM, which reaches all of them, each ends in its own time."""
 
 import ctypes
 import os
@@ -17,7 +16,7 @@ SEPARATOR = "\x1e"
 
 
 def command_line(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Return the command line that starts them all."""
+    """Return the command line that starts all of these command lines as one node."""
     words = [word for command in commands for word in (SEPARATOR, *command)]
     return [sys.executable, "-I", "-S", __file__, *words]
 

@@ -1,4 +1,4 @@
-"""The mistakes of an adapter class, as far as that can be seen without running it."""
+"""The mistakes of an adapter class that can be seen without running it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN: Final = ("command", "probe", "dump", "promise", "version")
 
 
 def mistakes(adapter: type[Adapter]) -> Iterator[str]:
-    """Yield one sentence each."""
+    """Yield a sentence on each mistake of an adapter class."""
     for name in REQUIRED:
         if getattr(adapter, name) is getattr(Adapter, name):
             yield f"{name} is not written"

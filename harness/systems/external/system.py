@@ -1,4 +1,5 @@
-"""An adapter as a system under test: what the harness asks before any process runs."""
+"""An adapter as a system under test: the answers to what the harness asks before any process
+runs."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _OURS: Final = ("voters", "min_isr", "flush", "protocol", "retention_records", "
 
 
 class ExternalSystem(System):
-    """A system that somebody else wrote, through an adapter."""
+    """A third-party system, through its adapter."""
 
     unused = _OURS
     link_forms = (*ABILITIES, NO_LINKS)
@@ -65,7 +66,7 @@ class ExternalSystem(System):
 
     @property
     def short_name(self) -> str:
-        """That of the class, for one that is not installed."""
+        """The name of the system; for an adapter that is not installed, the name of its class."""
         installed = ":" not in self.name and not self.name.endswith(".py")
         return self.name if installed else self.adapter.__name__
 
@@ -75,7 +76,7 @@ class ExternalSystem(System):
 
     @property
     def safe_settings(self) -> dict[str, str] | None:
-        """The adapter's settings, each with its safe value if it has one."""
+        """The adapter's settings, with the safe value of each that has one; None if none has."""
         safe = {one.name: one.safe for one in self.adapter.settings if one.safe}
         return {**self._given, **safe} if safe else None
 
@@ -95,7 +96,8 @@ class ExternalSystem(System):
 
     @property
     def faults(self) -> Collection[str]:  # type: ignore[override]
-        """The kinds that can be done to any process, its disk, its clock, and to links."""
+        """The kinds of faults that can be done to any process, its disk, its clock and its links,
+        restricted to the adapter's `faults`."""
         possible = {*_BY_SIGNALS, *KINDS_ON[USER_SPACE], SYSCALL}
         if self.adapter.clock_by_libc:
             possible |= KINDS_OF_CLOCKS
@@ -143,8 +145,8 @@ class ExternalSystem(System):
         return self.choice.load()
 
     def complete(self, cluster: Cluster) -> Cluster:
-        """Return it with the voters that the adapter asks for, and times around the failover of
-        this system."""
+        """Return the cluster with the voters that the adapter needs, and with timings that match
+        its failover time."""
         cluster = msgspec.structs.replace(super().complete(cluster), voters=self.adapter.voters)
         if cluster.timings == Timings():
             session_ms = max(self.adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
@@ -155,8 +157,8 @@ class ExternalSystem(System):
         return cluster
 
     def check(self, schedule: Schedule) -> None:
-        """Refuse schedules that this system cannot carry out; check that its server is
-        installed."""
+        """Refuse a schedule that this system cannot carry out, or if its server is not installed.
+        Raises UsageError."""
         super().check(schedule)
         work = schedule.workload
         counts = [one.count for one in work.operations if isinstance(one, Send)]
@@ -174,7 +176,8 @@ class ExternalSystem(System):
         return cluster.voter_names()
 
     def limits(self, cluster: Cluster) -> Limits:
-        """Recovery may take several failovers: a machine may be busy."""
+        """Return the time limits; a recovery may take several failovers, because a machine may be
+        busy."""
         failover_ms = self.adapter.failover_ms
         usual_ms = max(LEAST_RECOVERY_MS, FAILOVERS_OF_A_RECOVERY * failover_ms)
         return Limits(failover_ms, max(usual_ms, self.adapter.recovery_ms), failover_ms)

@@ -1,9 +1,8 @@
-"""Power cuts of a system on plain folders: the ends of declared files are lost.
+"""Power cuts of a system on plain folders: the ends of its unsynced files are lost.
 
-The assumption: of a file that the adapter declares as unsynced, exactly those bytes are not on the
-disk that were appended since the storm began, or since the node was started again; a cut keeps the
-first part of them. Order between files is not modelled.
-"""
+The assumption: of a file that the adapter declares as unsynced, exactly those bytes are not yet on
+the disk that were appended since the storm or the node's process began; a cut keeps the first part
+of them. The order of writes to different files is not modelled."""
 
 from __future__ import annotations
 
@@ -37,20 +36,19 @@ class UnsyncedFiles:
 
     @property
     def assumption(self) -> str:
-        """The words for a fault's record."""
+        """The assumption of a power cut in words, for the record of the fault."""
         return ASSUMPTION.format(globs=", ".join(self._globs)) if self._globs else NOTHING
 
     def synced(self, node: str, folder: Path) -> None:
-        """Count all present bytes as synced from now on."""
+        """Count all bytes that the node's files have now as synced."""
         self._floors[node] = {
             file: _Floor(status.st_ino, status.st_size) for file, status in self._files(folder)
         }
 
     def cut(self, node: str, folder: Path, keep: float) -> tuple[int, int]:
-        """Shorten the files of a node that is down; the unsynced bytes before and after.
-
-        Raises FloodmarkError when a file cannot be shortened.
-        """
+        """Shorten the files of a node that is down; return its unsynced bytes before and after.
+        `keep` is the share of the unsynced bytes that survive. Raises FloodmarkError when a file
+        cannot be shortened."""
         floors = self._floors.get(node, {})
         before = after = 0
         for file, status in self._files(folder):

@@ -16,8 +16,8 @@ from node.formats.errors import FloodmarkError
 
 @dataclass
 class ExternalWorld(ProcessWorld):
-    """The world of a third-party system. `_unsynced` are the files that a power cut shortens if no
-    disk is in user space."""
+    """Faults on a third-party system. `_unsynced` has the files that a power cut shortens if there
+    is no disk in user space."""
 
     _processes: ExternalProcesses
     _nodes: Mapping[str, Node]
@@ -37,8 +37,8 @@ class ExternalWorld(ProcessWorld):
         super().start(node)
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Let the disk in user space misbehave. A node may end because of it; what a disk that
-        lied does not have is missing for good."""
+        """Add a fault to the disk in user space; return its number. The end of the node is
+        expected, since it may give up. Data that a lying disk discards stays lost."""
         if fault.what == "lying":
             self._processes.blame_disk(node, now=True)
         elif fault.what != "slow":  # before the disk can end the process
