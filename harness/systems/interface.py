@@ -3,12 +3,12 @@
 `System` says what a system is, before any process runs: a new one is a subclass in a module of its
 own (see `harness.systems.registry`). `ClusterUnderTest` is one cluster of it, `RunClients` the
 clients of a run. Our own brokers (`harness.systems.floodmark`) are the first implementation. All
-are judged by the same checks, as far as their capabilities go.
+systems are judged by the same checks, as far as their evidence allows.
 
-The phases (`harness.runs.storm`) call in this order: `launch`, `start`, `clients`, `RunClients.go`;
-during the storm `poll` many times a second and `world` for each fault; after the heal
-`RunClients.healed`, `stop_writing`, `read_everything`, `close`; then `stop`, `dump_logs`, `close`.
-"""
+The phases (`harness.runs.storm`) call in this order: `launch`, `start`, `clients`,
+`RunClients.go`; during the storm `poll` many times a second and `world` for each fault; after
+the heal `RunClients.healed`, `stop_writing`, `read_everything`, `close`; then `stop`,
+`dump_logs`, `close`."""
 
 from __future__ import annotations
 
@@ -36,83 +36,84 @@ NO_LINKS: Final = "none"
 
 
 class RunClients(Protocol):
-    """The clients of a run, wherever they live; they write `history.jsonl`.
+    """The clients of a run, in whatever process; they write `history.jsonl`.
 
-    A line is an `Op` (`harness.formats.history`), and every value of a run is written once only.
-    The sessions of `harness.clients` speak our brokers' protocol; another system brings its own
-    client library and writes the lines around its calls.
-    """
+    A line is an `Op` (`harness.formats.history`), and every value of a run is written only once.
+    The sessions of `harness.clients` speak our brokers' protocol; another system uses its own
+    client library and writes the lines before and after its calls."""
 
     @property
     def pid(self) -> int:
-        """The process that they live in."""
+        """The process in which the clients run."""
 
     @property
     def status(self) -> Status:
-        """The newest status known; its `problem` is set when the clients can do no more."""
+        """The latest known status; its `problem` is set when the clients cannot go on."""
 
     def go(self) -> None:
         """Start the workload."""
 
     def operate(self, operation: int) -> None:
-        """Have its client begin an operation of the workload, by its number."""
+        """Let the client of operation number `operation` of the workload begin it."""
 
     def healed(self, t_us: int) -> None:
-        """Tell from when on an acknowledgement counts as recovery."""
+        """Tell the clients the time of the heal; acknowledgements of later sends count as
+        recovery."""
 
     def stop_writing(self) -> None:
-        """Have producers invoke nothing more; wait for `status.writers_idle`."""
+        """Let producers begin no more operations; the caller waits for `status.writers_idle`."""
 
     def read_everything(self) -> None:
         """Begin the final reads; they are over once `status.final` is "done"."""
 
     def close(self) -> None:
-        """End them."""
+        """End the clients."""
 
 
 class ClusterUnderTest:
     """A replicated log of several processes that can be started, faulted, healed and read out.
 
-    `view` knows who leads what, so that a fault can aim at `leader:log-0`: it is kept up to date
-    while the cluster starts, afterwards by the caller of `poll`. It is fed with trace events. A
-    system whose nodes write no trace makes `role` and `isr` events (`node.formats.trace`) of what
-    its own tools report. While the view knows no ISR, the recovery phase lasts until its limit
-    (unless `tells_in_sync` is False), and faults that aim at a role take no effect.
-    """
+    `view` knows the leaders, so that a fault can aim at `leader:log-0`. It is fed with trace
+    events: by the cluster while that starts, afterwards by the caller of `poll`. A system whose
+    nodes write no trace makes `role` and `isr` events (`node.formats.trace`) from the reports of
+    its own tools. While the view knows no ISR, the recovery phase lasts until its limit (unless
+    `tells_in_sync` is False), and faults that aim at a role take no effect."""
 
     view: ClusterView
 
     @property
     def output_folder(self) -> Path:
-        """The folder where its processes print, if they do."""
+        """The folder for the output of the processes."""
         return Path()
 
     @property
     def problems(self) -> list[Problem]:
-        """The problems that the system did not cause: a part of the harness that ended, a process
-        ended by a signal that the harness did not send (`harness.formats.problem`). They make a run
-        unknown."""
+        """The problems that the system did not cause, and that make the run unknown
+        (`harness.formats.problem`). Such are a part of the harness that ended, or a signal to a
+        process that the harness did not send."""
         return []
 
     @property
     def rejected(self) -> dict[str, int]:
-        """By process, how often it refused what came from outside of the run; a process that cannot
-        know is left out."""
+        """The number of messages from outside of the run that each process refused. A process that
+        does not count them is left out."""
         return {}
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The evidence that a run of it leaves for the checks: "trace", "logs", "hw", "epochs"."""
+        """The kinds of evidence that a run of it leaves for the checks: "trace", "logs", "hw",
+        "epochs"."""
         return ()
 
     @property
     def goes_on(self) -> bool:
-        """Return whether `stop` and `close` leave the nodes running, for another run."""
+        """Return whether `stop` and `close` leave the nodes running for another run."""
         return False
 
     @property
     def tells_in_sync(self) -> bool:
-        """Return whether its view comes to know who is in sync; else no phase waits for that."""
+        """Return whether its view learns which nodes are in sync; otherwise no phase waits for
+        that."""
         return True
 
     @property
@@ -122,23 +123,21 @@ class ClusterUnderTest:
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
-        """Partition -> its replicas."""
+        """The nodes with a replica of each partition."""
         raise NotImplementedError
 
     @property
     def world(self) -> World:
-        """The way in which faults act on its nodes and links; only after `start`."""
+        """The object through which faults act on its nodes and links; only after `start`."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start all processes; return when every partition can be written to.
-
-        Raises FloodmarkError, in one sentence, when that does not come.
-        """
+        """Start all processes; return when every partition can be written to. Raises FloodmarkError
+        if that takes too long."""
         raise NotImplementedError
 
     def clients(self) -> RunClients:
-        """Start the clients of the workload, silent until `go`."""
+        """Start the clients of the workload, which do nothing until `go`."""
         raise NotImplementedError
 
     def poll(self) -> list[TraceEvent]:
@@ -147,27 +146,29 @@ class ClusterUnderTest:
         raise NotImplementedError
 
     def ended(self) -> tuple[str, ...]:
-        """Return the nodes whose process ended by itself (by no fault and no `stop`), as far as
-        `poll` has seen."""
+        """Return the nodes whose process ended by itself (by no fault and no `stop`), as of the
+        last `poll`."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Stop everything that still runs, cleanly if possible: brokers while there is still a
-        controller, then voters."""
+        """Stop all processes that still run, in order if possible: the brokers first, while there
+        is a controller, then the voters."""
         raise NotImplementedError
 
     def dump_logs(self, folder: Path) -> list[str]:
-        """Write each replica's log to `folder`/<node>.jsonl, empty ones too: a partition without
-        its opening line was left out of the dump. Return problems, in sentences."""
+        """Write each node's logs to `folder`/<node>.jsonl; return problems as sentences. An empty
+        log is written too, because a partition without an opening line counts as missing from the
+        dump."""
         return []
 
     def close(self) -> None:
-        """Leave nothing behind: no process, no port. May be called at any moment, and twice."""
+        """End all processes and free all ports. May be called at any moment, and twice."""
 
 
 class Limits(NamedTuple):
-    """The time that a system may take, in ms: until a silent node counts as dead, from the heal to
-    progress in every partition, and from the death of a leader to the next acknowledgement."""
+    """The time limits of a system in ms: `session_ms` until a silent node counts as dead,
+    `recovery_ms` from the heal to progress in every partition, `failover_ms` from the death of a
+    leader to the next acknowledgement."""
 
     session_ms: int
     recovery_ms: int
@@ -175,17 +176,16 @@ class Limits(NamedTuple):
 
 
 class System:
-    """A replicated log that can be put under test.
+    """A replicated log that can be put under test. The registry sets `name`.
 
-    The registry sets `name`. `summary` is a line for `floodmark systems`, `needs` what must be
-    installed for it. `faults` are the kinds of faults it can take, of which a storm is drawn.
-    `simulated`: its schedules also run in the simulated world (`harness.sim`), which knows our own
-    brokers only. `link_forms` are what can stand between its nodes, the usual one first; with
-    NO_LINKS they are connected directly, and no fault on links is possible. `disk_forms` are what
-    the disks of its nodes can be (`harness.systems.disks`). `unused` are options of `floodmark run`
-    that mean nothing to it. `idempotent`: its producers may be. `restart_ms` is how long a node
-    takes until it takes part again.
-    """
+    `summary` is a line for `floodmark systems`, `needs` says what must be installed for it.
+    `faults` are the kinds of faults it can take, from which a storm is drawn. `simulated`: its
+    schedules also run in the simulated world (`harness.sim`), which knows only our own brokers.
+    `link_forms` are the forms of links between its nodes, the usual one first; with NO_LINKS they
+    are connected directly, and no fault on links is possible. `disk_forms` are the forms of its
+    nodes' disks (`harness.systems.disks`). `unused` are options of `floodmark run` that mean
+    nothing to it. `idempotent`: it supports idempotent producers. `restart_ms` is the time from the
+    start of a node until it takes part again."""
 
     name: str = ""
     summary: str = ""
@@ -201,13 +201,13 @@ class System:
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str, disk: str
     ) -> ClusterUnderTest:
-        """Return a cluster as the schedule describes it, in a run folder; no process starts yet.
-        `links` is one of `link_forms`, `disk` one of `disk_forms`."""
+        """Return a cluster for a schedule, in a run folder; no process starts yet. `links` is one
+        of `link_forms`, `disk` one of `disk_forms`."""
         raise NotImplementedError
 
     def with_settings(self, given: Mapping[str, str]) -> System:
-        """Return the same system with settings of its own. Raises UsageError for one that it has
-        not."""
+        """Return the same system with other values of its settings. Raises UsageError for an
+        unknown one."""
         for name in given:
             raise UsageError(f"system '{self.name}' has no setting '{name}'")
         return self
@@ -219,15 +219,15 @@ class System:
 
     @property
     def safe_settings(self) -> dict[str, str] | None:
-        """The settings of the configuration that is declared safe; None where none is."""
+        """The settings of the configuration that is declared safe; None if there is none."""
         return None
 
     def setting_help(self) -> tuple[str, ...]:
-        """Return a line for each setting: its name, its default, what it is for."""
+        """Return a line for each setting: its name, its default, its purpose."""
         return ()
 
     def link_form(self, asked: str | None) -> str:
-        """Return the form of the links that is asked for, or the usual one. Raises UsageError."""
+        """Return the requested form of links, or the usual one for None. Raises UsageError."""
         if asked is None:
             return self.link_forms[0]
         if asked not in self.link_forms:
@@ -238,30 +238,31 @@ class System:
         return asked
 
     def disk_form(self, asked: str | None, kinds: Collection[str] = ()) -> str:
-        """Return the form of the disks that is asked for, or the one for faults of these kinds.
-        Raises UsageError."""
+        """Return the requested form of disks, or the one for faults of these kinds. Raises
+        UsageError."""
         return choose(asked, self.disk_forms, kinds)
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
-        """Return what links of this form can do; None: the nodes are connected directly."""
+        """Return the faults that links of this form can carry out; None if nodes are connected
+        directly."""
         return None
 
     def workload(self, workload: Workload) -> Workload:
-        """Return the usual workload as this system can take it."""
+        """Return a workload, changed so that this system can take it."""
         return workload
 
     def version(self) -> str:
-        """Return which version would run, "" when that cannot be known."""
+        """Return the version that would run, "" if that is unknown."""
         return ""
 
     @property
     def short_name(self) -> str:
-        """Its name without the place where it is defined."""
+        """The name of the system without the path of its module or file."""
         return self.name.rpartition(":")[2]
 
     def complete(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with its protocol (for one that has a single one: the system's name)
-        and its bugs spelled out. Raises UsageError for what this system does not know."""
+        """Return the cluster with the full names of its protocol (of another system: the system's
+        name) and bugs. Raises UsageError for an unknown one."""
         if cluster.bugs:
             raise UsageError(f"system '{self.name}' has no bug '{cluster.bugs[0]}'")
         own = self.short_name
@@ -270,7 +271,7 @@ class System:
         return msgspec.structs.replace(cluster, protocol=own)
 
     def check(self, schedule: Schedule) -> None:
-        """Raise UsageError for what this system cannot carry out."""
+        """Refuse a schedule that this system cannot carry out. Raises UsageError."""
         if schedule.workload.idempotent and not self.idempotent:
             raise UsageError(f"the clients of system '{self.name}' have no idempotent producers")
         for index, fault in enumerate(schedule.faults):
@@ -283,7 +284,7 @@ class System:
                 strace.program()
 
     def check_kinds(self, kinds: tuple[str, ...]) -> None:
-        """Raise UsageError when a storm shall have a kind of fault that this system cannot take."""
+        """Refuse kinds of faults that this system cannot take. Raises UsageError."""
         for kind in kinds:
             if kind not in self.faults:
                 raise UsageError(self._refusal(kind))
@@ -293,16 +294,16 @@ class System:
         return ()
 
     def limits(self, cluster: Cluster) -> Limits:
-        """Return how long to wait for it."""
+        """Return the time limits for the system in this cluster."""
         return Limits(session_ms=5_000, recovery_ms=30_000, failover_ms=10_000)
 
     def baseline(self, schedule: Schedule) -> Schedule | None:
-        """Return the schedule under a protocol that should hold, to compare a failing run with in
-        simulated worlds; None if there is none."""
+        """Return the schedule under a protocol that is expected to hold, to compare a failed run
+        with it in the simulated world; None if there is none."""
         return None
 
     def run_options(self) -> tuple[str, ...]:
-        """Return the options of `floodmark run` that name this system as it was asked for."""
+        """Return the options of `floodmark run` that select this system and its settings."""
         return ("--system", self.name)
 
     def _refusal(self, kind: str) -> str:

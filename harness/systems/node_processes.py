@@ -1,4 +1,4 @@
-"""The processes of the nodes of a run: signals, and the record of each end; for all systems."""
+"""The processes of the nodes of a run, for all systems: signals, and the record of each end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _LAST_BYTES: Final = 1024
 
 
 class RunningNode(Protocol):
-    """A running process: its number among those of its node, and whether it is paused."""
+    """A running process: its incarnation (1 for the node's first process), and whether it is
+    paused."""
 
     incarnation: int
     paused: bool
@@ -49,7 +50,7 @@ class NodeProcesses(Generic[Running]):
         self.go_on(exits)
 
     def go_on(self, exits: AppendOnlyFile) -> None:
-        """Put each end from now on on record in `exits`, and forget the earlier ones."""
+        """Record the ends of processes in `exits` from now on, and forget the earlier ones."""
         self._exits = exits
         self._host = HostDisk(exits.path.parent)
         self.unexpected: list[Exit] = []
@@ -61,11 +62,11 @@ class NodeProcesses(Generic[Running]):
         return [*self._problems, *self._host.problems]
 
     def is_up(self, node: str) -> bool:
-        """Return whether the node has a process, as far as is known since the last `reap`."""
+        """Return whether the node has a process, as of the last `reap`."""
         return node in self._running
 
     def is_paused(self, node: str) -> bool:
-        """Return whether it has one that `pause` has stopped."""
+        """Return whether the node has a process that `pause` has stopped."""
         return node in self._running and self._running[node].paused
 
     def incarnation(self, node: str) -> int:
@@ -81,51 +82,51 @@ class NodeProcesses(Generic[Running]):
         return [self._pid(self._running[node])] if node in self._running else []
 
     def start(self, node: str) -> None:
-        """Start the node's next process, unless one runs; return long before it is ready. Raises
-        FloodmarkError when it cannot be started."""
+        """Start the node's next process, unless one runs; return without waiting until it is ready.
+        Raises FloodmarkError when it cannot be started."""
         raise NotImplementedError
 
     def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
-        """Expect that the node's next process, or the present one, ends because of its disk;
-        `reads` can fail as well."""
+        """Expect that the node's next process ends because of its disk; with `now` the present one
+        too. `reads`: reads can fail as well as writes."""
         raise NotImplementedError
 
     def boot_again(self, node: str) -> None:
-        """Let the node's next processes find another boot of the host."""
+        """Let the node's next processes see a new boot of the host, as after a power cut."""
 
     def kill(self, node: str) -> None:
-        """SIGKILL; return when the process is gone."""
+        """Send SIGKILL to the node's process; return when it is gone."""
         if node in self._running:
             self._bury(node, "kill" if self._signal(node, signal.SIGKILL) else "itself")
 
     def kill_all(self) -> None:
-        """Kill all processes, recorded as requested."""
+        """Kill all processes; their ends count as requested."""
         sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
         for node in list(self._running):
             self._bury(node, "kill" if sent[node] else "itself")
 
     def pause(self, node: str) -> None:
-        """SIGSTOP."""
+        """Stop the node's process with SIGSTOP."""
         if node in self._running:
             self._running[node].paused = True
             self._signal(node, signal.SIGSTOP)
 
     def resume(self, node: str) -> None:
-        """SIGCONT."""
+        """Let the node's process go on with SIGCONT."""
         if node in self._running:
             # In this order: who sees it stopped must know that it is paused.
             self._signal(node, signal.SIGCONT)
             self._running[node].paused = False
 
     def ask_to_stop(self, node: str) -> None:
-        """SIGTERM; a paused node is resumed for it."""
+        """Send SIGTERM to the node's process; resume it for that if it is paused."""
         if node in self._running:
             self.resume(node)
             self._signal(node, signal.SIGTERM)
 
     def await_stop(self, node: str) -> None:
-        """Wait for a process that was asked to stop. One that hangs is killed, and its end counts
-        as unexpected."""
+        """Wait for the end of a process after `ask_to_stop`. One that hangs is killed, and its end
+        counts as unexpected."""
         running = self._running.get(node)
         if running is None:
             return
@@ -137,16 +138,16 @@ class NodeProcesses(Generic[Running]):
         self._bury(node, "stop" if ended else "hung")
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Kill all processes."""
         self.kill_all()
 
     def notice_end(self, node: str) -> None:
-        """Notice a process that has ended by itself: most likely because of a fault."""
+        """Notice that the node's process has ended by itself, most likely because of a fault."""
         if node in self._running and self._has_ended(self._running[node]):
             self._bury(node, "itself")
 
     def reap(self) -> list[Exit]:
-        """Notice processes that ended by themselves; return their ends."""
+        """Notice all processes that have ended by themselves; return their ends."""
         self._host.look()
         ended = [node for node, running in self._running.items() if self._has_ended(running)]
         return [self._bury(node, "itself") for node in ended]
@@ -156,8 +157,8 @@ class NodeProcesses(Generic[Running]):
         return next((n for n, each in list(self._running.items()) if self._has(n, each, pid)), "")
 
     def note_stopped(self, node: str, pid: int) -> bool:
-        """Note that a process of a node is stopped, which is a problem of the run if no fault did
-        that; return whether none did. Any thread may ask."""
+        """Note that a process of a node is suspended, which is a problem of the run unless a fault
+        did it. Returns whether no fault did it. May be called in any thread."""
         running = self._running.get(node)
         if running is None or running.paused:
             return False
@@ -167,7 +168,7 @@ class NodeProcesses(Generic[Running]):
         return True
 
     def was_suspended(self, node: str) -> bool:
-        """Return whether somebody else has stopped a process of the node in this run."""
+        """Return whether another program suspended a process of the node in this run."""
         return suspended(node) in self._problems
 
     # -- what a subclass knows
@@ -235,7 +236,7 @@ class NodeProcesses(Generic[Running]):
 
 
 def last_lines(output: Path) -> str:
-    """Return the end of what a process has printed, in one line; "" if that is nothing."""
+    """Return the last lines of a process's output, in one line; "" if it printed nothing."""
     with contextlib.suppress(OSError), output.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
         lines = file.read().decode(errors="replace").strip().splitlines()
@@ -244,8 +245,9 @@ def last_lines(output: Path) -> str:
 
 
 def ended_by(done: Done, code: int, *, obeyed: bool, outside: bool) -> EndedBy:
-    """Return who ended a process, by what the harness did to it and by its exit code: whether that
-    is one of a process that `obeyed` SIGTERM, and one that only somebody `outside` causes."""
+    """Return who ended a process. `done` is what the harness did to it. Its exit code decides the
+    rest: `obeyed` if it is the code of a process that obeys SIGTERM, `outside` if it can only come
+    from another program."""
     if done == "kill" and code == -signal.SIGKILL:
         return "kill"
     if done == "stop" and obeyed:

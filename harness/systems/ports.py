@@ -1,9 +1,8 @@
-"""Free ports, leased for a run, so that runs side by side and test workers never collide.
+"""Free ports, leased for a run, so that simultaneous runs and test workers never collide.
 
-A lease locks the bytes of one file of the user's own, a byte for each port; a lock ends with the
-process that holds it, however that ends. Ports lie below the range from which the kernel picks the
-local ends of connections: a broker that was killed finds its port still free when it comes back.
-"""
+A lease locks bytes of a file of the user's own, a byte for each port; the kernel frees a lock when
+its process ends. Ports lie below the range from which the kernel picks the local ends of
+connections, so a broker that was killed finds its port still free when it restarts."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class NoFreePort(FloodmarkError):
-    """Every port of the range is taken."""
+    """Raised when every port of the range is taken."""
 
 
 class PortLease:
-    """Some ports that no other process will lease until `release`, or until this process ends."""
+    """Ports that no other process leases until `release`, or until this process ends."""
 
     def __init__(self, count: int, folder: Path | None = None) -> None:
         """Lease `count` ports; the locks live in `folder` (default: one that belongs to the user).
@@ -56,7 +55,7 @@ class PortLease:
             )
 
     def release(self) -> None:
-        """Give the ports back."""
+        """Free the ports for other processes."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -70,11 +69,9 @@ class PortLease:
 
 
 def folder_of_locks() -> Path:
-    """Return the folder of this user's locks, made when it is missing: under the temporary folder,
-    or under the home folder where somebody else has taken its name there.
-
-    Raises FloodmarkError when there is none.
-    """
+    """Return the folder of this user's locks; make it if it is missing. It is in the temporary
+    folder, or in the home folder if another user has taken its name there. Raises FloodmarkError if
+    it cannot be made in either."""
     places = [
         Path(tempfile.gettempdir()) / f"floodmark-ports-{os.getuid()}",
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "floodmark" / "ports",

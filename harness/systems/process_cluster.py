@@ -31,7 +31,7 @@ Processes = TypeVar("Processes", bound=NodeProcesses[Any])
 
 
 class ProcessCluster(ClusterUnderTest, Generic[Processes]):
-    """A cluster of processes. A subclass starts them and reads what they report."""
+    """A cluster of processes. A subclass starts them and reads their reports."""
 
     def __init__(
         self,

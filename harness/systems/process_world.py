@@ -18,20 +18,20 @@ from node.formats.errors import FloodmarkError
 
 
 class RuledLinks(Protocol):
-    """Links that rules can be put on: the link hub, the TCP proxy, or links of the kernel."""
+    """Links that rules can be put on: the link hub, the TCP proxies, or links of the kernel."""
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; return its number. Raises FloodmarkError."""
+        """Add a rule for messages on links; return its number. Raises FloodmarkError."""
 
     def remove(self, number: int) -> Counts:
-        """End a rule; return its effects."""
+        """Remove a rule; return the counts of messages that it affected."""
 
 
 @dataclass
 class ProcessWorld(World):
-    """A world of real processes. A subclass knows their disks that are not in user space. `_links`
-    and `_disks` are None in a run with direct links and without disks in user space; `_operate`
-    reaches the clients."""
+    """Faults on real processes. A subclass carries out the faults of disks that are not in user
+    space. `_links` is None if the nodes are connected directly, `_disks` if no disk is in user
+    space. `_operate` lets a client begin an operation."""
 
     _processes: NodeProcesses[Any]
     _links: RuledLinks | None
@@ -47,8 +47,9 @@ class ProcessWorld(World):
         self._processes.kill(node)
 
     def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
-        """SIGKILL; then the disk in user space loses what was not synced, and the node finds
-        another boot of the host. Without such a disk the files of the node are cut."""
+        """Kill the node, and discard its unsynced data; return the unsynced bytes before and after.
+        A disk in user space discards it, and the node sees a new boot of the host; otherwise the
+        node's files are cut."""
         if self._disks is None:
             refuse_shuffle(shuffle)
         self._processes.kill(node)
@@ -87,7 +88,8 @@ class ProcessWorld(World):
         return self._ruled().remove(number)
 
     def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Attach strace to the node's processes, which may end while it does; not to later ones."""
+        """Attach strace to the node's present processes, which may end by it; return the fault's
+        number."""
         self._expect_exit(node, fault)
         return self._tracers.add(node, launcher.starter(), self._processes.pids(node), fault)
 
@@ -101,10 +103,12 @@ class ProcessWorld(World):
         return affected
 
     def shift_clock(self, node: str, by_ms: int) -> None:
-        """Move the wall clock of a node, by libfaketime. Raises FloodmarkError if the node was
-        started without it."""
+        """Move the wall clock of a node, by libfaketime. Raises FloodmarkError if the run has
+        none."""
         if self._clocks is None:
-            raise FloodmarkError("the wall clocks of this run cannot be moved")
+            raise FloodmarkError(
+                f"the wall clock of {node} cannot be moved: its run has no libfaketime"
+            )
         self._clocks.shift(node, by_ms)
 
     def operate(self, operation: int) -> None:

@@ -75,7 +75,8 @@ class PySyncObj(adapter.Adapter):
 
 
 def ask(connection: Connection, timeout_s: float, *request: Any) -> Any:
-    """Return the answer of a node. Raises Refused or RuntimeError for the reason of a failure."""
+    """Return the answer of a node. Raises Refused if it certainly did nothing, else
+    RuntimeError."""
     connection[0].settimeout(timeout_s)
     connection[1].write(json.dumps(request).encode() + b"\n")
     connection[1].flush()

@@ -1,4 +1,5 @@
-"""RabbitMQ Streams: each partition is a stream. A confirm has no offset, so `send` returns none."""
+"""RabbitMQ Streams: each partition is a stream. A confirm states no offset, so `send` returns
+None."""
 
 import asyncio
 import logging

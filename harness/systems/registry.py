@@ -1,11 +1,10 @@
 """The systems under test by name.
 
-A module of this folder (or `system.py` in a package of it) adds one under the name of the module:
-its only subclass of `Adapter`, which is all that a new system needs, or its `SYSTEM`, a `System`
-with a cluster of its own. Other packages add theirs by an entry point of the group
+A module of this folder (or `system.py` in a package of it) adds a system under the module's name:
+the module's only subclass of `Adapter`, which is all that a new system needs, or its `SYSTEM`, a
+`System` with a cluster of its own. Other packages add systems by an entry point of the group
 `floodmark.systems`; `package.module:Name` and `path/to/file.py:Name` name any class or object, and
-may leave out the name of a module's only adapter.
-"""
+the name may be left out if the module has only one adapter."""
 
 from __future__ import annotations
 
@@ -35,10 +34,8 @@ def names() -> list[str]:
 
 
 def find(name: str, settings: Mapping[str, str] | None = None) -> System:
-    """Return a system by its name, by `module:Name` or by `file.py:Name`, with its settings.
-
-    Raises UsageError when there is none, or it has no such setting.
-    """
+    """Return a system by its name, by `module:Name` or by `file.py:Name`, with its settings. Raises
+    UsageError for an unknown system or setting."""
     system = _load(name, _place_of(name))
     return system.with_settings(settings) if settings else system
 

@@ -1,7 +1,7 @@
-"""The process of the clients as the harness sees it: commands go down, the latest status comes up.
+"""The process of the clients as the harness sees it: commands are sent, the latest status comes
+back.
 
-Systems differ in what runs in that process, and not in commands, status and pipe.
-"""
+Systems differ in the clients that the process runs; commands, status and pipe are the same."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SILENT_US: Final = 20_000_000
 
 
 class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command of the harness; `t_us` belongs to `healed`, which says as of when it is so, and
-    `operation` to `operate`."""
+    """A command of the harness to the clients. `t_us` is the time of the heal for "healed",
+    `operation` the number of the operation for "operate"."""
 
     what: Literal["go", "operate", "healed", "stop-writing", "final-reads", "quit"]
     t_us: int = 0
@@ -35,7 +35,7 @@ class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of the process of the clients; `output` takes its stdout and stderr."""
+    """The configuration of the clients' process; `output` is the file for its stdout and stderr."""
 
     factory: ClientFactory
     history: str
@@ -62,7 +62,8 @@ class RemoteClients(RunClients):
 
     @property
     def rejected(self) -> int:
-        """The count of messages from outside of the run that they refused, as last reported."""
+        """The number of messages from outside of the run that the clients refused, as last
+        reported."""
         return self._status.rejected
 
     @property

@@ -1,13 +1,12 @@
-"""Commands to the controller: asked until they are answered.
+"""Commands to the controller of our brokers, repeated until they are answered.
 
 `AdminCall` is one command (pure: no socket, no clock), also used by the simulator:
 
     to = call.step(now_us, answer or None)  # the voter to send `call.request` to now, "" for none
 
-Voters are asked in turn; one that is not the controller may name it. Commands may be asked twice:
-a controller that finds the work done says so. The answer is final: done, or refused with one
-sentence. `Admin` asks one command after the other.
-"""
+Voters are asked in turn; one that is not the controller may name it. A command may be sent twice: a
+controller that has carried it out already says so. The answer is final: done, or refused with one
+sentence. `Admin` sends one command after the other."""
 
 from __future__ import annotations
 
@@ -55,7 +54,8 @@ class AdminCall:
         self._voters = list(voters)
 
     def step(self, now_us: int, answer: AdminResponse | None = None) -> str:
-        """Take an answer if one came; return the voter to ask now, "" when it is not time."""
+        """Process an answer, if there is one; return the voter to send the request to now, "" for
+        none."""
         if answer is not None and self.answer is None and answer.corr == self.request.corr:
             self._take(now_us, answer)
         if self.answer is not None or now_us < self.next_us:
@@ -68,7 +68,7 @@ class AdminCall:
 
     @property
     def unchanged(self) -> str:
-        """The reason why the final answer changed nothing, "" if something was done."""
+        """The reason why the command changed nothing, "" if it changed something."""
         assert self.answer is not None
         # Whoever asks twice may find that the first time was heard.
         done_before = not self.answer.error and self._asked > 1
@@ -100,8 +100,8 @@ def request_of(command: Command) -> AdminRequest:
 
 
 class Admin:
-    """One command after the other: to begin another gives up the one before. A subclass knows how
-    messages travel, and how time passes."""
+    """The sender of commands, one at a time: a new one replaces the one in progress. A subclass
+    knows how messages travel, and how time passes."""
 
     def __init__(self, voters: Sequence[str]) -> None:
         self._voters = tuple(voters)
@@ -109,21 +109,22 @@ class Admin:
         self._call: AdminCall | None = None
 
     def begin(self, request: AdminRequest) -> None:
-        """Begin to ask; `step` continues."""
+        """Make `request` the command in progress; `step` sends it."""
         self._number += 1
         self._call = AdminCall(self._voters, replace(request, corr=self._number))
 
     @property
     def idle(self) -> bool:
-        """Return whether no command is under way: no mail is awaited then."""
+        """Return whether no command is in progress; then no answer needs to be waited for."""
         return self._call is None or self._call.answer is not None
 
     def give_up(self) -> None:
-        """Wait no longer for the answer of the command under way."""
+        """Drop the command in progress."""
         self._call = None
 
     def step(self) -> AdminResponse | None:
-        """Read answers, and ask (again) when it is time. Return the answer when it has come."""
+        """Read answers, and send the request if it is due. Return the final answer, None if there
+        is none."""
         call = self._call
         assert call is not None, "begin first"
         for answer in (*self._answers(), None):
@@ -133,7 +134,7 @@ class Admin:
         return call.answer
 
     def carry_out(self, command: Command) -> None:
-        """Have a command of the nemesis done. Raises FloodmarkError as `World.command` says."""
+        """Have the controller carry out a command. Raises the errors of `World.command`."""
         self.begin(request_of(command))
         call = self._call
         assert call is not None
@@ -165,7 +166,7 @@ class Admin:
 
 
 class MailAdmin(Admin):
-    """Commands over ZeroMQ, in real time."""
+    """The sender of commands over ZeroMQ, in real time."""
 
     def __init__(self, mail: ZmqMailbox, voters: Sequence[str]) -> None:
         super().__init__(voters)

@@ -23,8 +23,8 @@ TOPIC: Final = "log"
 def node_config(
     cluster: Cluster, node: str, incarnation: int, upgraded: Mapping[str, str] | None = None
 ) -> NodeConfig:
-    """Return the configuration of the core of one node; `upgraded` has nodes whose protocol is not
-    the cluster's."""
+    """Return the configuration of a node's core; `upgraded` maps a node to its protocol, if that is
+    not the cluster's."""
     return NodeConfig(
         node=node,
         voters=cluster.voter_names(),
@@ -51,7 +51,7 @@ def topic_of(cluster: Cluster) -> CreateTopic:
 
 
 def promise_of(schedule: Schedule) -> Promise:
-    """Return the promise of these brokers under this schedule."""
+    """Return the promise of these brokers under the faults and settings of a schedule."""
     cluster, acks = schedule.cluster, schedule.workload.acks
     rules = protocol(cluster.protocol)
     unclean = cluster.unclean_election or any(
@@ -102,14 +102,15 @@ def check_upgrades(schedule: Schedule) -> None:
 
 
 class StartupMonitor:
-    """The processes that began, and which brokers the controller lets take part, by the traces."""
+    """The nodes that have started (`started`), and the brokers that the controller has registered
+    and unfenced, according to the traces."""
 
     def __init__(self) -> None:
         self.started: set[str] = set()
         self.unfenced: set[str] = set()
 
     def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Take in events, in order."""
+        """Process trace events, in order."""
         for event in events:
             match event.get("event"):
                 case trace.STARTED:

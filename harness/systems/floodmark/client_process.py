@@ -1,12 +1,11 @@
 """The process in which all clients of a run live: one loop, one inbox, one history file.
 
-A turn: drain, step every session that has mail or is due, append the turn's lines to the history,
-and only then send. So no message ever leaves whose invocation is not on record, even if this
-process is killed in between. The clock is read after a message was received and before anything is
-sent: an operation never seems shorter than it was.
+In each turn it reads the inbox, steps every session that has mail or is due, appends the turn's
+lines to the history, and only then sends. So no message leaves before its invocation is on record,
+even if this process is killed in between. The clock is read after a message was received and before
+anything is sent, so an operation never seems shorter than it was.
 
-The harness commands through a pipe; `Status` goes back through it several times a second.
-"""
+The harness sends commands through a pipe and gets a `Status` back several times a second."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ ANSWER_HEADER_BYTES: Final = 1 << 20
 
 
 class DriverConfig(ClientsConfig, frozen=True, kw_only=True):
-    """The address where the clients listen, and those of the brokers."""
+    """The addresses: where the clients listen, and those of the brokers or the link hub."""
 
     bind: str
     peers: dict[str, str]

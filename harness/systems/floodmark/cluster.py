@@ -94,8 +94,8 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
 
     @property
     def rejected(self) -> dict[str, int]:
-        """The counts of the traces, the hub, the clients, and our own gate; complete once it is
-        closed."""
+        """The numbers of messages from outside of the run that each part refused: nodes by their
+        traces, the hub, the clients, and the harness. Complete once the cluster is closed."""
         return {name: count for name, count in sorted(self._rejected.items()) if count}
 
     @property
@@ -108,7 +108,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         return promise_of(self._schedule)
 
     def address_map(self) -> dict[str, str]:
-        """Return where each node listens; all clients share one address."""
+        """Return the address where each node listens; all clients share one address."""
         return {**self._addresses, **dict.fromkeys(self.factory.roles, self._addresses[CLIENTS])}
 
     # -- life
@@ -227,7 +227,9 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
 
     def _command(self, command: Command) -> None:
         if self.admin is None:
-            raise FloodmarkError("there is no controller yet")
+            raise FloodmarkError(
+                "no command can be sent to the controller before the cluster has started"
+            )
         self.admin.carry_out(command)
 
     def _give_addresses(self, with_hub: bool) -> None:

@@ -1,8 +1,7 @@
-"""The keys of one run: a pair for each process, made when the run begins and kept in memory.
+"""The CURVE keys of one run: a pair for each process, made when the run begins, and kept in memory.
 
-Children get theirs through the pipe that starts them; no key is ever in a file. A node keeps its
-pair when it restarts.
-"""
+Child processes get their keys through the pipe that starts them; no key is ever in a file. A node
+keeps its pair when it restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +20,8 @@ CLIENTS: Final = "clients"
 
 
 class Keyring:
-    """Pairs of keys by process: each node, the clients' process, the harness (ADMIN), the hub."""
+    """The key pairs of all processes: each node, the clients' process, the harness (ADMIN), the
+    hub."""
 
     def __init__(self, nodes: Iterable[str], clients: Iterable[str], *, with_hub: bool) -> None:
         """Make the keys. Raises FloodmarkError where ZeroMQ was built without CURVE."""
@@ -40,8 +40,8 @@ class Keyring:
         return self._pairs[owner][0].decode()
 
     def of(self, owner: str, addresses: Mapping[str, str]) -> CurveKeys:
-        """Return the keys that the process of `owner` needs; `addresses` maps listeners to their
-        addresses."""
+        """Return the keys that the process of `owner` needs: its own pair, and the public keys of
+        the listeners in `addresses` (listener -> address)."""
         public, secret = self._pairs[owner]
         servers = {
             address: self.public(HUB if name == HUB_CONTROL else name)

@@ -1,8 +1,9 @@
-"""ZeroMQ for clients: one inbox for all clients of a process, one outlet for each address.
+"""ZeroMQ for clients: one receiving socket for all clients of a process, and one sending socket for
+each address.
 
-A message names its receiver and its sender, so that each client is a node of its own to the link
-hub although they share a process. Best effort, as everywhere: what cannot leave now is dropped.
-"""
+A message names its receiver and its sender, so each client is a node of its own to the link hub,
+although they share a process. Delivery is best effort: a message that cannot leave at once is
+dropped."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ _NOW: Final = int(zmq.NOBLOCK)
 class ZmqMailbox:
     """The sockets of the clients of one process.
 
-    `peers` maps brokers to addresses, "*" to that of everyone else (the hub). A frame above
-    `max_message_bytes` is not taken in, and its connection is closed. `keys` are those of this
-    process, in a run with keys: code that waits for mail admits connections with `gate.serve`.
-    """
+    `peers` maps brokers to addresses, and "*" to the address of all others (the hub). A frame above
+    `max_message_bytes` is refused, and its connection is closed. `keys` are those of this process,
+    if the run has keys: then the code that waits for mail must call `gate.serve`, which admits new
+    connections."""
 
     def __init__(
         self,
@@ -62,13 +63,14 @@ class ZmqMailbox:
         self.dropped = 0
 
     def drain(self) -> list[list[bytes]]:
-        """Return the messages that have arrived, as frames, up to a bound; admit new connections,
-        too."""
+        """Return the messages that have arrived, as frames, up to a bound; also admit new
+        connections."""
         self.gate.serve()
         return self.receive()[0]
 
     def receive(self) -> tuple[list[list[bytes]], bool]:
-        """Return what has arrived, as frames, up to a bound, and whether that is all of it."""
+        """Return the messages that have arrived, as frames, up to a bound, and whether those are
+        all."""
         found: list[list[bytes]] = []
         size = 0
         try:
@@ -83,7 +85,7 @@ class ZmqMailbox:
         return found, False
 
     def send(self, sender: str, to: str, message: AnyMessage, body: bytes | None) -> None:
-        """Send now, or drop."""
+        """Send a message at once; drop it if that is impossible."""
         outlet = self._outlets.get(to, self._default)
         if outlet is None:
             self.dropped += 1
@@ -94,7 +96,7 @@ class ZmqMailbox:
             self.dropped += 1
 
     def close(self) -> None:
-        """Close all sockets; unsent messages are lost."""
+        """Close all sockets; messages that are still queued are lost."""
         self.context.destroy(linger=0)
 
     def _connect(self, address: str) -> zmq.Socket[bytes]:

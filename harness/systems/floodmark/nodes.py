@@ -1,8 +1,7 @@
-"""The processes of our own nodes: started, signalled, reaped, and every end put on record.
+"""The processes of our own nodes: started, signalled, reaped, and every end recorded.
 
-An end without a request is a finding of a run, so each one is written to `exits.jsonl` with its
-cause, by the only code that knows it.
-"""
+An end that the harness did not ask for is a finding of the run, so each one is written to
+`exits.jsonl` with its cause, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -47,9 +46,9 @@ MakeConfig = Callable[[str, int], ProcessConfig]
 
 
 class ProcessOrders:
-    """The orders of the harness to one process: its breakpoints, and the faults of its disk. The
-    process may have ended. `writes` counts, by fault, those that the disk affected; `ended` is the
-    last sentence of a process that ended by itself."""
+    """The channel to one process for its breakpoints, disk faults and clock; the process may have
+    ended. `writes` counts, by the number of a fault, the writes that it affected; `ended` is the
+    last error message of a process that ended by itself."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -69,13 +68,12 @@ class ProcessOrders:
         copy_to: str = "",
         wait: bool = True,
     ) -> bool:
-        """Replace breakpoints, faults of the disk and the clock; returns when that is in force,
-        False if the process has ended.
+        """Replace breakpoints, disk faults and clock of the process; return when it has confirmed
+        that.
 
-        A process that has not come to its first turn is not waited for: it obeys before that; nor
-        is a dead one. Without `wait` none is. Raises FloodmarkError when it is not confirmed in
-        time.
-        """
+        Returns False if it has ended. Does not wait for a process before its first turn, which
+        applies the order before that turn, nor if `wait` is False. Raises FloodmarkError when it
+        does not confirm in time."""
         self._version += 1
         order = Order(
             version=self._version,
@@ -94,13 +92,15 @@ class ProcessOrders:
             begun = -1 if copy_to else 0
             while wait and begun <= self._in_force < self._version:
                 if not self._read(patience_s):
-                    raise FloodmarkError("the process did not confirm its orders in time")
+                    raise FloodmarkError(
+                        "the process did not confirm its breakpoints and disk faults in time"
+                    )
         except (EOFError, OSError):
             return False
         return True
 
     def reached(self) -> set[int]:
-        """Return the numbers of the breakpoints that the process has come to so far."""
+        """Return the numbers of the breakpoints that the process has reached so far."""
         try:
             self._read(0)
         except (EOFError, OSError):
@@ -108,7 +108,7 @@ class ProcessOrders:
         return self._reached
 
     def close(self) -> None:
-        """Forget the process."""
+        """Close the channel."""
         self._pipe.close()
 
     def _read(self, patience_s: float) -> bool:
@@ -182,8 +182,8 @@ class Nodes(NodeProcesses[_Running]):
         self._running[node] = _Running(process, incarnation, ProcessOrders(near))
 
     def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
-        """Arm a breakpoint in the node's process, if there is one, and in later ones until one
-        has come to it; returns its number. Raises FloodmarkError when that is not confirmed."""
+        """Arm a breakpoint in the node's present and later processes, until one reaches it; return
+        its number. Raises FloodmarkError when the process does not confirm it."""
         number = self.next_number()
         self._armed.setdefault(node, []).append(make(number))
         self._order(node)
@@ -195,13 +195,13 @@ class Nodes(NodeProcesses[_Running]):
         self._order(node)
 
     def next_number(self) -> int:
-        """Return a number for a breakpoint, a fault of a disk or a copy of one."""
+        """Return a new number for a breakpoint, a disk fault or a copy of a disk."""
         self._last_number += 1
         return self._last_number
 
     def add_disk_fault(self, node: str, make: Callable[[int], DiskFault]) -> int:
-        """Let the disk of the node's process fail, and of later ones; returns the number of the
-        fault. Raises FloodmarkError when that is not confirmed."""
+        """Add a disk fault to the node's present and later processes; return its number. Raises
+        FloodmarkError when the process does not confirm it."""
         fault = make(self.next_number())
         self._disk_faults.setdefault(node, []).append(fault)
         if fault.what != "slow":
@@ -210,7 +210,7 @@ class Nodes(NodeProcesses[_Running]):
         return fault.number
 
     def remove_disk_fault(self, node: str, number: int) -> int:
-        """End a fault of a disk; returns how many writes it affected."""
+        """End a disk fault; return how many writes it affected."""
         faults = self._disk_faults.get(node, [])
         self._disk_faults[node] = [each for each in faults if each.number != number]
         self._order(node)
@@ -227,14 +227,14 @@ class Nodes(NodeProcesses[_Running]):
         return self._writes.get(number, 0) + running.orders.writes.get(number, 0)
 
     def copy_disk(self, node: str, to: Path) -> bool:
-        """Have the node's process copy its store into a folder; False if it has ended. Raises
-        FloodmarkError when that is not confirmed."""
+        """Have the node's process copy its store to the folder `to`; return False if it has ended.
+        Raises FloodmarkError when the process does not confirm it."""
         running = self._running[node]
         return self._give_orders(node, running, copy_to=str(to))
 
     def set_clock_rate(self, node: str, percent: int) -> None:
-        """Let the clock of the node's process, and of later ones, pass `percent` of the time from
-        now on. Raises FloodmarkError when that is not confirmed."""
+        """Run the clocks of the node's present and later processes at `percent` of real time.
+        Raises FloodmarkError when the process does not confirm it."""
         clock = self._clocks.get(node, HOST_CLOCK)
         self._clocks[node] = clock.at_rate(percent, now_us())
         self._order(node)
@@ -246,7 +246,7 @@ class Nodes(NodeProcesses[_Running]):
             self._blamed[node, code] = min(first, self._blamed.get((node, code), first))
 
     def excuse(self, node: str, *ends: EndedBy) -> None:
-        """Expect that a fault ends the node's present process in one of these ways."""
+        """Expect that a fault ends the node's present process, in one of the ways `ends`."""
         self._excused.setdefault((node, self.incarnation(node)), set()).update(ends)
 
     def boot_again(self, node: str) -> None:
@@ -324,6 +324,6 @@ class Nodes(NodeProcesses[_Running]):
 
 
 def who_ended_a_broker(done: Done, code: int) -> EndedBy:
-    """See `ended_by`. A broker ends with code 0 only when it was asked to."""
+    """Return who ended a broker, as `ended_by` does. A broker ends with code 0 only if asked to."""
     killed = ended_from_outside(code)
     return ended_by(done, code, obeyed=not killed, outside=killed or code == 0)

@@ -20,5 +20,5 @@ MODULES: Final = (
 
 
 def prepare() -> None:
-    """Start the template process if it does not run; return before it is ready."""
+    """Start the template process if it does not run; return without waiting until it is ready."""
     template.prepare(MODULES)

@@ -1,4 +1,5 @@
-"""Each replica's log after the run: from a stopped node's data to `logs/<node>.jsonl`."""
+"""Each replica's log after the run: read from a stopped node's data, written to
+`logs/<node>.jsonl`."""
 
 from __future__ import annotations
 
@@ -22,11 +23,9 @@ _encoder: Final = msgspec.json.Encoder()
 def write_logs(
     node: str, data_dir: Path, file: Path, replicas: Mapping[str, Collection[str]]
 ) -> list[str]:
-    """Dump the logs of one stopped broker; returns what was wrong with them, in sentences.
-
-    `replicas`: by partition the brokers that have a replica of it. The last line of the file says
-    that it is complete; where the store cannot be opened there is no such line.
-    """
+    """Dump the logs of one stopped broker to `file`; return problems with them, as sentences.
+    `replicas` maps each partition to its brokers. The last line of the file says that it is
+    complete; it is missing if the store cannot be opened."""
     from node.runtime.read_logs import dump_logs
 
     problems: list[str] = []
@@ -52,12 +51,11 @@ def log_lines(
     replicas: Mapping[str, Collection[str]],
     problems: list[str],
 ) -> Iterator[LogRun]:
-    """Yield every line of a node's dump, the last one included; adds sentences to `problems`.
+    """Yield every line of a node's dump, including the closing line; add sentences to `problems`.
 
     The metadata log is left out: its records are not a client's. A partition that the node should
-    have by `replicas`, and of which nothing is on its disk, is an empty log: to a reader a
-    partition without a line was left out of the dump.
-    """
+    have according to `replicas`, but does not have, is written as an empty log, because a reader
+    takes a partition without a line as missing from the dump."""
     due = {partition for partition, nodes in replicas.items() if node in nodes}
     for log in dumps:
         due.discard(log.partition)

@@ -1,4 +1,5 @@
-"""Our own brokers as a system under test: what the harness asks before any process runs."""
+"""Our own brokers as a system under test: the answers to what the harness asks before any process
+runs."""
 
 from __future__ import annotations
 
@@ -82,10 +83,10 @@ class Floodmark(System):
         return _version()
 
     def complete(self, cluster: Cluster) -> Cluster:
-        """Protocol and bugs by their canonical names. Raises UsageError for unknown ones, and for a
-        cluster that cannot elect a controller."""
+        """Return the cluster with the canonical names of its protocol and bugs. Raises UsageError
+        for unknown ones, and for a cluster that cannot elect a controller."""
         if cluster.voters == 0:
-            raise UsageError("our own brokers need voters: 1, 3 or 5")
+            raise UsageError("the cluster has no voters, but our own brokers need 1, 3 or 5")
         chosen = protocols.protocol(cluster.protocol)
         timings = cluster.timings
         idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
@@ -93,7 +94,8 @@ class Floodmark(System):
         return msgspec.structs.replace(cluster, protocol=chosen.name, bugs=known)
 
     def check(self, schedule: Schedule) -> None:
-        """Refuse upgrades between protocols that cannot live side by side."""
+        """Refuse upgrades between protocols that cannot be mixed in a cluster. Raises
+        UsageError."""
         super().check(schedule)
         check_upgrades(schedule)
 
@@ -101,7 +103,7 @@ class Floodmark(System):
         return cluster.voter_names()
 
     def limits(self, cluster: Cluster) -> Limits:
-        """Recovery may take three sessions, the lag, and two seconds."""
+        """Return the time limits: a recovery may take three sessions, the lag, and two seconds."""
         timings = cluster.timings
         return Limits(
             session_ms=timings.session_ms,
@@ -110,8 +112,7 @@ class Floodmark(System):
         )
 
     def baseline(self, schedule: Schedule) -> Schedule:
-        """Return it under the nearest protocol that is expected to keep every promise, without
-        bugs."""
+        """Return the schedule under the nearest protocol that is expected to hold, without bugs."""
         cluster = schedule.cluster
         asked = any(isinstance(fault, ElectUnclean) for fault in schedule.faults)
         clean = cluster.flush == "sync" and not (cluster.unclean_election or asked)
@@ -132,12 +133,9 @@ def _version() -> str:
 
 
 def nearest_correct(name: str, *, clean: bool = True) -> Protocol:
-    """Return the protocol expected to hold every property that differs from `name` in fewest
-    choices.
-
-    Of equally near ones it is the first in the registry. Unless all is `clean` (flush=sync and no
-    unclean election) only one whose promise covers that. Raises UsageError for an unknown name.
-    """
+    """Return the protocol with the fewest differences from `name` that is expected to hold all
+    properties. Among equals, the first in the registry. If not `clean` (flush=sync and no unclean
+    election), only a protocol whose promise covers that. Raises UsageError for an unknown name."""
     given = protocols.protocol(name)
     correct = [
         p

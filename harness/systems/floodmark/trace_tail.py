@@ -1,4 +1,4 @@
-"""The nodes' trace files, read while they grow."""
+"""The nodes' trace files, read while nodes write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _decoder: Final = JsonReader(dict[str, Any])
 
 
 class TraceTail:
-    """New events of all nodes, in the order of their clock as far as they have been written."""
+    """The new trace events of all nodes. Events that are read together are in the order of their
+    time."""
 
     def __init__(self, folder: Path, nodes: Iterable[str]) -> None:
         """`folder` holds `<node>.jsonl` for each of `nodes`, sooner or later."""
@@ -24,7 +25,7 @@ class TraceTail:
         self._rest: dict[str, bytes] = {}
 
     def read(self) -> list[TraceEvent]:
-        """Return all whole lines since the last call."""
+        """Return the events on all whole lines since the last call."""
         events: list[TraceEvent] = []
         for node in self._paths:
             events.extend(self._read_node(node))

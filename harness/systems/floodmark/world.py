@@ -1,4 +1,5 @@
-"""Faults on our own brokers: what `ProcessWorld` can do, and what the processes do themselves."""
+"""Faults on our own brokers: those of `ProcessWorld`, and those that the processes carry out
+themselves."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from node.runtime.failing_disk import DiskFault
 
 @dataclass
 class RealWorld(ProcessWorld):
-    """The world of our own brokers: without disks in user space, their journals know what is not
-    synced. `_data(node)` is the folder of a node's disk; `_command` reaches the controller;
-    `_upgraded` takes the protocol of nodes that change theirs."""
+    """Faults on our own brokers. Without disks in user space, the journal of a node knows its
+    unsynced data. `_data(node)` is the folder of a node's disk, `_command` sends a command to the
+    controller, `_upgraded` gets the new protocol of a node that is upgraded."""
 
     _processes: Nodes
     _data: Callable[[str], Path]
@@ -49,8 +50,9 @@ class RealWorld(ProcessWorld):
         self._processes.disarm(node, number)
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Have the process do it, and keep a copy of a disk that lies: what it really has. Or have
-        the disk in user space do it, but for the map of the store."""
+        """Add a disk fault; return its number. The disk in user space has the fault, if there is
+        one, or else the node's process; a full map is always the process's. Of a lying disk without
+        user space a copy is kept, with which it loses its data."""
         if self._disks is not None and fault.what != "full-map":
             number = self._processes.next_number()
             if fault.what != "slow":  # before the disk can end the process
@@ -100,7 +102,8 @@ class RealWorld(ProcessWorld):
         return disk_damage.flip_bit(path, place)
 
     def copy_disk(self, node: str) -> int:
-        """Have the process copy its store between two turns, or copy the files if there is none."""
+        """Copy the disk of a node: its process copies the store between two turns; if it is down,
+        the files are copied. Return the number of the copy."""
         number = self._processes.next_number()
         to = self._data(node).with_name(f"{node}.copy-{number}")
         if self._processes.is_paused(node):

@@ -60,7 +60,7 @@ def test_a_package_is_fetched_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "sha256", "sentence"),
     [
-        (["package/libs/a.jar"], "0" * 64, "has the SHA-256 .* nothing of it is used"),
+        (["package/libs/a.jar"], "0" * 64, "has the SHA-256 .* it was changed"),
         (["package/libs/a.jar", "../../outside"], "", "cannot be unpacked"),
         (["package/other"], "", "server has no folder package/libs"),
         (["package/libs/a", "package/libs/b", "package/c"], "", "is larger than any server"),
