@@ -113,7 +113,7 @@ class Panel:
 
 
 def nice_step(rough: float) -> float:
-    """Return the smallest of 1, 2, 5 times a power of ten that is not below `rough`."""
+    """Return the least number 1, 2 or 5 times a power of ten that is at least `rough`."""
     power = 10.0 ** math.floor(math.log10(max(rough, 1e-9)))
     return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= rough * 0.999)
 
@@ -136,12 +136,12 @@ def bars(start: Ints, end: Ints, y: float) -> str:
 
 
 def dots(x: Ints, y: Iterable[float]) -> str:
-    """Return the path data of dots."""
+    """Return the path data of dots at x at heights `y`."""
     return "".join(f"M{a} {b:g}h0" for a, b in zip(x.tolist(), y, strict=True))
 
 
 def ticks(x: Ints, top: float, height: float) -> str:
-    """Return the path data of vertical ticks."""
+    """Return the path data of vertical ticks `height` long, whose upper ends are at `top`."""
     return "".join(f"M{a} {top:g}v{height:g}" for a in np.unique(x).tolist())
 
 
@@ -179,7 +179,7 @@ def drawing(body: Iterable[Markup], height: int) -> Markup:
 def element(
     tag: str, kind: str, place: Markup, text: object = "", *, title: str = "", **named: str
 ) -> Markup:
-    """Return an HTML element of CSS class `kind` at a place of an axis."""
+    """Return an HTML element of CSS class `kind`, with the style `place` (from `Axis.place`)."""
     given = {"class": kind, **named, "title": title, "style": place}
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in given.items())
     return Markup(f"<{tag}{attributes}>{escape(text)}</{tag}>")

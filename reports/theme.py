@@ -39,7 +39,7 @@ _VARIABLE: Final = re.compile(r"--([a-z0-9-]+):\s*(#[0-9a-f]{6})\s*;")
 
 
 class ReportError(FloodmarkError):
-    """A page that could not be built; nothing was written."""
+    """Raised if a page cannot be built; then no file is written."""
 
 
 @lru_cache(maxsize=16)

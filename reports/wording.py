@@ -33,7 +33,8 @@ def bare(sentence: str) -> str:
 
 
 def by_number(name: str) -> tuple[str, int, str]:
-    """Order names by their first letter, then by number: c2 before c10."""
+    """Return a sort key for names: by their first letter, then by number, so c2 comes before
+    c10."""
     digits = "".join(c for c in name if c.isdecimal())[:9]
     return (name[:1], int(digits or 0), name)
 
@@ -78,7 +79,7 @@ def intent(fault: Fault) -> str:
 
 
 def asked(fault: Fault) -> str:
-    """Format when a fault of the schedule was due, and for how long."""
+    """Return when a fault of the schedule is due, and for how long, in words."""
     if fault.after is not None:
         when = _trigger(fault.after)
     else:

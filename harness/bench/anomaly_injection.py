@@ -26,7 +26,8 @@ _UNKNOWN_PROCESSES: Final = 900  # numbers of processes that only injected anoma
 
 
 class InjectedAnomaly(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """An anomaly the checker must report: its name, where, and how many."""
+    """An anomaly that the checker must report: its partition, name and offset, and the number of
+    its cases."""
 
     partition: str
     name: str

@@ -1,5 +1,5 @@
-"""`floodmark bench check`: how fast the checker judges histories of growing size, and in how much
-memory; and whether it finds exactly what was injected in them."""
+"""`floodmark bench check`: the speed and memory of the checker on histories of growing size, and
+whether it finds exactly the anomalies injected into them."""
 
 from __future__ import annotations
 
@@ -202,8 +202,8 @@ def floor_of(folder: Path) -> float:
 def compare(
     injected: Sequence[InjectedAnomaly], result: RunResult
 ) -> tuple[tuple[InjectedAnomaly, ...], tuple[InjectedAnomaly, ...]]:
-    """Return the injected anomalies that the checker missed, and those that it reported without
-    one."""
+    """Return the injected anomalies that the checker missed, and the anomalies that it reported
+    although they were not injected."""
     found = {
         InjectedAnomaly(a.partition, a.name, a.offset, a.count)
         for a in result.anomalies

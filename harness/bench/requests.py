@@ -1,4 +1,4 @@
-"""Requests of the benches: how long, how often and how large."""
+"""The options of the `floodmark bench` commands: how long, how often and how large."""
 
 from __future__ import annotations
 

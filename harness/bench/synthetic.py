@@ -48,7 +48,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Made(NamedTuple):
-    """A generated history: its size, and the places of its anomalies."""
+    """A generated history: its numbers of operations and records, and its injected anomalies."""
 
     ops: int
     sends: int

@@ -1,4 +1,4 @@
-"""`floodmark explore`: everything that can happen within bounds, on the shipped core."""
+"""`floodmark explore`: all that can happen to our brokers within bounds, on their real code."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Option(NamedTuple):
 
 def as_command(function: Command) -> Callable[..., Any]:
     """Return a function for Typer with one parameter for each option, which calls `function` with
-    the request that they make. With a subcommand it does nothing."""
+    the request that they make. It does nothing if a subcommand is called."""
     request = request_of(function)
     options = [(option, option.parameter()) for option in options_of(request)]
 
@@ -156,7 +156,7 @@ def is_given(value: Any) -> bool:
 
 
 def request_of(function: Command) -> type[msgspec.Struct]:
-    """Return the type of the one parameter of a command."""
+    """Return the type of a command's request, which is its one parameter."""
     hints = get_type_hints(function)
     hints.pop("return", None)
     request: type[msgspec.Struct]

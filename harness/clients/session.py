@@ -76,10 +76,9 @@ class Thread(ProcessThread):
 
 
 class Session:
-    """The base of producers and consumers: threads of calls, attempts, and the search for leaders.
-
-    A subclass says what to invoke next, what an attempt looks like, and how a call ends.
-    """
+    """The base of producers and consumers: threads, their operations and attempts, and the search
+    for leaders. A subclass says what to invoke next, how to make an attempt, and how an operation
+    ends."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""One run: its phases, its folder, its verdict."""
+"""One run, of real processes: its phases, its folder, its verdict."""

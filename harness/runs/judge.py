@@ -57,8 +57,8 @@ class SparkOptions(NamedTuple):
     """The place where Spark runs, and how much of this machine it may take.
 
     `master`: a cluster's URL, None for this machine. `driver_memory`: the limit of the JVM's heap
-    in Java's spelling. `large`: prepare for millions of operations. "" and None: as work needs.
-    """
+    in Java's spelling, "" to choose by the work. `large`: whether to prepare for millions of
+    operations, None to choose by the work."""
 
     master: str | None = None
     driver_memory: str = ""

@@ -1,4 +1,4 @@
-"""Runs judged by the invariants of the KIP-966 model instead of our checks."""
+"""The judging of runs by the invariants of the KIP-966 model instead of our checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes below the harness. Imports little, because every command imports it."""
+"""The descendants of the harness process. Imports little, because every command imports it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The progress of a run on a terminal: one line that keeps changing, or plain lines in a log.
 
-All of it goes to stderr; stdout belongs to the result.
-"""
+It is written to stderr, because stdout is for the result."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class ProgressDisplay:
         unknown)."""
 
     def show(self, moment: ProgressState) -> None:
-        """Show the present state."""
+        """Show the state of the run at one moment."""
 
 
 class Progress(ProgressDisplay):

@@ -1,4 +1,4 @@
-"""Requests of the commands `run`, `check`, `report`, `replay` and `systems`."""
+"""The options of the commands `run`, `check`, `report`, `replay` and `systems`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of the systems under test."""
+"""The list of the systems under test, for `floodmark systems`."""
 
 from __future__ import annotations
 

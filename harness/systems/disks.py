@@ -145,7 +145,9 @@ class UserDisks:
             excuse(node)
 
     def power_cut(self, node: str, keep: float, shuffle: int | None) -> tuple[int, int]:
-        """Cut the power of a node that is down; return its unsynced bytes before and after."""
+        """Cut the power of a node that is down; return its unsynced bytes before and after. `keep`
+        is the share of its unsynced writes that survive; in order, or drawn with the seed
+        `shuffle`."""
         with self._noting_slowness():
             return self._disks[node].cut(keep, -1 if shuffle is None else shuffle)
 
@@ -215,6 +217,6 @@ def damage_files(folder: Path, wanted: DiskDamage) -> str:
         return f"{damage.empty(folder)} files are gone"
     if wanted.what != "flip" or wanted.part == "value":
         raise FloodmarkError(
-            f"{folder.name} has plain files, of which a fault can flip a bit or remove all"
+            f"a fault cannot damage single values in {folder.name}: only our brokers' store has any"
         )
     return damage.flip_bit(folder, wanted.files or "*", wanted.which, wanted.bit, wanted.within)

@@ -70,7 +70,8 @@ class NodeProcesses(Generic[Running]):
         return node in self._running and self._running[node].paused
 
     def incarnation(self, node: str) -> int:
-        """Return the number of the node's latest process, 0 before the first."""
+        """Return the incarnation of the node's latest process: 1 for its first, 0 if there was
+        none."""
         return self._incarnations.get(node, 0)
 
     def pid(self, node: str) -> int | None:

@@ -1,7 +1,7 @@
-"""The line of the raw file on which a statement of the page rests.
+"""The lines of raw files on which statements of the page rest.
 
-Line numbers, not copies: the files lie beside the page, and `sed -n 57p trace/n1.jsonl` shows one.
-"""
+The page has line numbers, not copies: the files lie beside it, and `sed -n 57p trace/n1.jsonl`
+shows a line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_story(folder: RunFolder) -> list[tuple[StoryStep, FileLine | None]] | Non
 def of_witnesses(
     folder: RunFolder, witnesses: Iterable[tuple[str, Witness]]
 ) -> dict[Witness, tuple[FileLine, ...]]:
-    """Return the lines that (partition, witness) pairs rest on, of operations, traces and logs."""
+    """Return the lines of operations, traces and logs on which (partition, witness) pairs rest."""
     wanted, ops, history = list(witnesses), folder.operations, history_name(folder.path)
     rows = ops.rows_of({w.op for _, w in wanted if w.op >= 0})
     moments = folder.traces.at((w.node, w.t_us) for _, w in wanted if w.node and w.t_us >= 0)

@@ -1,8 +1,7 @@
-"""Curves that the checker counted: acknowledged and unread records, and replication lag.
+"""Curves that the checker counted: unread acknowledged records, and replication lag.
 
-They come from the tables `unseen` and `lag` of a run folder (docs/file-formats.md): a row is the
-end of a step and holds until the next.
-"""
+They come from the tables `unseen` and `lag` of a run folder (docs/file-formats.md): the value of a
+row holds until the time of the next row."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Curve:
-    """A staircase: times (us) and values; `name` is a partition or a node."""
+    """A step function: times (us) and the values from then on; `name` is a partition or a node."""
 
     name: str
     t_us: Ints
     values: Ints
 
     def highest(self, start_us: int, end_us: int) -> int:
-        """Return the greatest value in force in a window."""
+        """Return the greatest value that a curve has within a window of time; 0 if it has none."""
         inside = (self.t_us >= start_us) & (self.t_us <= end_us)
         before = np.flatnonzero(self.t_us < start_us)
         known = [*self.values[inside].tolist(), *self.values[before[-1:]].tolist()]

@@ -57,41 +57,42 @@ class Executed:
 
     @property
     def letter(self) -> str:
-        """The one letter that stands for its kind on the time view."""
+        """The one letter that stands for the fault's kind on the time view."""
         return letter(self.what)
 
     @property
     def on_process(self) -> bool:
-        """Whether it hits processes; otherwise it hits links."""
+        """Whether the fault hits processes; otherwise it hits links."""
         return _is(self.what, "on_processes")
 
     @property
     def lasts(self) -> bool:
-        """Whether it had a beginning and an end; otherwise it was over at once."""
+        """Whether the fault has a beginning and an end; otherwise it is over at once."""
         return _is(self.what, "lasts")
 
     @property
     def ends_process(self) -> bool:
-        """Whether its victims' processes end."""
+        """Whether the fault ends the processes of its nodes."""
         return _is(self.what, "ends_process")
 
     @property
     def victims(self) -> str:
-        """The nodes that it hit, or the links with arrows (`n1 ⇄ n2`)."""
+        """The nodes that the fault hit, or the links with arrows (`n1 ⇄ n2`)."""
         if self.on_process or not self.links:
             return wording.listing(self.nodes) or wording.target(self.on)
         return wording.listing(_arrows(self.links))
 
     @property
     def short_victims(self) -> str:
-        """The victims, short enough for a bar: an isolated node alone, without its links."""
+        """The nodes or links that the fault hit, short enough for a bar: an isolated node without
+        its links."""
         return wording.listing(self.nodes) if _is(self.what, "bar_names_nodes") else self.victims
 
     def title(self, zero_us: int) -> str:
         return f"{self.what} {self.victims}: {self.times(zero_us)}"
 
     def times(self, zero_us: int) -> str:
-        """Return when it took effect, in seconds since storm start."""
+        """Return when the fault took effect, in seconds since the storm began."""
         start = f"{(self.start_us - zero_us) / 1e6:.3f} s"
         if not self.lasts:
             return start
@@ -251,8 +252,7 @@ def _counts(effects: list[FaultLine]) -> Iterator[tuple[str, int]]:
 
 
 def sentence(fault: Executed, zero_us: int) -> str:
-    """Describe a fault in one sentence: what was asked, which nodes it hit, when, and its
-    effect."""
+    """Describe a fault in one sentence: its kind, which nodes it hit, when, and its effect."""
     head = wording.intent(fault.asked) if fault.asked else f"{fault.what.capitalize()} {fault.on}"
     wanted = f" {wording.asked(fault.asked)}" if fault.asked else ""
     if fault.status != "done":

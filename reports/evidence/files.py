@@ -29,13 +29,13 @@ class Notes:
 
 
 def shown(path: Path) -> str:
-    """Return a file's name inside the run folder: `finding/schedule.json`."""
+    """Return the name of a file inside the run folder, such as `finding/schedule.json`."""
     return f"{path.parent.name}/{path.name}" if path.parent.name == "finding" else path.name
 
 
 def json_file(path: Path, kind: type[T], notes: Notes, *, needed: bool = False) -> T | None:
-    """Read one JSON file as `kind`; None when it is missing or not understood, with a note, unless
-    it is missing and not needed."""
+    """Read one JSON file as `kind`; None, with a note, if it cannot be read or understood. A
+    missing file gives None too, with a note only if it is `needed`."""
     return tolerantly(path, lambda: read_file(path, kind), notes, "." if needed else "")
 
 

@@ -1,4 +1,4 @@
-"""The course of leadership, in-sync sets and high watermarks, from the traces of the brokers."""
+"""Leadership, in-sync sets and high watermarks over time, from the traces of the brokers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS: Final = (
 
 @dataclass(frozen=True)
 class RoleSpan:
-    """A replica held `role` in `epoch` from `start_us` to `end_us` (its own belief)."""
+    """The time from `start_us` to `end_us` in which a replica took itself for `role` in `epoch`."""
 
     node: str
     role: str
@@ -65,7 +65,7 @@ class PartitionTimeline:
 
     @property
     def leader_changes(self) -> int:
-        """The number of times leadership was taken after the first time."""
+        """The number of times that a replica became leader, not counting the first."""
         return max(0, sum(span.role == "leader" for span in self.roles) - 1)
 
 

@@ -1,8 +1,7 @@
-"""A run folder read into values: what the checker has in tables, and the files beside them.
+"""A run folder read into values: the checker's tables, and the files beside them.
 
-`read` never fails on a damaged folder: whatever is missing, cut or corrupt becomes a note, and the
-page shows the rest. Only a folder that holds nothing of a run at all is refused.
-"""
+`read` never fails on a damaged folder: missing or corrupt parts become notes, and the page shows
+the rest. Only a folder without any file of a run is refused."""
 
 from __future__ import annotations
 
@@ -170,7 +169,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """`<name>/<time>`, from run.json or from where the folder lies."""
+        """The name of the run, `<name>/<time>`, from run.json or from the path of the folder."""
         return self.info.run or f"{self.path.parent.name}/{self.path.name}"
 
     @property

@@ -1,8 +1,7 @@
 """The client operations of a run as columns, from the tables of its history.
 
-Columns keep a run of a million operations in tens of megabytes. What clients saw in the windows of
-logs that the page shows is picked out of the tables in the same pass.
-"""
+Columns keep a run of a million operations in tens of megabytes. The values that clients saw in the
+shown windows of logs are picked out of the tables in the same pass."""
 
 from __future__ import annotations
 
@@ -44,10 +43,9 @@ class Seen:
 
 @dataclass
 class LogWindow:
-    """A window of one partition's offsets, [low, high), and what clients saw in it.
-
-    `acked`, `read` (during the storm) and `final` map an offset to the distinct values seen there.
-    """
+    """A window of one partition's offsets, [low, high), and the values that clients saw in it.
+    `acked`, `read` (during the storm) and `final` (by final readers) map an offset to its distinct
+    values."""
 
     partition: str
     low: int
@@ -57,7 +55,8 @@ class LogWindow:
     final: dict[int, list[Seen]] = field(default_factory=dict)
 
     def note(self, into: dict[int, list[Seen]], first: int, count: int, seen: Seen) -> None:
-        """Keep the part of records first..first+count-1 that lies in the window."""
+        """Add records first..first+count-1, whose values begin with `seen`, to `into`, within the
+        window."""
         for offset in range(max(first, self.low), min(first + count, self.high)):
             value = seen.value + (offset - first) if seen.value >= 0 else seen.value
             cell = into.setdefault(offset, [])
@@ -123,7 +122,7 @@ class Operations:
         return np.asarray(self.writes & (self.outcome == OK), dtype=np.bool_)
 
     def rows_of(self, ops: Collection[int]) -> dict[int, int]:
-        """Return the rows of these operations, by number."""
+        """Return the row of each of these operation numbers that is here."""
         rows = np.flatnonzero(np.isin(self.op, list(ops)))
         return dict(zip(self.op[rows].tolist(), rows.tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""The replicas' logs after the run, from their tables: their heads, and windows of them."""
+"""The replicas' logs after the run, from their tables: their ends, and windows of their records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from reports.evidence.tables import RunTables
 
 @dataclass
 class Head:
-    """One replica of one partition: log start, LEO, HW, epoch cache; offsets, -1 unknown."""
+    """The ends of one replica's log: start, end (LEO), high watermark, epoch cache. An offset that
+    is unknown is -1."""
 
     node: str
     partition: str
@@ -26,7 +27,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Held:
-    """One offset of a replica: the value (None unreadable) and its leader epoch."""
+    """One offset of a replica's log: the value (None: unreadable) and its leader epoch."""
 
     value: int | None
     epoch: int

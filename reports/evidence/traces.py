@@ -1,8 +1,7 @@
 """The traces of the nodes as events, each with its line: `sed -n 57p trace/n1.jsonl` shows one.
 
-For a system without traces the answers of its nodes to probes stand for them: who leads, and who is
-in sync.
-"""
+For a system without traces, the answers of its nodes to probes replace them: which node leads, and
+which are in sync."""
 
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ Cited = tuple[Event, FileLine]
 
 @dataclass(frozen=True)
 class Traces:
-    """The rows of the table `trace`, and the exits, which no trace has. If `probed`, the rows are
-    lines of probes.jsonl."""
+    """The rows of the table `trace`, and the exits of processes, which come from exits.jsonl. If
+    `probed`, the rows come from probes.jsonl instead."""
 
     rows: pa.Table = field(default_factory=SCHEMAS["trace"].empty_table)
     exits: tuple[Exit, ...] = ()

@@ -1,4 +1,4 @@
-"""The leader timeline: for each partition, who led in which epoch, who was in sync, and the HW."""
+"""The leader timeline: for each partition its leaders and epochs, its in-sync set and its HW."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The log of a partition: what each replica holds, and how it came to hold it."""
+"""The log of a partition: its records on each replica, and the steps that led to them."""

@@ -44,7 +44,8 @@ class GridLine:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The figures of one replica's log: its start and end, its HW, and a text of its epochs."""
+    """The ends of one replica's log, its HW, its epochs as a text, and whether they differ from
+    most."""
 
     head: Head
     epochs: str
@@ -53,7 +54,7 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Grid:
-    """One window of one partition, ready for the template."""
+    """One window of one partition's offsets, ready for the template."""
 
     partition: str
     title: str

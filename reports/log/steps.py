@@ -48,8 +48,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """All steps of one window, oldest first; `broke` is the index of the step to jump to, -1 when
-    nothing broke here."""
+    """All steps of one window, oldest first; `broke` is the index of the step to jump to: the
+    cause, or the step at the time of the finding; -1 if there is none."""
 
     partition: str
     low: int
@@ -60,7 +60,8 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def log(folder: RunFolder) -> list[tuple[Grid, Markup | None]]:
-    """Return every grid, and its replay as JSON for the page's script."""
+    """Return every offset grid with its replay as JSON for the page's script, None if it has
+    none."""
     found = {} if folder.lean else replays(folder)
     made = []
     for grid in grids(folder):

@@ -1,1 +1,1 @@
-"""The message diagram: which message each event is the effect of."""
+"""The message diagram: the messages between clients and brokers, and the events that they cause."""

@@ -29,7 +29,7 @@ LONGEST: Final = 84
 
 @dataclass(frozen=True)
 class Diagram:
-    """The drawing, and the messages that it shows."""
+    """The drawing in SVG, and the messages that it shows."""
 
     drawing: Markup
     shown: Messages

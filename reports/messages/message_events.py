@@ -1,4 +1,4 @@
-"""Trace events as rows of the message diagram: which message each event is the effect of."""
+"""Trace events as rows of the message diagram, each with the message that caused it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ Tone = Literal["data", "client", "control", "own", "bad", "fault", "lost"]
 
 @dataclass(frozen=True)
 class MessageRow:
-    """One row of the diagram, as it took effect at `t_us`.
+    """One row of the diagram: an event that took effect at `t_us`.
 
-    An arrow from `sender` to `receiver`; without a receiver a remark at `sender`; without both a
-    fault, across all lifelines. `appends`: a leader appends here. `down` and `up` name a node whose
-    lifeline ends or begins here. `citation` is the file and line it comes from.
-    """
+    It is an arrow from `sender` to `receiver`; without a receiver a remark at `sender`; without
+    both a fault, across all lifelines. `appends`: a leader appends records here. `down` and `up`
+    name a node whose lifeline ends or begins here. `citation` is the file and line of the event."""
 
     t_us: int
     sender: str

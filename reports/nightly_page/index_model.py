@@ -79,8 +79,8 @@ class BugSummary:
 
 @dataclass(frozen=True)
 class VersionsCompared:
-    """Two versions of a system in one configuration, over so many storms of each. `failed` counts
-    the storms of each that fell into a bucket."""
+    """Two versions of a system in one configuration, with the number of storms of each in `runs`.
+    `failed` maps a bucket to the number of storms of each version that fell into it."""
 
     system: str
     given: str
@@ -91,7 +91,8 @@ class VersionsCompared:
 
     @property
     def words(self) -> str:
-        """In one line: `nats: 2.12.1 (9 storms) to 2.15.1 (8 storms): gone: lost (3 of 9); ..`."""
+        """Format the comparison: `nats: 2.12.1 (9 storms) to 2.15.1 (8 storms): gone: lost (3 of
+        9); ..`."""
         configuration = f" with {self.given}" if self.given else ""
         named: dict[str, list[str]] = {"gone": [], "new": [], "in both": []}
         for name, failed in self.failed.items():
@@ -262,8 +263,8 @@ def _in_order(version: str) -> tuple[tuple[int, ...], str]:
 
 
 def canary_failed(nightly_runs: Sequence[NightlyRun]) -> tuple[int, int]:
-    """Return the last nightly run in which the canary failed as it must, and how many runs ago that
-    is; 0 and -1 if it never did."""
+    """Return the number of the last nightly run in which the canary failed, as it must, and how
+    many runs ago that was; 0 and -1 if there is none."""
     for age, nightly in enumerate(reversed(nightly_runs)):
         if nightly.canary.result == "failed":
             return nightly.number, age

@@ -99,7 +99,7 @@ class Store:
         self._known: dict[str, tuple[tuple[float, float], RunRow]] = {}
 
     def runs(self) -> list[RunRow]:
-        """Return all runs, the latest first; those of findings are simulated."""
+        """Return all runs, the latest first; runs in the folders of findings are simulated ones."""
         places = ("*/*/run.json", "findings/*/simulated/run.json")
         folders = [info.parent for place in places for info in self.path.glob(place)]
         # `latest` is a link to one of the others.

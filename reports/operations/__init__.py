@@ -1,1 +1,1 @@
-"""Operations of clients over time: by client, by latency and rate, and what they left unread."""
+"""Operations of clients over time: by client, by latency and rate; and the records left unread."""

@@ -1,4 +1,4 @@
-"""Charts of acknowledgements: latency by outcome, rate per second, longest gaps without any."""
+"""Charts of acknowledgements: latency by outcome, rate per second, longest gaps between them."""
 
 from __future__ import annotations
 

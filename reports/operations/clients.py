@@ -26,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def witness_rows(folder: RunFolder) -> dict[int, str]:
-    """Return the rows of `operations` that anomalies rest on, each with a list of the anomalies'
-    numbers as a text."""
+    """Return the rows of `operations` that are witnesses of anomalies, each with the numbers of
+    these anomalies as a text."""
     wanted: dict[int, list[str]] = {}
     for number, anomaly in enumerate(folder.anomalies, 1):
         for witness in anomaly.witnesses:

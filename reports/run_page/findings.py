@@ -1,4 +1,4 @@
-"""The findings: every anomaly with its witnesses, and where else on the page it shows."""
+"""The findings: every anomaly with its witnesses, and links to other parts of the page about it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class PageFinding:
-    """One anomaly as the page shows it."""
+    """One anomaly with its number, message and witnesses, ready for the template."""
 
     number: int
     anomaly: Anomaly

@@ -1,5 +1,5 @@
-"""The first screen: a headline, four lines that say whose loss, why, by which fault and how to
-repeat it, and the cause strip."""
+"""The first screen: a headline, four lines (lost record, cause, fault, how to repeat the run), and
+the cause strip."""
 
 from __future__ import annotations
 

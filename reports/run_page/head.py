@@ -1,7 +1,6 @@
 """The head of the page: verdict, sentence, trust badges, facts, commands.
 
-Shared by the page and by the terminal summary, so that both say the same.
-"""
+The terminal summary uses the same texts."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _SOURCES: Final = {"edn": "of Jepsen (EDN)", "jepsen": "of Jepsen (JSON)", "own"
 
 @dataclass(frozen=True)
 class Badge:
-    """One sign of trust (or of none): a name, a short value, a sentence."""
+    """A sign of how far to trust the run: a name, a short value, a sentence."""
 
     name: str
     value: str
@@ -46,7 +45,7 @@ class ShownCommand:
 
 
 def sentence(folder: RunFolder) -> str:
-    """Word the verdict in one sentence: the checker's, or why there is none."""
+    """Return the verdict in one sentence: the checker's, or the reason why there is none."""
     if folder.result is not None:
         return wording.bare(wording.clip(folder.result.sentence)) or _bare(folder.verdict)
     recorded = len(folder.operations)
@@ -314,10 +313,8 @@ def _duration(folder: RunFolder) -> str:
 
 
 def commands(folder: RunFolder) -> list[ShownCommand]:
-    """Return the lines that replay the run, judge it again and build this page again.
-
-    A history that another tool recorded has no schedule: only that tool can run it again.
-    """
+    """Return the commands that replay the run, judge it again and build this page again. A history
+    that another tool recorded has no replay: only that tool can run it again."""
     where, program = shlex.quote(folder.folder), folder.program
     alien = folder.info.world == "simulated" or bool(folder.info.source)
     known = bool(folder.info.replay) or folder.schedule is not None

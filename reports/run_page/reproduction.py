@@ -29,7 +29,8 @@ class FaultCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """A schedule as lanes, a lane for each target, faults in the order in which they are due."""
+    """A schedule drawn as lanes, one for each target of faults, with the faults in the order of
+    their times."""
 
     title: str
     columns: int

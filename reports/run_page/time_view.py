@@ -22,7 +22,7 @@ TITLES: Final = {"close": "Close-up of the first finding", "whole": "The whole r
 
 @dataclass(frozen=True)
 class View:
-    """One window of the run, ready for the template."""
+    """One window of time of the run, ready for the template."""
 
     name: str
     title: str

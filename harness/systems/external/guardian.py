@@ -38,7 +38,7 @@ def marked(mark: str) -> list[int]:
 
 
 def in_sessions(sessions: Collection[int]) -> list[int]:
-    """Return the processes that are in one of these sessions; a zombie is not counted."""
+    """Return the processes whose session id is in `sessions`, except zombies."""
     found = []
     for name in os.listdir("/proc") if sessions else ():
         if not name.isdigit():

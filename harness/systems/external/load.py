@@ -1,4 +1,4 @@
-"""The choice of an adapter with its settings, and how a process loads it."""
+"""The loading of an adapter class by its name, with its settings, in any process."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class ExpectedExits:
             self.process(node, incarnation)
 
     def covers(self, node: str, incarnation: int) -> bool:
-        """Return whether this process may end by itself."""
+        """Return whether process `incarnation` of the node may end by itself."""
         return (node, incarnation) in self._processes or incarnation >= self._from.get(
             node, incarnation + 1
         )

@@ -83,7 +83,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def main(host: str, port: str, conf: str, node: str, *others: str) -> None:
-    """Serve until SIGTERM."""
+    """Serve clients until SIGTERM, then write the file `applied`."""
     # What an earlier process has left says nothing about one that does not end in order.
     Path(APPLIED).unlink(missing_ok=True)
     lists = Lists()

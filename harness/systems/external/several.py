@@ -16,7 +16,7 @@ SEPARATOR = "\x1e"
 
 
 def command_line(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Return the command line that starts all of these command lines as one node."""
+    """Return the command line of one process that runs all `commands` as one node."""
     words = [word for command in commands for word in (SEPARATOR, *command)]
     return [sys.executable, "-I", "-S", __file__, *words]
 
@@ -32,7 +32,7 @@ def _commands(words: list[str]) -> list[list[str]]:
 
 
 def main(commands: list[list[str]]) -> None:
-    """Run several processes as one node; never return."""
+    """Run the processes of all `commands` as one node; never return."""
     asked = []
     # A handler, unlike an ignored signal, is not handed on to a program that is executed.
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))

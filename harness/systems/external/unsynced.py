@@ -28,7 +28,7 @@ class _Floor(NamedTuple):
 
 
 class UnsyncedFiles:
-    """The declared files of all nodes, and how long each was when its node started."""
+    """The files of all nodes that the adapter declares as unsynced, with their synced lengths."""
 
     def __init__(self, globs: Sequence[str]) -> None:
         self._globs = tuple(globs)

@@ -1,4 +1,4 @@
-"""Faults on a third-party system: what `ProcessWorld` can do, and its disks."""
+"""Faults on a third-party system: those of `ProcessWorld`, and those on its disks."""
 
 from __future__ import annotations
 

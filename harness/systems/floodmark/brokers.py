@@ -1,4 +1,5 @@
-"""Our own brokers as a schedule describes them, in whichever world they run (pure)."""
+"""The brokers that a schedule describes: configuration, topic and promise, for real and simulated
+runs (pure)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ HUB_SILENT_MS: Final = 10_000
 
 
 class FloodmarkCluster(ProcessCluster[Nodes]):
-    """Voters, brokers, the hub between them, and the folder of their traces."""
+    """A cluster of our brokers: voters, brokers, the link hub, and the folder of their traces."""
 
     def __init__(
         self,
