@@ -87,14 +87,12 @@ class Stretch:
         return value
 
     def forget(self) -> None:
-        """Give the record's own send an unknown outcome, so that the record need not be in the
-        log."""
+        """Give the record's own send an unknown outcome, so the record need not be there."""
         self.sends.outcome[self.row] = INFO
         self.sends.stated[self.row] = -1
 
     def show(self, value: int, *, to_all: bool = True) -> None:
-        """Let reads return `value` at the record's offset: all reads, the final one too, or only
-        the first."""
+        """Let all reads, the final one too, or only the first return `value` at the offset."""
         rows = np.flatnonzero(self.own.record_offset == self.offset)
         self.own.record_value[rows if to_all else rows[:1]] = value
         if to_all:

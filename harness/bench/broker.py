@@ -87,8 +87,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_bench(settings: BenchRequest, progress: Progress) -> Figures:
-    """Measure all loads, the hub and a judged run. Raises FloodmarkError when a cluster does not
-    start."""
+    """Measure loads, hub and a judged run. Raises FloodmarkError if a cluster does not start."""
     loads: list[Load] = []
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         store = Path(folder)

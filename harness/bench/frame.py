@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def as_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, its first column aligned to the left and the others to the
-    right."""
+    """Return the lines of a table, with all columns but the first aligned to the right."""
     whole = [tuple(titles), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     return [

@@ -90,8 +90,7 @@ def seconds_of(pid: int) -> float:
 
 
 def held() -> Iterator[tuple[str, int, int]]:
-    """Yield kind, resident bytes and open descriptors of this process and each of its
-    descendants."""
+    """Yield kind, resident bytes and descriptors of this process and each descendant."""
     me = psutil.Process()
     for process in [me, *me.children(recursive=True)]:
         with contextlib.suppress(psutil.Error, OSError):

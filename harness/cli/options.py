@@ -37,8 +37,7 @@ class Option(NamedTuple):
     help: str
 
     def checked(self, given: Any) -> Any:
-        """Return the value that Typer passes, unchanged. Raises UsageError if the field cannot have
-        it."""
+        """Return the value that Typer passes. Raises UsageError if the field cannot have it."""
         if is_given(given):
             self.value(given)
         return given

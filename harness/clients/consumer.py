@@ -47,8 +47,7 @@ class Consumer(Session):
 
     @property
     def missing(self) -> dict[str, int]:
-        """The partitions that a final reader has not read to their end, each with the offset
-        reached."""
+        """The partitions that a final reader has not read to their end -> offset reached."""
         return {partition: self.positions[partition] for partition in self._turns}
 
     def _invoke(self, thread: Thread) -> Call | None:

@@ -63,8 +63,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(client for client, role in self.roles.items() if role in writing)
 
     def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
-        """Return the sessions of the storm by client; `next_op` numbers the operations of the
-        run."""
+        """Return the storm's sessions by client; `next_op` numbers the operations of the run."""
         made: dict[str, Producer | Consumer] = {}
         for number, (client, role) in enumerate(self.roles.items()):
             if role == PRODUCER:

@@ -59,8 +59,7 @@ class MetadataCache:
             self.wanted = False
 
     def whom_to_ask(self, now_us: int, corr: int) -> str:
-        """Return the broker to ask now in request number `corr`; "" if there is nothing to ask
-        yet."""
+        """Return the broker to ask now in request number `corr`; "" if there is none yet."""
         if not self.wanted or now_us < self.next_ask_us():
             return ""
         broker = self._brokers[self._turn]

@@ -39,8 +39,7 @@ ATTEMPTS: Final = 4
 
 @dataclass(slots=True)
 class Sequences:
-    """The sequence numbers of an idempotent producer: the next one of each partition, in this
-    epoch."""
+    """The next sequence number of an idempotent producer for each partition, in this epoch."""
 
     producer: int
     epoch: int = 0

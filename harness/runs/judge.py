@@ -138,8 +138,7 @@ class ManyProcesses:
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
     ) -> list[RunResult]:
-        """Judge run folders, as `SparkSoon.check` does. Raises CheckerError when a process
-        fails."""
+        """Judge run folders as `SparkSoon.check` does. Raises CheckerError if a process fails."""
         from checker.engine.stages import check_on_processes
 
         return check_on_processes(folders, out=out, again=again, small_bytes=IN_PROCESS_BYTES)

@@ -41,8 +41,7 @@ _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 
 def to_schedule(request: RunRequest) -> Schedule:
-    """Return the schedule that the options ask for, checked. Raises UsageError for a wrong
-    option."""
+    """Return the schedule that the options describe. Raises UsageError for a wrong option."""
     system = system_of(request.schedule, request.system, request.settings)
     if request.schedule is not None:
         if request.faults is not None:

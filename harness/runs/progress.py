@@ -31,8 +31,7 @@ class ProgressDisplay:
     """A display of the phases of a run. This base class shows nothing."""
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """Show that a new phase of the run begins; it should take `limit_s` seconds (0:
-        unknown)."""
+        """Show that a new phase begins; it should take `limit_s` seconds (0: unknown)."""
 
     def show(self, moment: ProgressState) -> None:
         """Show the state of the run at one moment."""
@@ -88,8 +87,7 @@ class Progress(ProgressDisplay):
             self.note(self._line(now_s, moment).plain)
 
     def tell(self, words: str) -> None:
-        """Update the line with `words` instead of a ProgressState; without a terminal, as `show`
-        does."""
+        """Update the line with `words` instead of a ProgressState, in the same way as `show`."""
         now_s = time.monotonic()
         if self._live is not None:
             elapsed = f"{now_s - self._began_s:4.1f}"

@@ -72,8 +72,7 @@ class RunDir:
         return AppendOnlyFile(self.path / name)
 
     def folder(self, name: str) -> Path:
-        """Return the folder `name` inside this one; make it if it is missing. Raises
-        StorageError."""
+        """Return the folder `name` inside this one; make it if missing. Raises StorageError."""
         folder = self.path / name
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -42,8 +42,7 @@ HINTS: Final = {
 
 
 class CheckStep(NamedTuple):
-    """One step of the check: whether it passed, a sentence, hints for a failure, and its run
-    folder."""
+    """One step of the check: whether it passed, a sentence, hints on a failure, the run folder."""
 
     name: str
     passed: bool

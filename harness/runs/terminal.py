@@ -30,8 +30,7 @@ def plain(text: str) -> str:
 
 
 class PlainStream:
-    """A text stream that escapes control characters (`plain`) and writes to the stream
-    `beneath`."""
+    """A text stream that escapes control characters (`plain`) and writes to `beneath`."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath

@@ -232,8 +232,7 @@ class Adapter:
 
     @functools.cached_property
     def java(self) -> str:
-        """The path of `java`, for a server that runs on a JVM. Raises JavaMissing if there is
-        none."""
+        """The path of `java`, for a server on a JVM. Raises JavaMissing if there is none."""
         from checker.engine.java import find_java  # Most adapters need none.
 
         return str(find_java().executable)

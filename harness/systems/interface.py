@@ -112,8 +112,7 @@ class ClusterUnderTest:
 
     @property
     def tells_in_sync(self) -> bool:
-        """Return whether its view learns which nodes are in sync; otherwise no phase waits for
-        that."""
+        """Return whether its view learns which nodes are in sync; else no phase waits for that."""
         return True
 
     @property
@@ -243,8 +242,8 @@ class System:
         return choose(asked, self.disk_forms, kinds)
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
-        """Return the faults that links of this form can carry out; None if nodes are connected
-        directly."""
+        """Return what links of this form can do to messages; None if there are direct
+        connections."""
         return None
 
     def workload(self, workload: Workload) -> Workload:

@@ -103,8 +103,7 @@ class ProcessWorld(World):
         return affected
 
     def shift_clock(self, node: str, by_ms: int) -> None:
-        """Move the wall clock of a node, by libfaketime. Raises FloodmarkError if the run has
-        none."""
+        """Move the wall clock of a node by libfaketime. Raises FloodmarkError without it."""
         if self._clocks is None:
             raise FloodmarkError(
                 f"the wall clock of {node} cannot be moved: its run has no libfaketime"

@@ -35,8 +35,7 @@ class Archive(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """The folder for the unpacked archive, in the environment of this Python, as for a
-        wheel."""
+        """The folder for the unpacked archive, in the environment of this Python."""
         return Path(sys.prefix) / "share" / "floodmark" / f"{self.package}-{self.sha256[:12]}"
 
 

@@ -145,8 +145,7 @@ class ClientConnection:
         return offset
 
     async def read(self, partition: str, offset: int, timeout_s: float) -> LogSlice:
-        """Read records of a partition from `offset` on. Raises the adapter's error, Late or
-        WrongAnswer."""
+        """Read records from `offset` on. Raises the adapter's error, Late or WrongAnswer."""
         connection = await self._connect()
         try:
             found = await call(

@@ -25,8 +25,7 @@ _HIGHEST_TERM: Final = 1 << 60
 
 
 class Probe:
-    """Calls `probe` for each node again and again, in a thread per node, from `start` to
-    `close`."""
+    """The threads, one per node, that call `probe` repeatedly from `start` to `close`."""
 
     def __init__(
         self,

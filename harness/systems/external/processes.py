@@ -138,8 +138,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self.expected.from_now_on(node, first)
 
     def start(self, node: str) -> None:
-        """Start the node's next process. Raises FloodmarkError, also when one of its ports is
-        taken."""
+        """Start the node's next process. Raises FloodmarkError, also if a port is taken."""
         if node in self._running:
             return
         if self._guardian is None:

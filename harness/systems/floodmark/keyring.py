@@ -20,8 +20,7 @@ CLIENTS: Final = "clients"
 
 
 class Keyring:
-    """The key pairs of all processes: each node, the clients' process, the harness (ADMIN), the
-    hub."""
+    """The key pairs of all nodes, of the clients' process, the harness (ADMIN) and the hub."""
 
     def __init__(self, nodes: Iterable[str], clients: Iterable[str], *, with_hub: bool) -> None:
         """Make the keys. Raises FloodmarkError where ZeroMQ was built without CURVE."""

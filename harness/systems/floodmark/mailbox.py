@@ -69,8 +69,7 @@ class ZmqMailbox:
         return self.receive()[0]
 
     def receive(self) -> tuple[list[list[bytes]], bool]:
-        """Return the messages that have arrived, as frames, up to a bound, and whether those are
-        all."""
+        """Return the arrived messages as frames, up to a bound, and whether those are all."""
         found: list[list[bytes]] = []
         size = 0
         try:

@@ -94,8 +94,7 @@ class Floodmark(System):
         return msgspec.structs.replace(cluster, protocol=chosen.name, bugs=known)
 
     def check(self, schedule: Schedule) -> None:
-        """Refuse upgrades between protocols that cannot be mixed in a cluster. Raises
-        UsageError."""
+        """Refuse upgrades to a protocol that cannot be mixed with the old one."""
         super().check(schedule)
         check_upgrades(schedule)
 
