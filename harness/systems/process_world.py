@@ -118,5 +118,7 @@ class ProcessWorld(World):
 
     def _ruled(self) -> RuledLinks:
         if self._links is None:
-            raise FloodmarkError("the nodes of this run are connected directly (--links none)")
+            raise FloodmarkError(
+                "a fault on links needs --links other than none: nodes are connected directly"
+            )
         return self._links

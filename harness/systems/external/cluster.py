@@ -108,8 +108,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The evidence of a run: "logs" if the adapter can read them, in a cluster that goes on
-        even from running nodes."""
+        """The evidence of a run: "logs" if the adapter can read them now. A cluster that goes on
+        needs an adapter that reads the logs of running nodes."""
         return ("logs",) if self._reads_logs else ()
 
     @property

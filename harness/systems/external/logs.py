@@ -159,9 +159,11 @@ def _records(found: Any) -> list[tuple[int, bytes]] | None:
     kept: list[tuple[int, bytes]] = []
     for offset, payload in found:
         if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
-            raise ValueError(f"dump returned the offset {offset!r}")
+            raise ValueError(f"dump returned the offset {offset!r}, which is none")
         if kept and offset <= kept[-1][0]:
-            raise ValueError(f"dump returned the offset {offset} after {kept[-1][0]}")
+            raise ValueError(
+                f"dump returned the offset {offset} after {kept[-1][0]}: they must increase"
+            )
         if not isinstance(payload, bytes | bytearray | memoryview):
             raise TypeError(f"dump returned {type(payload).__name__} as a payload, not bytes")
         if len(kept) >= MAX_RECORDS:

@@ -323,9 +323,12 @@ def broken_file() -> Iterator[tuple[int, bytes]]:
     ("found", "sentence"),
     [
         (broken_file(), "ValueError: 1.blk is damaged at byte 7"),
-        ([(1, b""), (1, b"")], "ValueError: dump returned the offset 1 after 1"),
-        ([(-1, b"")], "ValueError: dump returned the offset -1"),
-        ([("a", b"")], "ValueError: dump returned the offset 'a'"),
+        (
+            [(1, b""), (1, b"")],
+            "ValueError: dump returned the offset 1 after 1: they must increase",
+        ),
+        ([(-1, b"")], "ValueError: dump returned the offset -1, which is none"),
+        ([("a", b"")], "ValueError: dump returned the offset 'a', which is none"),
         ([b"ab"], "TypeError"),
         (7, "TypeError: 'int' object is not iterable"),
         ([(0, "text")], "TypeError"),
