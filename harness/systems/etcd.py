@@ -1,5 +1,4 @@
-"""etcd by HTTP and JSON: a record is a key of its own under its partition; its offset is the
-revision."""
+"""etcd by HTTP and JSON: a record is a key of its own under its partition, offset = revision."""
 
 import json
 from base64 import b64decode, b64encode

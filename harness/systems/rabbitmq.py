@@ -1,5 +1,4 @@
-"""RabbitMQ Streams: each partition is a stream. A confirm states no offset, so `send` returns
-None."""
+"""RabbitMQ Streams: each partition is a stream. A confirm has no offset; `send` returns None."""
 
 import asyncio
 import logging
