@@ -1,7 +1,5 @@
-"""Redis with a Sentinel beside each server: a partition is a list, offset = index.
-
-With `wait=K` a send is acknowledged when K replicas have it, and reads return only records that K
-replicas have."""
+"""Redis with a Sentinel beside each server: a partition is a list, offset = index. With `wait=K`
+a send is acknowledged by K replicas, and reads return only records that K replicas have."""
 
 from asyncio import gather
 from collections.abc import Iterator, Sequence
