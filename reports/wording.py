@@ -79,7 +79,7 @@ def intent(fault: Fault) -> str:
 
 
 def asked(fault: Fault) -> str:
-    """Return when a fault of the schedule is due, and for how long, in words."""
+    """Return a text on when a fault of the schedule is due, and for how long."""
     if fault.after is not None:
         when = _trigger(fault.after)
     else:

@@ -36,7 +36,7 @@ class UnsyncedFiles:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a power cut in words, for the record of the fault."""
+        """The assumption of a power cut as a text, for the record of the fault."""
         return ASSUMPTION.format(globs=", ".join(self._globs)) if self._globs else NOTHING
 
     def synced(self, node: str, folder: Path) -> None:
