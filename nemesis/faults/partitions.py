@@ -44,7 +44,7 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Cut:
-        """Draw the other end, and whether the cut is in both directions."""
+        """Draw the fault on `on`, with a drawn other end, in one or both directions."""
         to, two_way = draw_other_end(dice, on), dice.chance(0.5)
         return Cut(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
 
@@ -85,7 +85,7 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Isolate:
-        """Draw whether `on` is also cut from the clients."""
+        """Draw the fault on `on`, sometimes also cut from the clients."""
         clients = dice.with_clients and dice.chance(0.3)
         return Isolate(on=on, clients=clients, at_ms=at_ms, for_ms=for_ms)
 

@@ -39,7 +39,8 @@ def program(name: str) -> str:
 
 
 def check_possible() -> None:
-    """Raise UsageError, in one sentence, if such namespaces are not allowed on this machine."""
+    """Raise UsageError, in one sentence, if this user cannot make network namespaces on this
+    machine."""
     for name in PACKAGES:
         program(name)
     if inside():
