@@ -62,22 +62,16 @@ def test_progress_draws_but_its_words_are_plain(stream: type[io.StringIO]) -> No
 
 
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
-        ["check", "--no-spark", "{}"],
-        ["report", "{}"],
-        ["run", "--schedule", "{}"],
-        ["replay", "{}"],
-        ["serve", "--store", "{}"],
-        ["run", "--name", "x", "--faults", "{}"],
-        ["bugs", "find", "--only", "{}"],
-        ["{}"],
+        *("check --no-spark {}", "report {}", "run --schedule {}", "replay {}", "serve --store {}"),
+        *("run --name x --faults {}", "bugs find --only {}", "{}"),
     ],
 )
 def test_no_argument_reaches_the_terminal_as_an_order(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = exit_code([word.format(HOSTILE) for word in words])
+    code = exit_code([word.format(HOSTILE) for word in line.split()])
     said = capsys.readouterr()
     assert code == 64, said
     assert "\x1b" not in said.err + said.out

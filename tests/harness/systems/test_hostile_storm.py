@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import socket
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import zmq
 
@@ -106,13 +106,7 @@ def storming(folder: Path, curve: str) -> Iterator[FloodmarkCluster]:
 
 def resident(pids: dict[str, int]) -> dict[str, int]:
     """Bytes of memory of each process."""
-    found = {}
-    for name, pid in pids.items():
-        text = Path(f"/proc/{pid}/status").read_text()
-        match = re.search(r"VmRSS:\s+(\d+) kB", text)
-        assert match, name
-        found[name] = int(match[1]) << 10
-    return found
+    return {name: psutil.Process(pid).memory_info().rss for name, pid in pids.items()}
 
 
 def outlet(address: str, keys: CurveKeys | None, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
