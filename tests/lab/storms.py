@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 from typing import Final
@@ -87,14 +86,11 @@ def pairs_of_options(seed: int = 1) -> list[Options]:
     while left:
         # The order of a set differs by process, and the draw must not.
         pair = dict(min(left, key=sorted))
-        drawn = [drawn_row(pair, left, rng) for _ in range(4)]
-        fit = [row for row in drawn if row is not None and possible(row)]
-        if not fit:
-            left.remove(frozenset(pair.items()))
-            continue
-        best = max(fit, key=lambda row: len(left & pairs(row)))
-        left -= pairs(best)
-        rows.append(_given(best) | {"time_limit": "6", "seed": str(len(rows) + 1)})
+        left.remove(frozenset(pair.items()))
+        if possible(pair):
+            row = drawn_row(pair, left, rng)
+            left -= pairs(row)
+            rows.append(_given(row) | {"time_limit": "6", "seed": str(len(rows) + 1)})
     return rows
 
 
@@ -102,35 +98,17 @@ def pairs(row: Options) -> set[frozenset[Value]]:
     return {frozenset(pair) for pair in combinations(row.items(), 2)}
 
 
-def drawn_row(begun: Options, left: set[frozenset[Value]], rng: random.Random) -> Options | None:
-    """Return a row with the values of `begun` and many pairs that are left, if there is one."""
-    row: dict[str, str] = {}
-    others = [name for name in FACTORS if name != "system" and name not in begun]
-    for name in ("system", *begun, *rng.sample(others, len(others))):
-        values = rng.sample(FACTORS[name], len(FACTORS[name]))
-        values.sort(
-            key=lambda value: -sum(frozenset(((name, value), each)) in left for each in row.items())
-        )
-        fit = (value for value in values if value == begun.get(name, value))
-        value = next((value for value in fit if fits((name, value), row)), None)
-        if value is None:
-            return None
-        row[name] = value
-    return {name: row[name] for name in FACTORS}
-
-
-def fits(value: Value, row: Options) -> bool:
-    """Return whether a value can go with each value of a row, under the system of the row."""
-    system = ("system", row.get("system", ""))
-    return possible_values(system, value) and all(
-        possible_values(system, value, each) for each in row.items() if each[1] and value[1]
-    )
-
-
-@cache
-def possible_values(*values: Value) -> bool:
-    """Return whether `run` takes these values with the defaults of all other options."""
-    return possible(dict(values))
+def drawn_row(begun: Options, left: set[frozenset[Value]], rng: random.Random) -> Options:
+    """Return a possible row with the values of `begun` and many pairs that are left."""
+    row = dict(begun)
+    for name in rng.sample([*FACTORS], len(FACTORS)):
+        new = {
+            value: sum(frozenset(((name, value), each)) in left for each in row.items())
+            for value in rng.sample(FACTORS[name], len(FACTORS[name]))
+        }
+        values = sorted(new, key=lambda value: -new[value]) if name not in row else [row[name]]
+        row[name] = next(value for value in values if possible({**row, name: value}))
+    return row
 
 
 def possible(row: Options) -> bool:
