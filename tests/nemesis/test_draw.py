@@ -25,10 +25,6 @@ ALIASES = aliases()
 ONLY_BY_NAME = tuple(name for name, drawing in storm_kinds().items() if not drawing.aliases)
 
 
-def kind_of(fault: Fault) -> str:
-    return fault.what
-
-
 def span(fault: Fault) -> tuple[int, int]:
     assert fault.at_ms is not None
     assert fault.for_ms is not None
@@ -86,13 +82,13 @@ def test_storms_leave_time_to_recover() -> None:
 
 
 def test_most_storms_have_every_kind() -> None:
-    complete = [len(set(map(kind_of, storm(seed)))) == len(ALIASES["all"]) for seed in SEEDS]
+    complete = [len({fault.what for fault in storm(seed)}) == len(ALIASES["all"]) for seed in SEEDS]
     assert sum(complete) > 0.8 * len(SEEDS)
 
 
 def test_every_kind_meets_every_role() -> None:
     met = {
-        (kind_of(fault), str(getattr(fault, "on", "")).partition(":")[0])
+        (fault.what, str(getattr(fault, "on", "")).partition(":")[0])
         for seed in SEEDS
         for fault in storm(seed, voters=3)
     }
@@ -116,7 +112,7 @@ def test_leaders_are_struck_while_a_follower_lags() -> None:
     lag_ms = Cluster().timings.lag_ms
 
     def has_it(faults: tuple[Fault, ...]) -> bool:
-        struck = [f for f in faults if kind_of(f) == "kill"]
+        struck = [f for f in faults if f.what == "kill"]
         return any(
             str(getattr(deaf, "on", "")).startswith("follower:")
             and getattr(blow, "on", "")
@@ -132,7 +128,7 @@ def test_leaders_are_struck_while_a_follower_lags() -> None:
 @pytest.mark.parametrize("kind", STORM_KINDS)
 def test_a_storm_of_one_kind_has_faults_of_that_kind_only(kind: str) -> None:
     for seed in range(20):
-        assert {kind_of(fault) for fault in storm(seed, kind)} == {kind}
+        assert {fault.what for fault in storm(seed, kind)} == {kind}
 
 
 BY_NAME = {
@@ -152,7 +148,7 @@ def test_a_fault_that_is_not_for_every_storm_is_drawn_only_by_its_name(name: str
         faults = draw(cluster, workload, [name], seed)
         check(Schedule(workload=workload, faults=faults))
         assert faults
-        assert set(map(kind_of, faults)) <= BY_NAME[name]
+        assert {fault.what for fault in faults} <= BY_NAME[name]
 
 
 def test_the_disks_of_one_broker_lose_something() -> None:
@@ -195,7 +191,7 @@ def test_impossible_kinds_are_refused(kinds: list[str], brokers: int, message: s
 def test_small_clusters_get_what_they_are_large_enough_for() -> None:
     for brokers in (1, 2):
         cluster = Cluster(brokers=brokers, replication_factor=1, min_isr=1)
-        kinds = {kind_of(f) for seed in SEEDS for f in draw(cluster, Workload(), ["all"], seed)}
+        kinds = {f.what for seed in SEEDS for f in draw(cluster, Workload(), ["all"], seed)}
         assert kinds == set(ALIASES["all"]) - {"bridge", "ring"}
 
 

@@ -20,6 +20,7 @@ from checker.output.policy import excuse
 from harness.formats.problem import KINDS, Problem
 from harness.formats.run_info import Promise
 from tests.support.checker.story import Story, against
+from tests.support.checker.story_text import atom, blocks
 from tests.support.paths import ROOT
 
 
@@ -106,34 +107,14 @@ def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:
     assert tuple(p.property for p in result.properties) == PROPERTIES
 
 
-@pytest.mark.parametrize(
-    ("promise", "excused"),
-    [
-        (Promise(), set()),
-        (Promise(flush="async"), set()),
-        (Promise(contiguous_offsets=False), {Needs.CONTIGUOUS}),
-        (Promise(silence_deposes=False), {Needs.SILENCE_DEPOSES}),
-        (Promise(acks=1, durable_acks=False), {Needs.DURABLE_ACKS}),
-        (
-            Promise(acks=1, durable_acks=False, committed_kept=False),
-            {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS},
-        ),
-        (Promise(acks=0, durable_acks=False), {Needs.DURABLE_ACKS}),
-        (Promise(idempotent=True), set()),
-        (
-            Promise(idempotent=True, durable_acks=False, committed_kept=False),
-            {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.APPENDED_ONCE},
-        ),
-        (Promise(flush="async", durable_acks=False), {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS}),
-        (
-            Promise(unclean_election=True, durable_acks=False),
-            {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.CLEAN_ELECTION},
-        ),
-    ],
-)
-def test_what_a_promise_excuses(promise: Promise, excused: set[Needs]) -> None:
-    found = {needs for needs in Needs if excuse(needs, promise)}
-    assert found - {Needs.INFORMATION} == excused
+@pytest.mark.parametrize("line", blocks(Path(__file__).with_name("excuses.txt"))["excuses"])
+def test_what_a_promise_excuses(line: str) -> None:
+    fields, _, excused = line.partition(":")
+    promise = Promise(
+        **{n: atom(text) for n, _, text in (f.partition("=") for f in fields.split())}
+    )
+    found = {needs.name.lower() for needs in Needs if excuse(needs, promise)} - {"information"}
+    assert found == set(excused.split()) - {"nothing"}
 
 
 def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> None:

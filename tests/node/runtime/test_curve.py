@@ -72,17 +72,10 @@ class Place:
 
     def heard(self) -> list[bytes] | None:
         """Return the next message, if the gate admits it under the name in its second frame."""
-        until(lambda: self.connected_inbox(), "a message")
+        until(lambda: self.gate.serve() or self.inbox.poll(5), "a message")
         frames = self.inbox.recv_multipart(copy=False)
-        return (
-            [each.bytes for each in frames]
-            if self.gate.admits(frames[0], frames[-1].bytes)
-            else None
-        )
-
-    def connected_inbox(self) -> bool:
-        self.gate.serve()
-        return bool(self.inbox.poll(5))
+        admitted = self.gate.admits(frames[0], frames[-1].bytes)
+        return [each.bytes for each in frames] if admitted else None
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,13 @@ def say(parent_pid: int, pipe: Any, code: object) -> None:
     sys.exit(code)  # type: ignore[arg-type]
 
 
+def ended(child: children.Child, pipe: Any) -> int | None:
+    """Let a child end, and return its exit code."""
+    pipe.send("end")
+    child.join(PATIENCE_S)
+    return child.exitcode
+
+
 def heard(pipe: Any) -> Any:
     assert pipe.poll(PATIENCE_S)
     return pipe.recv()
@@ -60,9 +68,7 @@ def test_a_forked_child_has_its_own_exit_code(
     assert isinstance(child, ForkedChild)
     assert heard(pipe)[0] == os.getpid()
     assert child.is_alive()
-    pipe.send("end")
-    child.join(PATIENCE_S)
-    assert child.exitcode == exit_code
+    assert ended(child, pipe) == exit_code
     with pytest.raises(EOFError):
         pipe.recv()
     child.close()
@@ -110,9 +116,7 @@ def test_without_its_template_a_child_starts_all_the_same(prepared: Template) ->
     assert template.fitting() is None
     child, pipe = begin(3)
     heard(pipe)
-    pipe.send("end")
-    child.join(PATIENCE_S)
-    assert child.exitcode == 3
+    assert ended(child, pipe) == 3
 
 
 def test_a_template_that_answers_too_late_is_not_asked_again(prepared: Template) -> None:
@@ -123,9 +127,7 @@ def test_a_template_that_answers_too_late_is_not_asked_again(prepared: Template)
     assert not isinstance(child, ForkedChild)
     assert template.fitting() is None
     heard(pipe)
-    pipe.send("end")
-    child.join(PATIENCE_S)
-    assert child.exitcode == 3
+    assert ended(child, pipe) == 3
 
 
 def test_children_outlive_their_template(prepared: Template) -> None:
@@ -133,9 +135,7 @@ def test_children_outlive_their_template(prepared: Template) -> None:
     heard(pipe)
     template.prepare(("node.runtime.children", "json"))
     assert template.fitting() not in (None, prepared)
-    pipe.send("end")
-    child.join(PATIENCE_S)
-    assert child.exitcode == 5
+    assert ended(child, pipe) == 5
     again = template.fitting()
     assert again is not None
     again.close()
@@ -145,8 +145,6 @@ def test_nobody_else_becomes_the_parent_of_orphans(prepared: Template) -> None:
     child, pipe = begin(0)
     heard(pipe)
     script = "import os, sys; os.fork() and os._exit(0); os.read(0, 1); print(os.getppid())"
-    import subprocess
-
     orphan = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 import shutil
@@ -27,6 +28,7 @@ from tests.support.snapshot import Snapshot, masked
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
 FATES = ("dropped", "delayed")
+JSON_FILES = ("run.json", "schedule.json", "results.json")
 Folders = Callable[[str], Path]
 Pages = Callable[[str], HtmlPage]
 
@@ -181,16 +183,25 @@ class TestHead:
 
 class TestDamage:
     @pytest.mark.parametrize(
-        "lost",
-        ["run.json", "schedule.json", "results.json", "history.jsonl", "faults.jsonl", "trace"],
+        ("name", "content"),
+        [
+            *((name, None) for name in (*JSON_FILES, "history.jsonl", "faults.jsonl", "trace")),
+            *itertools.product(JSON_FILES, (b"", b"{", b"[]", b'{"run": 3}', b"\xff\xfe")),
+        ],
     )
-    def test_a_missing_file_costs_only_itself(self, tmp_path: Path, lost: str) -> None:
+    def test_a_missing_or_broken_file_costs_only_itself(
+        self, tmp_path: Path, name: str, content: bytes | None
+    ) -> None:
         folder = made.diverged(tmp_path / "a" / "b")
-        target = folder / lost
-        shutil.rmtree(target) if target.is_dir() else target.unlink()
+        target = folder / name
+        if content is not None:
+            target.write_bytes(content)
+        else:
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
         text = page(folder).text
         assert "a/b" in text
-        assert ("✗ invalid" in text) == (lost != "results.json")
+        assert content is None or name in text[text.index("What this page leaves out") :]
+        assert ("✗ invalid" in text) == (name != "results.json")
 
     def test_a_history_in_tables_is_drawn_as_any_other(self, tmp_path: Path) -> None:
         folder = made.diverged(tmp_path / "a" / "b")
@@ -211,15 +222,6 @@ class TestDamage:
         file = folder / "history.jsonl"
         file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
         assert len(model.read(folder).operations) == 1
-
-    @pytest.mark.parametrize("name", ["run.json", "schedule.json", "results.json"])
-    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"run": 3}', b"\xff\xfe"])
-    def test_a_broken_json_file_is_named(self, tmp_path: Path, name: str, content: bytes) -> None:
-        folder = made.diverged(tmp_path / "a" / "b")
-        (folder / name).write_bytes(content)
-        text = page(folder).text
-        assert name in text[text.index("What this page leaves out") :]
-        assert ("✗ invalid" in text) == (name != "results.json")
 
     def test_hostile_texts_stay_texts(self, tmp_path: Path) -> None:
         evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&{{7*7}}"
