@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from msgspec.structs import replace
 
 from checker.formats.anomalies import CATALOGUE, Knows
-from checker.formats.verdict import Verdict
-from tests.support.checker.story import Story, against, one
 from tests.support.checker.weakened import campaign
 from tests.support.paths import ROOT
 
@@ -37,37 +32,3 @@ def test_the_document_says_what_each_anomaly_must_know() -> None:
     assert said == {
         known.value: {kind.name for kind in CATALOGUE if known in kind.knows} for known in Knows
     }
-
-
-# -- one specimen of each class
-
-
-def test_order_is_that_of_time_and_not_of_numbers(tmp_path: Path) -> None:
-    s = Story(capabilities=[])
-    s.busy()
-    s.final((0, 1_000_000, 12))
-    whole = s.check(tmp_path / "rising")
-    s.history = [replace(op, op=999 - op.op) for op in s.history]
-    s.run["source"] = "own"
-    falling = s.check(tmp_path / "falling")
-    assert whole.verdict is falling.verdict is Verdict.VALID
-
-
-def test_an_operation_of_its_own_may_read_uncommitted(tmp_path: Path) -> None:
-    s = Story(capabilities=[])
-    s.send(10, outcome="fail")
-    s.poll((0, 10), start=0)
-    s.history[-1] = replace(s.history[-1], isolation="read_uncommitted")
-    assert one(s.check(tmp_path), "aborted-read").allowed
-
-
-def test_a_completion_of_sends_of_another_operation_ends_nothing(tmp_path: Path) -> None:
-    """A process whose end is lost, and with it its next invocation."""
-    s = Story(capabilities=[])
-    s.send(20, at=0)
-    s.send(10, at=1)
-    del s.history[1:3]
-    s.history[1] = replace(s.history[1], op=0)
-    result = s.check(tmp_path)
-    assert (against(result), result.verdict) == ({}, Verdict.UNKNOWN)
-    assert "operation 0 ends with sends that it did not invoke" in result.problems[0]

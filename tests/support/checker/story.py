@@ -358,6 +358,18 @@ class Story:
             line for line in self.history if line.op not in ops or (end and line.type == "invoke")
         ]
 
+    def unwrite(self, *lines: int) -> None:
+        """Take lines out of the history, by their places."""
+        self.history = [op for place, op in enumerate(self.history) if place not in lines]
+
+    def last(self, **fields: Any) -> None:
+        """Let the last line of the history have other fields."""
+        self.history[-1] = msgspec.structs.replace(self.history[-1], **fields)
+
+    def count_down(self) -> None:
+        """Give the operations falling numbers."""
+        self.history = [msgspec.structs.replace(op, op=999 - op.op) for op in self.history]
+
     def exit(self, node: str, *, code: int, expected: bool, ms: float = 200, **more: Any) -> None:
         t_us = int((STORM_MS + ms) * 1000)
         self.exits.append({"node": node, "t_us": t_us, "code": code, "expected": expected, **more})
