@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from harness.systems.external.processes import on_disk
-from nemesis.disk.control import UserDisk, why_impossible
+from nemesis.disk.control import UserDisk
 from tests.support.waiting import PATIENCE_S, until
 
 
@@ -73,6 +73,3 @@ def suspend(pid: int) -> psutil.Process:
     process.suspend()
     until(lambda: process.status() == psutil.STATUS_STOPPED, "a process that stands still")
     return process
-
-
-__all__ = ["Program", "disk", "run", "suspend", "why_impossible"]

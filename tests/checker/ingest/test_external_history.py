@@ -248,6 +248,10 @@ def test_our_own_form_written_by_another_tool(tmp_path: Path) -> None:
     assert form_of(bare) == "own"
     assert validate(bare) == []
     assert (result.verdict, result.run) == (Verdict.VALID, "their.jsonl")
+    assert result.sentence.endswith(
+        "12 acknowledged records in 1 partition were kept, as far as a history alone shows: it "
+        "records no faults, and no replica's log was examined."
+    )
     s.send(7, at=12, process=3, begin=9_000)
     result = judged()
     assert (result.verdict, against(result)) == (Verdict.UNKNOWN, {}), "nobody asked for it"

@@ -14,6 +14,7 @@ from node.runtime.read_logs import BatchDump, LogDump, dump_logs
 from node.runtime.store import LmdbStorage
 
 KEPT = ["meta-0", "log-0", "log-1"]
+Flushed = tuple[Path, bytes, list[bytes]]
 
 
 def write_log(store: LmdbStorage, name: str, *, durable: bool) -> list[bytes]:
@@ -90,7 +91,7 @@ def raw(path: Path, key: bytes) -> bytes:
 
 
 @pytest.fixture
-def flushed(tmp_path: Path) -> tuple[Path, bytes, list[bytes]]:
+def flushed(tmp_path: Path) -> Flushed:
     """Return a node with one flushed log, the key of its second batch, and its chains."""
     store = LmdbStorage(tmp_path, "boot")
     chains = write_log(store, "log-0", durable=True)
@@ -99,9 +100,7 @@ def flushed(tmp_path: Path) -> tuple[Path, bytes, list[bytes]]:
     return tmp_path, b"L" + (1).to_bytes(4, "big") + (3).to_bytes(8, "big"), chains
 
 
-def test_a_batch_with_a_wrong_checksum_is_read_and_hashed_as_it_is(
-    flushed: tuple[Path, bytes, list[bytes]],
-) -> None:
+def test_a_batch_with_a_wrong_checksum_is_read_and_hashed_as_it_is(flushed: Flushed) -> None:
     path, key, chains = flushed
     value = raw(path, key)
     change(path, key, value[:-1] + b"!")
@@ -114,9 +113,7 @@ def test_a_batch_with_a_wrong_checksum_is_read_and_hashed_as_it_is(
 
 
 @pytest.mark.parametrize("value", [b"", b"short", bytes(8) + b"\xff" * 40])
-def test_a_batch_that_cannot_be_read_is_reported_and_passed(
-    flushed: tuple[Path, bytes, list[bytes]], value: bytes
-) -> None:
+def test_a_batch_that_cannot_be_read_is_reported_and_passed(flushed: Flushed, value: bytes) -> None:
     path, key, _ = flushed
     change(path, key, value)
     log, batches = dumped(path)["log-0"]
@@ -127,14 +124,14 @@ def test_a_batch_that_cannot_be_read_is_reported_and_passed(
     assert [b.count for b in batches] == [3, 0, 5, 2]
 
 
-def test_a_batch_under_the_wrong_key_is_reported(flushed: tuple[Path, bytes, list[bytes]]) -> None:
+def test_a_batch_under_the_wrong_key_is_reported(flushed: Flushed) -> None:
     path, key, _ = flushed
     value = raw(path, key)
     change(path, key, value[:8] + batch.stamp(value[8:], 77, 1))
     assert "stored at 3 but stamped 77" in dumped(path)["log-0"][1][1].problem
 
 
-def test_a_bad_epoch_cache_is_reported(flushed: tuple[Path, bytes, list[bytes]]) -> None:
+def test_a_bad_epoch_cache_is_reported(flushed: Flushed) -> None:
     path, _, _ = flushed
     change(path, b"Vepochs/log-0", b"\xc1")
     log, batches = dumped(path)["log-0"]
@@ -160,9 +157,7 @@ def test_a_folder_that_cannot_be_dumped_is_refused(tmp_path: Path) -> None:
     assert dumped(tmp_path / "data") == {}
 
 
-def test_every_flipped_bit_is_named_and_costs_no_memory(
-    flushed: tuple[Path, bytes, list[bytes]],
-) -> None:
+def test_every_flipped_bit_is_named_and_costs_no_memory(flushed: Flushed) -> None:
     """One bit of the count would otherwise ask for 2^29 records."""
     path, key, chains = flushed
     value = raw(path, key)
@@ -177,7 +172,7 @@ def test_every_flipped_bit_is_named_and_costs_no_memory(
     assert chains[-1] != batches[-1].chain
 
 
-def test_the_last_batch_cannot_make_the_log_long(flushed: tuple[Path, bytes, list[bytes]]) -> None:
+def test_the_last_batch_cannot_make_the_log_long(flushed: Flushed) -> None:
     path, key, _ = flushed
     last = key[:-1] + b"\x09"
     value = raw(path, last)
@@ -189,7 +184,7 @@ def test_the_last_batch_cannot_make_the_log_long(flushed: tuple[Path, bytes, lis
 
 
 @pytest.mark.parametrize("key", ["hw/log-0", "epochs/log-0"])
-def test_a_damaged_value_is_named(flushed: tuple[Path, bytes, list[bytes]], key: str) -> None:
+def test_a_damaged_value_is_named(flushed: Flushed, key: str) -> None:
     path, _, _ = flushed
     value = raw(path, b"V" + key.encode())
     change(path, b"V" + key.encode(), value[:-1] + bytes([value[-1] ^ 1]))

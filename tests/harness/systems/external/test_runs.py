@@ -11,10 +11,10 @@ import pytest
 from harness.runs.run_folder import RunDir
 from harness.systems import registry
 from harness.systems.external import cluster, logs
+from nemesis.disk.control import why_impossible
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support import trial_adapters
 from tests.support.command import exit_code
-from tests.support.disk_rig import why_impossible
 from tests.support.patience import brief, patient, played
 from tests.support.running_harness import lines
 
