@@ -7,7 +7,11 @@ use it."""
 from __future__ import annotations
 
 import inspect
+import os
+import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -170,12 +174,12 @@ def _run(schedule: Schedule, request: Any, store: Path, test: str) -> StormRepor
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.systems.external.links import KERNEL_LINKS
-    from node.formats.errors import UsageError
+    from nemesis.links import namespaces
 
     system = system_of(request.schedule, request.system, request.settings)
     links = system.link_form(request.links)
-    if links == KERNEL_LINKS:
-        raise UsageError("links='kernel' would move pytest itself into a namespace: use 'proxy'")
+    if links == KERNEL_LINKS and not namespaces.inside():
+        return _in_namespaces(request, store, test)
     settings = RunSettings(
         name=default_name(schedule),
         seed=schedule.workload.seed,
@@ -199,3 +203,44 @@ def _run(schedule: Schedule, request: Any, store: Path, test: str) -> StormRepor
         replay=run.info.replay,
         result=result,
     )
+
+
+_INSIDE: Final = "from harness.pytest_plugin import storm_inside; storm_inside()"
+
+
+def _in_namespaces(request: Any, store: Path, test: str) -> StormReport:
+    """Run it in a process that has namespaces of its own, as the kernel's links need. Raises
+    FloodmarkError."""
+    from harness.systems.external import launcher
+    from nemesis.links import namespaces
+    from node.formats.errors import FloodmarkError
+
+    command, environment = namespaces.own([sys.executable, "-c", _INSIDE])
+    done = subprocess.run(
+        [*launcher.starter(), *command],
+        input=pickle.dumps((request, store, test)),
+        stdout=subprocess.PIPE,
+        env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    if done.returncode:
+        raise FloodmarkError(f"the storm's process ended with code {done.returncode}")
+    made = pickle.loads(done.stdout)
+    if isinstance(made, str):
+        raise FloodmarkError(made)
+    report: StormReport = made
+    return report
+
+
+def storm_inside() -> None:
+    """Run the storm that stdin has; write its report, or the sentence of an error, to stdout."""
+    from harness.runs.options import to_schedule
+    from node.formats.errors import FloodmarkError
+
+    request, store, test = pickle.load(sys.stdin.buffer)
+    # What else is printed must not come between.
+    answer, sys.stdout = sys.stdout, sys.stderr
+    try:
+        made: StormReport | str = _run(to_schedule(request), request, store, test)
+    except FloodmarkError as error:
+        made = str(error)
+    answer.buffer.write(pickle.dumps(made))

@@ -32,10 +32,14 @@ def check(request: SystemCheckRequest) -> int:
     code: 0 when every step passes, else 1."""
     from harness.runs.system_check import check_system
     from harness.systems import registry
+    from harness.systems.external.links import KERNEL_LINKS
+    from nemesis.links import namespaces
 
     found = registry.find(request.system, request.settings)
-    passed = True
-    for step in check_system(found, request.store, quiet=request.quiet):
+    if found.link_form(request.links) == KERNEL_LINKS:
+        namespaces.enter()
+    passed, links = True, request.links
+    for step in check_system(found, request.store, links=links, quiet=request.quiet):
         passed = passed and step.passed
         print(f"{'ok ' if step.passed else 'NOT'} {step.name}: {step.sentence}")
         for hint in step.hints:

@@ -94,7 +94,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     came from outside of the run: connections without a key of the run, or messages under the name
     of another process. For a node it is a lower bound. `seal` is the digest of `seal.json`, ""
     before the end of the run. `goes_on`: the cluster was left running for another run.
-    `failover_ms` is how long a failover of the system takes at most, 0 if it is unknown.
+    `failover_ms` is how long a failover of the system takes at most, 0 if it is unknown; that of a
+    third-party system includes a restart: as declared, or as long as the start of the cluster took
+    if that was longer. `bypassed` are connections between nodes that no link fault touches.
     """
 
     run: str = ""
@@ -125,6 +127,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     host: dict[str, Any] = {}
     problems: list[Problem] = []
     rejected: dict[str, Number] = {}
+    bypassed: tuple[str, ...] = ()
     source: str = ""
     complete_reads: bool = False
     history_whole: bool = True

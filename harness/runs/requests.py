@@ -294,6 +294,12 @@ class SystemCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     system: Annotated[str, Meta(description="path/to/file.py:Class, or the name of a system.")]
     settings: SystemSettings = {}
+    links: Annotated[
+        str | None,
+        Meta(
+            description="What stands between the nodes: proxy, kernel or none [default: the first]."
+        ),
+    ] = None
     store: Annotated[Store, Meta(description="Folder for run folders.")] = Path("store")
     quiet: Quiet = False
 

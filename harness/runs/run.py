@@ -106,6 +106,7 @@ class Run:
                 cluster.close()
                 self._problems(cluster.problems)
                 self.info.rejected = dict(cluster.rejected)
+                self.info.bypassed = cluster.bypassed
             self._faults.close()
             self._seal()
 
@@ -118,6 +119,9 @@ class Run:
         self._interrupts.at_once = True
         cluster.start()
         self._interrupts.at_once = False
+        if not self._system.simulated:
+            took_ms = (now_us() - info.phases.start_us) // 1000
+            info.failover_ms += max(self._system.restart_ms, took_ms)
         info.capabilities, info.promise = cluster.capabilities, cluster.promise
         info.goes_on = cluster.goes_on
         info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}

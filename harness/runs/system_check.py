@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.run_info import RunInfo
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import run_and_judge
 from harness.runs.program import called
@@ -51,7 +52,9 @@ class CheckStep(NamedTuple):
     folder: Path | None = None
 
 
-def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[CheckStep]:
+def check_system(
+    system: System, store: Path, *, links: str | None = None, quiet: bool = False
+) -> Iterator[CheckStep]:
     """Check an adapter and yield each step when it is done; the first failure ends the check.
     Raises UsageError for a system that has no adapter."""
     if not isinstance(system, ExternalSystem):
@@ -60,24 +63,25 @@ def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[CheckS
     yield CheckStep("class", not found, "; ".join(found) or "all that must be there is written")
     if found:
         return
-    for name, faults in _plans(system):
-        step = _run(system, name, faults, store, quiet=quiet)
+    form = system.link_form(links)
+    for name, faults in _plans(system, form):
+        step = _run(system, name, faults, store, links=form, quiet=quiet)
         yield step
         if not step.passed:
             return
 
 
-def _plans(system: System) -> Iterator[tuple[str, tuple[Fault, ...]]]:
+def _plans(system: System, links: str) -> Iterator[tuple[str, tuple[Fault, ...]]]:
     """Yield the runs: what each is called, and its faults."""
     yield "no fault", ()
     if "kill" in system.faults:
         yield "kill", (Kill(on="n1", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
-    if "cut" in system.faults and system.link_abilities(system.link_form(None)) is not None:
+    if "cut" in system.faults and system.link_abilities(links) is not None:
         yield "cut", (Cut(on="n1", to="rest", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
 
 
 def _run(
-    system: System, name: str, faults: tuple[Fault, ...], store: Path, *, quiet: bool
+    system: System, name: str, faults: tuple[Fault, ...], store: Path, *, links: str, quiet: bool
 ) -> CheckStep:
     cluster = system.complete(Cluster(partitions=1))
     failover_ms = system.limits(cluster).session_ms if faults else 0
@@ -87,7 +91,7 @@ def _run(
     schedule = Schedule(cluster=cluster, workload=system.workload(usual), faults=faults)
     system.check(schedule)
     settings = RunSettings(
-        name=f"check-{name.replace(' ', '-')}", seed=1, store=store, command=called()
+        name=f"check-{name.replace(' ', '-')}", seed=1, store=store, command=called(), links=links
     )
     with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
         run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
@@ -97,7 +101,24 @@ def _run(
         except FloodmarkError as error:
             return CheckStep(name, False, str(error), folder=folder)
     passed = result.verdict is Verdict.VALID
-    return CheckStep(name, passed, result.sentence, _hints(result), folder)
+    told, hints = _times(system, run.info, result, bool(faults))
+    return CheckStep(name, passed, f"{result.sentence} {told}", (*_hints(result), *hints), folder)
+
+
+def _times(
+    system: System, info: RunInfo, result: RunResult, faults: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Return the times that a run took, beside those that the adapter declares, and hints."""
+    start_s = (info.phases.storm_us - info.phases.start_us) / 1e6
+    told = f"The start took {start_s:.1f} s (restart_ms {system.restart_ms})"
+    if not faults:
+        hints = (f"{each}: link faults do not touch it" for each in info.bypassed)
+        return f"{told}.", tuple(hints)
+    failover_ms = system.limits(Cluster()).failover_ms
+    gap_ms = float(result.measures.get("longest_gap_ms", 0.0))
+    told += f", a failover at most {gap_ms / 1000:.1f} s (failover_ms {failover_ms})."
+    late = gap_ms > failover_ms + system.restart_ms
+    return told, (f"declare a longer failover_ms: {gap_ms:.0f}",) if late else ()
 
 
 def _hints(result: RunResult) -> tuple[str, ...]:

@@ -80,6 +80,8 @@ class ClusterUnderTest:
     `tells_in_sync` is False), and faults that aim at a role take no effect."""
 
     view: ClusterView
+    bypassed: tuple[str, ...] = ()
+    """After `stop`: the connections between nodes that no link fault touches, a sentence each."""
 
     @property
     def output_folder(self) -> Path:

@@ -67,14 +67,20 @@ def inside() -> bool:
 def enter() -> None:
     """Replace this process by the same command in a user and network namespace of its own; do
     nothing if it is in one. Raises UsageError if that is not possible."""
-    check_possible()
     if inside():
+        check_possible()
         return
+    words, environment = own([sys.executable, *sys.orig_argv[1:]])
     sys.stdout.flush()
     sys.stderr.flush()
-    unshare = program("unshare")
-    again = [sys.executable, *sys.orig_argv[1:]]
-    os.execve(unshare, [unshare, *_OWN, "--", *again], os.environ | {INSIDE: "1"})
+    os.execve(words[0], words, environment)
+
+
+def own(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the environment of a command that shall run in namespaces of its own.
+    Raises UsageError if that is not possible."""
+    check_possible()
+    return [program("unshare"), *_OWN, "--", *command], os.environ | {INSIDE: "1"}
 
 
 def run(command: Sequence[str], text: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from harness.formats.run_info import RunInfo
 from reports import wording
 from reports.evidence.model import RunFolder
 
@@ -23,9 +24,16 @@ def facts(folder: RunFolder) -> list[tuple[str, str]]:
         ("capabilities", wording.listing(info.capabilities)),
         ("state", info.state),
         ("command", wording.clip(" ".join(info.command), 600)),
+        ("times", "" if info.system.simulated else _times(info)),
         ("measures", pairs(_figures(folder.result.measures)) if folder.result else ""),
     ]
     return [(name, value) for name, value in made if value]
+
+
+def _times(info: RunInfo) -> str:
+    """Return the times that a verdict on a third-party system knows."""
+    start = wording.span(info.phases.storm_us - info.phases.start_us)
+    return f"start {start}; failover with a restart at most {wording.span(info.failover_ms * 1000)}"
 
 
 def _figures(measures: dict[str, object]) -> dict[str, object]:

@@ -126,7 +126,7 @@ def _faults(folder: RunFolder) -> Badge:
     }
     rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
     drawn = folder.schedule is not None and folder.schedule.drawn
-    lost = standstill.in_vain(faults)
+    lost = standstill.in_vain(faults, folder.info.bypassed)
     enough = took == len(faults) or (drawn and took * 2 >= len(faults))
     words = [f"The others: {rest}" if rest else "All of them", *lost[:MOST_IN_VAIN]]
     return Badge(

@@ -106,7 +106,6 @@ def test_an_installed_plugin_is_loaded_without_an_option(
     ("call", "sentence"),
     [
         ("floodmark_storm('no-such-log')", "*floodmark: unknown system 'no-such-log' (known:*"),
-        (f"floodmark_storm('{NAIVE}', links='kernel')", "*links='kernel' would move pytest*"),
         ("floodmark_storm('floodmark', time_limit=0)", "*floodmark: --time-limit is 0,*"),
         ("floodmark_storm('floodmark', colour='red')", "*TypeError: floodmark_storm: *'colour'*"),
         ("floodmark_storm(type('A.B', (), {}))", "*A.B must stand at the top of a module,*"),
@@ -119,6 +118,28 @@ def test_a_storm_that_cannot_run_fails_in_one_sentence(
     done = suite.runpytest_inprocess("-p", PLUGIN)
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines([sentence])
+
+
+@pytest.mark.integration
+@pytest.mark.needs("nft")
+def test_a_storm_on_links_of_the_kernel_leaves_pytest_where_it_is(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        f"""
+        import os
+
+        SPACE = "/proc/self/ns/net"
+
+        def test_it(floodmark_storm):
+            here = os.readlink(SPACE)
+            given = dict(links="kernel", faults="isolate", time_limit=2, partitions=1)
+            report = floodmark_storm("{NAIVE}", check=False, **given)
+            assert "--links kernel" in report.replay
+            assert report.result.measures["faults"] > 0
+            assert os.readlink(SPACE) == here
+        """
+    )
+    done = suite.runpytest_subprocess("-p", PLUGIN)
+    done.assert_outcomes(passed=1)
 
 
 def test_a_seed_out_of_bounds_is_refused(suite: pytest.Pytester) -> None:

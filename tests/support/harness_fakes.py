@@ -123,6 +123,8 @@ class FakeCluster:
     capabilities = ("trace",)
     tells_in_sync, goes_on = True, False
 
+    bypassed: tuple[str, ...] = ()
+
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
         self.problems: list[Problem] = []
         self.rejected: dict[str, int] = {}

@@ -35,7 +35,9 @@ from harness.systems.remote_clients import RemoteClients
 from nemesis.faults.losses import may_lose_synced
 from nemesis.formats.schedule import Schedule
 from nemesis.links import kernel_links
+from nemesis.links.dialers import direct_connections
 from nemesis.links.kernel_links import KernelLinks
+from nemesis.links.tcp_control import TcpLinks
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.formats.host_errors import reason
@@ -184,6 +186,12 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return clients
 
     def stop(self) -> None:
+        if isinstance(self._links, TcpLinks):
+            pids = {node: self.processes.pids(node) for node in self.names}
+            self.bypassed = tuple(
+                f"{dialer} dials {node}:{port} directly"
+                for dialer, node, port in direct_connections(pids)
+            )
         self._probe.close()
         if not self._goes_on:
             super().stop()

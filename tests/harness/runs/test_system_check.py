@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_each_step_is_a_run_and_a_cut_must_cut_something(
     assert [line.split(":")[0] for line in lines[:4]] == steps
     # Its nodes do not talk to each other.
     assert (code, "had no effect" in lines[3]) == (1, True), lines
+    assert "The start took" in lines[1]
+    assert "a failover at most" in lines[2]
+    info = json.loads(next(Path("store/check-kill").glob("*/run.json")).read_text())
+    took_ms = (info["phases"]["storm_us"] - info["phases"]["start_us"]) / 1000
+    trial = trial_adapters.Trial
+    # A restart may take as long as the start did, and as the adapter declares.
+    assert trial.failover_ms + trial.restart_ms <= info["failover_ms"]
+    assert info["failover_ms"] <= trial.failover_ms + max(trial.restart_ms, took_ms)
     made = {folder.name for folder in Path("store").iterdir()}
     assert made == {"check-cut", "check-kill", "check-no-fault"}
 
@@ -58,6 +67,18 @@ def test_an_adapter_that_works_passes_every_step(
     code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(store))
     assert code == 0, lines
     assert [line[:4] for line in lines] == ["ok  "] * 4
+
+
+@pytest.mark.nightly
+@pytest.mark.needs("rabbitmq")
+def test_connections_past_the_links_are_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    patient(monkeypatch)
+    monkeypatch.setattr(system_check, "_plans", lambda system, links: [("no fault", ())])
+    _, lines = check(capsys, "rabbitmq", "--store", str(tmp_path / "runs"))
+    assert any("directly: link faults do not touch it" in line for line in lines), lines
 
 
 @pytest.mark.integration

@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from nemesis.links.dialers import Dialers, Ends
+from nemesis.links.dialers import Dialers, Ends, direct_connections
 
 
 @pytest.fixture(params=["one socket", "table"])
@@ -82,3 +83,35 @@ def test_a_connection_of_a_child_has_the_name_of_its_parent(dialers: Dialers, wh
         dialers.set_processes("n1", [parent.pid])
         assert dialers.name_of(ends) == "n1"
         parent.communicate(b"")
+
+
+LISTENER = """
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    accepted, _ = listener.accept()
+    sys.stdin.read()
+"""
+DIALER = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))):
+    print("dialed", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def python(*words: str) -> Iterator[tuple[int, str]]:
+    """Run a program until the block ends; yield its pid and the first line that it prints."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", *words], **pipes) as process:  # type: ignore[call-overload]
+        yield process.pid, process.stdout.readline().strip()
+
+
+def test_connections_between_nodes_are_seen_with_who_dialed() -> None:
+    with python(LISTENER) as (listens, port), python(DIALER, port) as (dials, _):
+        found = direct_connections({"n1": [dials], "n2": [listens]})
+        assert found == [("n1", "n2", int(port))]
+        # One within a node, or to a process of nobody, concerns no link.
+        assert direct_connections({"n1": [dials, listens], "n2": []}) == []
+        assert direct_connections({"n1": [dials], "n2": [1]}) == []
