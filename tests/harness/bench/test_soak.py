@@ -45,20 +45,13 @@ def grown(samples: list[StormSample]) -> dict[str, Growth]:
 @pytest.mark.parametrize(
     ("samples", "grow"),
     [
-        pytest.param([sample(n) for n in range(20)], [], id="constant"),
-        pytest.param(
-            [sample(n, rss=(50 if n < 3 else 100) * MB) for n in range(20)], [], id="a warm-up"
-        ),
-        pytest.param([sample(n, rss=100 * MB + n * MB // 10) for n in range(30)], [], id="slowly"),
-        pytest.param(
-            [sample(n, rss=(100 + 2 * n) * MB) for n in range(30)], [HARNESS], id="harness"
-        ),
-        pytest.param(
-            [sample(n, broker=(30 + n) * MB, fds=20 + n) for n in range(30)],
-            [BROKER, FILES],
-            id="brokers",
-        ),
+        ([sample(n) for n in range(20)], []),
+        ([sample(n, rss=(50 if n < 3 else 100) * MB) for n in range(20)], []),
+        ([sample(n, rss=100 * MB + n * MB // 10) for n in range(30)], []),
+        ([sample(n, rss=(100 + 2 * n) * MB) for n in range(30)], [HARNESS]),
+        ([sample(n, broker=(30 + n) * MB, fds=20 + n) for n in range(30)], [BROKER, FILES]),
     ],
+    ids=["constant", "a warm-up", "slowly", "harness", "brokers"],
 )
 def test_memory_that_grows_from_storm_to_storm_is_named(
     samples: list[StormSample], grow: list[str]

@@ -11,6 +11,7 @@ import pytest
 from harness.sim.run import simulate
 from tests.support.paths import ROOT
 from tests.support.sim_schedules import storm
+from tests.support.waiting import PATIENCE_S
 
 RUN = """
 from harness.sim.run import simulate
@@ -22,16 +23,9 @@ for protocol in ("kafka", "quorum"):
 
 
 def in_a_process(hash_seed: int) -> str:
-    path = os.pathsep.join([str(ROOT)])
-    env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
-    return subprocess.run(
-        [sys.executable, "-c", RUN],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", RUN]
+    return subprocess.check_output(words, env=env, text=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.integration
