@@ -29,7 +29,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +65,8 @@ STOPPED_S: Final = 1.5
 LIMIT_S: Final = 240.0
 GONE_S: Final = 20.0
 OWN_NAMES: Final = {"schedule.json", "store"}
+SAID: Final = "said.txt"
+"""The file beside the store with what the harness writes to standard error."""
 KINDS: Final = {
     "hub": {"hub-ended"},
     "links": {"hub-ended"},
@@ -141,14 +143,15 @@ def start(case: Case, folder: Path) -> subprocess.Popen[str]:
     if case.form != "spark":
         words += ["--no-spark"]
     bound = {IN_PROCESS_VARIABLE: "0"} if case.which < 0.5 or case.form == "spark" else {}
-    return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", *words],
-        cwd=folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | bound,
-    )
+    with (folder.parent / SAID).open("w") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "harness.cli", *words],
+            cwd=folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | bound,
+        )
 
 
 def role_of(pid: int) -> str:
@@ -179,40 +182,15 @@ def kind_of(role: str) -> str:
     return role if role in KINDS else ""
 
 
-@dataclass
-class Said:
-    """The output of the harness on standard error, with the time of each line."""
+def begins(phase: str, said: Path, harness: subprocess.Popen[str]) -> float:
+    """Wait until the harness says that a phase begins; return when, 0 if it never does."""
 
-    harness: subprocess.Popen[str]
-    lines: list[tuple[float, str]] = field(default_factory=list)
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    def has_begun() -> bool:
+        return f"\n{phase} ..." in f"\n{said.read_text(errors='replace')}"
 
-    def __post_init__(self) -> None:
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self) -> None:
-        assert self.harness.stderr is not None
-        for line in self.harness.stderr:
-            with self.changed:
-                self.lines.append((time.monotonic(), line))
-                self.changed.notify_all()
-
-    def wait_for(self, phase: str, limit_s: float) -> float:
-        """Wait until a phase has begun; returns when it did, 0 if it never does."""
-        end_s = time.monotonic() + limit_s
-        while time.monotonic() < end_s:
-            with self.changed:
-                for at_s, line in self.lines:
-                    if line.startswith(f"{phase} ..."):
-                        return at_s
-                if self.harness.poll() is not None:
-                    return 0.0
-                self.changed.wait(0.05)
-        return 0.0
-
-    def text(self) -> str:
-        return "".join(line for _, line in self.lines)
+    with contextlib.suppress(AssertionError):
+        until(lambda: has_begun() or harness.poll() is not None)
+    return time.monotonic() if has_begun() else 0.0
 
 
 @dataclass
@@ -232,12 +210,11 @@ class Done:
 
 def once(case: Case, folder: Path, store: Store) -> Done | None:
     """Do one run; None if the instant never came."""
-    harness = start(case, folder)
-    said = Said(harness)
+    harness, said = start(case, folder), folder.parent / SAID
     below: list[int] = []
     try:
-        if not said.wait_for(case.phase, LIMIT_S):
-            assert harness.poll() != 64, said.text()
+        if not begins(case.phase, said, harness):
+            assert harness.poll() != 64, said.read_text()
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
             harness.wait(case.delay_s)
@@ -254,6 +231,7 @@ def once(case: Case, folder: Path, store: Store) -> Done | None:
         if role == "harness" and case.signal == signal.SIGSTOP:
             threading.Event().wait(STOPPED_S)
             os.kill(target, signal.SIGCONT)
+        stopping_s = begins("stopping the cluster", said, harness)
         with contextlib.suppress(subprocess.TimeoutExpired):
             harness.wait(LIMIT_S)
         code = harness.poll()
@@ -268,9 +246,8 @@ def once(case: Case, folder: Path, store: Store) -> Done | None:
         assert harness.stdout is not None
         out = harness.stdout.read()
         harness.wait()
-        said.reader.join(GONE_S)
-    stopping_s = said.wait_for("stopping the cluster", 0.01)
-    return Done(case, folder, role, at_s, stopping_s, code, out, said.text(), left)
+    err = said.read_text(errors="replace")
+    return Done(case, folder, role, at_s, stopping_s, code, out, err, left)
 
 
 def choose(harness: int, below: list[int], case: Case) -> tuple[int, str]:
