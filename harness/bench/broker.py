@@ -112,8 +112,7 @@ def _cost_of_the_hub(store: Path, settings: BenchRequest, progress: Progress) ->
     what it adds in ms.
 
     Alternately, so that a machine that is busier for a while is so for both; and without waiting
-    for the disk, whose jitter is larger than what is measured here.
-    """
+    for the disk, whose jitter is larger than what is measured here."""
     found: dict[bool, list[Load]] = {True: [], False: []}
     for turn in range(HUB_TURNS):
         for hub in (True, False):

@@ -13,8 +13,7 @@ from harness.cli.options import Command
 def bench(request: BenchRequest) -> int:
     """Measure speed on this machine.
 
-    Measures start-up, throughput, the cost of the link hub, and the time to a verdict.
-    """
+    Measures start-up, throughput, the cost of the link hub, and the time to a verdict."""
     from harness.bench.broker import run_bench, table
     from harness.runs.progress import Progress
 
@@ -28,8 +27,7 @@ def check(request: CheckBench) -> int:
     """Measure the checker on generated histories.
 
     Prints speed and memory for histories of growing size, and compares the anomalies found with
-    those injected. Exit code: 2 when they differ, else 0.
-    """
+    those injected. Exit code: 2 when they differ, else 0."""
     from harness.bench.check import check_table, run_check_bench
     from harness.runs.progress import Progress
 
@@ -43,8 +41,7 @@ def sim(request: SimBench) -> int:
     """Measure the simulated world.
 
     All checks are on. Prints virtual seconds, events and schedules per second, and where the time
-    goes.
-    """
+    goes."""
     from harness.bench.simulator import run_sim_bench, sim_table
     from harness.runs.progress import Progress
 
@@ -58,8 +55,7 @@ def peers(request: PeersBench) -> int:
     """Measure our brokers beside NATS, Redis and etcd.
 
     The systems take turns. Between their turns, synced appends to the same disk are measured, as
-    the limit that the disk sets.
-    """
+    the limit that the disk sets."""
     from harness.bench.peers import peers_table, run_peers_bench
     from harness.runs.progress import Progress
 
@@ -75,8 +71,7 @@ def soak(request: SoakRequest) -> int:
     Runs storm after storm in one process. Compares memory, open descriptors and disk of the first
     third of the storms with those of the last; and inside of storms, in which brokers delete the
     heads of their logs, the memory and disk of brokers in the middle with those late in the storm.
-    Exit code: 1 if a storm was invalid, 2 if something grows, else 0.
-    """
+    Exit code: 1 if a storm was invalid, 2 if something grows, else 0."""
     from checker.formats.verdict import EXIT_CODES, Verdict
     from harness.bench.soak import run_soak, table
     from harness.runs.interrupts import Interrupts

@@ -26,8 +26,7 @@ def find(request: BugSearchRequest) -> int:
     """Search for every known bug, or known loss of other systems, without hints.
 
     Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was found
-    and no correct protocol broke a promise, else 1, or 2 when it was ended early.
-    """
+    and no correct protocol broke a promise, else 1, or 2 when it was ended early."""
     if request.system is not None:
         return _find_losses(request)
     from harness.runs.interrupts import Interrupts

@@ -11,8 +11,7 @@ def check(request: CheckRequest) -> int:
     """Judge run folders, stores or histories of other tools.
 
     Also judges the folder of a run whose harness was killed. Exit code: 0 valid, 1 invalid, 2
-    unknown or not exercised; of several runs the worst.
-    """
+    unknown or not exercised; of several runs the worst."""
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.replay.pages import is_invalid, page_after
     from harness.runs.judge import Keep, SparkOptions, SparkSoon, judge, summarise, wrong_lines

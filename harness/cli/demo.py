@@ -10,8 +10,7 @@ def demo(request: DemoRequest) -> int:
 
     Searches the old protocol, builds the page of what was found, and runs the same faults under the
     repaired protocol. Exit code: 0 when the search lost the write and the repaired protocol
-    keeps it, else 1.
-    """
+    keeps it, else 1."""
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
     from harness.search.demo import demo as show

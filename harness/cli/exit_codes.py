@@ -3,8 +3,7 @@
 `run` and `check` exit with the code of the verdict (`checker.formats.verdict.EXIT_CODES`); the
 module of any other command says what 0 and 1 mean there. Every command exits with `EXIT_USAGE`
 when the request cannot be carried out as written, and with `EXIT_HARNESS` when the harness could
-not continue. The error itself decides which (`node.formats.errors`).
-"""
+not continue. The error itself decides which (`node.formats.errors`)."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ def explore(request: ExploreRequest) -> int:
     Steps the brokers themselves, breadth first, while the clock stands still. Prints the bounds,
     the reductions, and the shortest counterexample as a schedule that fails in the simulated world.
     Exit code: 1 when an invariant was violated, 0 when none was within the bounds, 2 when that is
-    open at a limit.
-    """
+    open at a limit."""
     from harness.sim import compiled
 
     compiled.leave()

@@ -3,8 +3,7 @@
 A command is a function of one parameter, a msgspec struct. Its fields with a description are the
 options: `--retention-records` for `retention_records`; a flag `--quiet` for a bool that is False,
 `--no-report` for one that is True; a repeatable option for a tuple or a mapping. A field without a
-default is an argument. A field that is a struct itself contributes its own fields.
-"""
+default is an argument. A field that is a struct itself contributes its own fields."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 def replay(request: ReplayRequest) -> int:
     """Run a schedule again, simulated or on real processes.
 
-    Exit code: 0 when the verdicts are what the schedule (or --expect) expects, else 1.
-    """
+    Exit code: 0 when the verdicts are what the schedule (or --expect) expects, else 1."""
     from harness.replay import replay as replays
 
     schedule = replays.requested_schedule(request)

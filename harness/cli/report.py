@@ -11,8 +11,7 @@ def report(request: ReportRequest) -> int:
 
     For a failed run, first runs its schedule under a correct protocol, to compare (the baseline
     run). For a finding, first runs its schedule in the simulated world. Prints the path of each
-    page. Exit code: 0, or that of the first page that could not be built.
-    """
+    page. Exit code: 0, or that of the first page that could not be built."""
     from harness.cli.exit_codes import exit_code_of
     from harness.formats.finding import is_finding
     from harness.replay.pages import page_of, page_of_finding

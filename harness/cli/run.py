@@ -17,8 +17,7 @@ def run(request: RunRequest) -> int:
 
     Draws a storm, or takes the one of --schedule. Starts real processes, injects the faults while
     clients write and read, checks the history against the logs of the replicas, and writes a page.
-    Exit code: 0 valid, 1 invalid, 2 unknown or not exercised.
-    """
+    Exit code: 0 valid, 1 invalid, 2 unknown or not exercised."""
     import sys
     import webbrowser
 

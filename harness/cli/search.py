@@ -13,8 +13,7 @@ def search(request: SearchRequest) -> int:
     shrinks the first failure of each class to the faults that it needs. A find is saved as soon as
     it is known. Needs an end: --budget, --schedules or --until-failure. Ctrl-C ends it early and
     keeps what was found; the same command goes on from there. Exit code: 1 when a failure was
-    found, else 0, or 2 when it was ended early or no run could be judged.
-    """
+    found, else 0, or 2 when it was ended early or no run could be judged."""
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
     from harness.search import run

@@ -9,8 +9,7 @@ def shrink(request: ShrinkRequest) -> int:
     """Look for the smallest schedule that fails like a failed run.
 
     A run of our own brokers is tried in the simulated world first; other runs are made again on
-    real processes. Exit code: 0 when the schedule fails again, 1 when it does not.
-    """
+    real processes. Exit code: 0 when the schedule fails again, 1 when it does not."""
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
     from harness.search.shrink_run import shrink_run

@@ -16,8 +16,7 @@ def systems(request: ListRequest) -> None:
     Shows versions, faults, links and settings. If the server or client library of a system is
     not installed, the list says what brings it. `floodmark systems check my.py:Class` says what
     is wrong with an adapter, and `floodmark systems get kafka` fetches a server that no wheel
-    brings.
-    """
+    brings."""
     from harness.runs.system_list import as_text, listed
 
     if request.json:
@@ -53,8 +52,7 @@ def rows(request: SystemRowsRequest) -> int:
     """Run what docs/systems says of third-party systems, row by row.
 
     Exit code: 0 when all rows hold, 1 when one does not, 2 when that stays open: a server is not
-    installed, or a run has no verdict.
-    """
+    installed, or a run has no verdict."""
     from harness.cli.common import tell
     from harness.nightly import rows as table
     from harness.runs.interrupts import Interrupts

@@ -4,8 +4,7 @@ Round k holds the states that are reached with k actions that the bounds count. 
 forced steps and the ends of long waits (which the bounds do not count) are followed breadth first
 too. A violation that is found in round k but takes k+1 actions is reported only after the round. So
 the first violation that is reported is one with the fewest actions, and among those one with the
-fewest steps.
-"""
+fewest steps."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ asked to stop.
 They are set to fixed values, so that nodes that differ only in them count as one state. Some decide
 only how long a wait takes, some belong to a role that the replica does not have, some are read
 under other protocols only. `Explorer(check=True)` also steps the nodes with the fields as they
-were, and compares.
-"""
+were, and compares."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The invariants are those of the simulated world (`harness.sim.invariant_checker`). Between two
 steps, what their checker remembers of the path is turned into a value. So states of the cluster in
-which it remembers the same can count as one state.
-"""
+which it remembers the same can count as one state."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A new state is not followed if a known one covers it: the two have the same nodes, messages and
 memory of the invariants, and in the known one at least the same actions may still happen and the
 same late messages may still arrive. The known one was reached with no more actions, so whatever the
-new one leads to is reached from it as soon.
-"""
+new one leads to is reached from it as soon."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A state of the cluster refers to states of nodes and to messages by small numbers. A step of a node
 depends on the node's state and the event only, so it is computed once and remembered. Node states
 whose canonical values are equal have one number. With `check`, up to `REPRESENTATIVES` other forms
-of such a node state are kept; `repeated` steps them again and compares the results.
-"""
+of such a node state are kept; `repeated` steps them again and compares the results."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A *forced* step is bound to come: the oldest message under way arrives, or, if none is
 under way, the shortest wait ends (of retries, heartbeats and the like). Every other step is an
 *action*: one of those that the bounds count (a crash, a cut link), or the end of a session or an
-election timeout. `docs/explore.md` says why no other order needs to be tried within the bounds.
-"""
+election timeout. `docs/explore.md` says why no other order needs to be tried within the bounds."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ steps.
 
 The time is `NOW_US` at every step, so a deadline is never reached; the exploration ends a wait
 itself (`node.core.timers`). A step is a turn of `harness.sim.node`: the event, a tick if one is
-due, the commit, and then the messages.
-"""
+due, the commit, and then the messages."""
 
 from __future__ import annotations
 

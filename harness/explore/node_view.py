@@ -1,8 +1,7 @@
 """A read-only view of a node, for the invariants and for the choice of the next action.
 
 A view has the attributes of a broker that `harness.sim.invariant_checker` reads, under the same
-names.
-"""
+names."""
 
 from __future__ import annotations
 

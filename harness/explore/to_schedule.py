@@ -2,8 +2,7 @@
 
 Each step of the path gets an estimated time. Each action becomes a fault or an operation that is
 triggered by the last trace event before it. If the first such schedule does not fail, others are
-tried in which one or two actions come a little earlier or later. The result is deterministic.
-"""
+tried in which one or two actions come a little earlier or later. The result is deterministic."""
 
 from __future__ import annotations
 

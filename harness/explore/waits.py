@@ -2,8 +2,7 @@
 is under way.
 
 Short waits end in the order of their length. The cluster is *at rest* if no short wait would change
-anything. Results depend only on the nodes and the cut links, and are cached by them.
-"""
+anything. Results depend only on the nodes and the cut links, and are cached by them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The corpus: all saved schedules, each with the verdict that it expects.
 
 It has the ready-made schedules, and those of findings in simulated worlds (of known bugs too). A
-file that cannot be read is left out; `floodmark replay` reports why.
-"""
+file that cannot be read is left out; `floodmark replay` reports why."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The environment of a nightly run: the clock, the pool of jobs, tools of the host, disk space.
 
-A session reaches the host only through it; tests replace the whole class.
-"""
+A session reaches the host only through it; tests replace the whole class."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The choice of the run folders that are kept over all nightly runs.
 
 The journal has the row of every run. A folder (tens of megabytes) is kept only if the run failed,
-and only a few for each class of failure.
-"""
+and only a few for each class of failure."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ Pure.
 
 The next job is of the share that has used the least time relative to its size. So a nightly run
 that is stopped at any moment has done some of everything, and one that continues needs only its
-journal.
-"""
+journal."""
 
 from __future__ import annotations
 

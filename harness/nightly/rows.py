@@ -2,8 +2,7 @@
 
 A row of `harness/systems/rows.json` is a configuration, a schedule, and the verdict that its runs
 have. `floodmark systems rows` runs them and writes the table of the document; nightly runs do so
-within their budget.
-"""
+within their budget."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The next job is of the kind of work that has used the least of its share of time. Each finished job
 becomes a row of the journal at once, and the session keeps no other state. So a nightly run can end
 at any moment (by itself, a signal, a full disk, SIGKILL) and continue later. Jobs of simulated
-worlds run at the same time; a run of real processes has the machine for itself.
-"""
+worlds run at the same time; a run of real processes has the machine for itself."""
 
 from __future__ import annotations
 

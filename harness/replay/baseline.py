@@ -4,8 +4,7 @@ Two simulated runs are made: of the schedule as it is, and under the configurati
 names (for our own brokers: the nearest protocol that is expected to keep every promise, without
 bugs). If the first run does not fail, the failure depends on the timing of real processes, and the
 pair proves nothing. If the failing run was itself simulated, the first run must reproduce it byte
-for byte.
-"""
+for byte."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The pages of runs and findings, and the baseline run of a failure, which is made before its page.
 
-No verdict depends on them: a part that cannot be made is left out, and a sentence says so.
-"""
+No verdict depends on them: a part that cannot be made is left out, and a sentence says so."""
 
 from __future__ import annotations
 

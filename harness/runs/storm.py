@@ -47,8 +47,7 @@ class Storm:
         pace: Pace | None = None,
     ) -> None:
         """All parts must be ready; nothing happens before `run_storm`. `session_ms` is how long the
-        system lets a silent node count as alive; `pace` is how time passes (default: real time).
-        """
+        system lets a silent node count as alive; `pace` is how time passes (default: real time)."""
         self._session_s = session_ms / 1000
         self._schedule = schedule
         self._info = info

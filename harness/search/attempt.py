@@ -38,8 +38,7 @@ class Attempt:
 
     For real processes only: `lost_disks` are the nodes that lost unsynced writes, `on_links` says
     that a fault on links took effect. `folder` is the run folder if the run failed or could not be
-    judged, else "".
-    """
+    judged, else ""."""
 
     failed: bool = False
     internal_violation: str = ""

@@ -2,8 +2,7 @@
 
 Schedules that fail by the same bug should get the same name, so it contains no node, offset, epoch
 or time. Different bugs should get different names, so it says which step lost the record or kept a
-wrong one, and by which rule.
-"""
+wrong one, and by which rule."""
 
 from __future__ import annotations
 

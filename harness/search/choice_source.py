@@ -1,7 +1,6 @@
 """The source of random choices for drawing schedules: a seeded generator.
 
-Choices are small and independent, and the simplest value is always the first.
-"""
+Choices are small and independent, and the simplest value is always the first."""
 
 from __future__ import annotations
 

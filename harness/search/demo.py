@@ -2,8 +2,7 @@
 repaired protocol.
 
 Kafka before KIP-101 (0.11) truncated a follower to its own high watermark and could lose an
-acknowledged write; KIP-101 repaired that.
-"""
+acknowledged write; KIP-101 repaired that."""
 
 from __future__ import annotations
 

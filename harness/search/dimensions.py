@@ -3,8 +3,7 @@ schedules.
 
 A dimension changes the cluster or the workload, or adds scenarios. Each schedule decides for each
 dimension by a random choice whether it is on (swarm testing, Groce et al. 2012). With all of them
-on, runs would be long and slow, and most bugs need none.
-"""
+on, runs would be long and slow, and most bugs need none."""
 
 from __future__ import annotations
 

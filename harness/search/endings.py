@@ -14,8 +14,7 @@ A replica with another record than the committed one is treated in the same way:
 but no client sees it unless the replica leads.
 
 This module knows invariants, but no bug. Runs of a protocol that keeps the invariants are not
-changed. It also proposes reruns for the shrinker (`rerun_without`).
-"""
+changed. It also proposes reruns for the shrinker (`rerun_without`)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ and messages the failure depends on.
 One at a time, each fault of the schedule and each message that its link faults dropped or held is
 left out (the message passes). If several messages of one kind on one link were affected, they are
 also left out together. If the schedule still fails, the failure does not depend on what was left
-out.
-"""
+out."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 Pure.
 
 A nightly run shows from these counts which combinations it never tried. Roles and states come from
-the traces of the nodes, not from the schedule; `harness.formats.nightly_run` lists them.
-"""
+the traces of the nodes, not from the schedule; `harness.formats.nightly_run` lists them."""
 
 from __future__ import annotations
 

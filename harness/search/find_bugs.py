@@ -1,8 +1,7 @@
 """The search that finds every known bug again without hints: `floodmark bugs find`.
 
 It is a policy over jobs. Each finished job is a row of one journal, so the search can be stopped at
-any moment, and continues when it is started again.
-"""
+any moment, and continues when it is started again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The folders of findings. A finding is written as soon as it is found, and again when it is shrunk
 or explained.
 
-`finding.json` is the record. All other files of the folder are derived from it or explain it.
-"""
+`finding.json` is the record. All other files of the folder are derived from it or explain it."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ chain of scenarios. Pure.
 A schedule lasts about two virtual seconds and has about thirty operations, so that a run takes a
 fraction of a second. Each schedule first draws which scenarios it may use, so that it uses few
 kinds of them, but those often (swarm testing, Groce et al. 2012). Parts that only some bugs need
-are dimensions (`harness.search.dimensions`).
-"""
+are dimensions (`harness.search.dimensions`)."""
 
 from __future__ import annotations
 

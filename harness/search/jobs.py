@@ -2,8 +2,7 @@
 
 A policy (`floodmark search`, `bugs find`, `nightly`) chooses the next job and records the results;
 a pool does the jobs. A job that raises, or whose process dies, is lost, and does not affect other
-jobs. No process outlives the one that started it.
-"""
+jobs. No process outlives the one that started it."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ runs (simulated: one).
 
 A search is a policy over jobs (`harness.search.jobs`). A finding is saved before it is shrunk. Each
 finished job is a row of the search's journal, so the search can be stopped at any moment, and the
-same command continues it.
-"""
+same command continues it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Situations (sequences of faults) about idempotent producers during changes of the leader, and
 about one damaged disk.
 
-They are registered in `harness.search.situations`, which also says what a situation is.
-"""
+They are registered in `harness.search.situations`, which also says what a situation is."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ happened. So all times become longer (`slow_motion`); the clients' operations ar
 (`harness.search.to_script`) if that fails more reliably; and each fault and operation is tried at
 other events near its own, also with a breakpoint that stops the node at that event until the fault
 has taken effect. Such variants are compared by the number of simulated worlds in which they fail
-(`harness.search.stability`). The result is deterministic.
-"""
+(`harness.search.stability`). The result is deterministic."""
 
 from __future__ import annotations
 

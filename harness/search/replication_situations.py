@@ -1,8 +1,7 @@
 """Situations (sequences of faults) about leadership and the in-sync set: quick changes of the
 leader, moves while few replicas are in sync, and proposals that outlive the process that made them.
 
-They are registered in `harness.search.situations`, which also says what a situation is.
-"""
+They are registered in `harness.search.situations`, which also says what a situation is."""
 
 from __future__ import annotations
 

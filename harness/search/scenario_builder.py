@@ -1,8 +1,7 @@
 """The state of a schedule while it is drawn: its faults so far, its time, and the triggers for the
 next scenario.
 
-The scenarios themselves are in `harness.search.scenarios`.
-"""
+The scenarios themselves are in `harness.search.scenarios`."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class ScenarioBuilder:
     elections expected so far, `controllers` those of a new controller. `preferred` is the replica
     that leads without faults. `victim` is the broker that most scenarios of this schedule affect.
     `disk_faults` are the kinds of disk faults that it may have, `disk_victim` is the only broker
-    whose disk may lose data. `starts` is when the first scenario begins, None to draw it.
-    """
+    whose disk may lose data. `starts` is when the first scenario begins, None to draw it."""
 
     choose: RandomChoices
     cluster: Cluster

@@ -8,8 +8,7 @@ changed. The longer scenarios span several elections or changes of the in-sync s
 their steps waits for the effect of the step before. No scenario knows a particular bug.
 
 The order of random choices is fixed: a seed must draw the same schedule in every version, or
-`harness.search.generator.GENERATOR_VERSION` changes.
-"""
+`harness.search.generator.GENERATOR_VERSION` changes."""
 
 from __future__ import annotations
 
@@ -458,8 +457,7 @@ def down_for(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
 
 def _late_votes(builder: ScenarioBuilder, slow: str, when: When) -> Link:
     """Draw a delay of all votes, or of those that one candidate asks for or is given, usually
-    longer than it takes to replace a process, which waits for a session to end.
-    """
+    longer than it takes to replace a process, which waits for a session to end."""
     choose, session_ms = builder.choose, builder.cluster.timings.session_ms
     on, to, kinds = choose.pick(
         (

@@ -9,8 +9,7 @@ Whatever the budget, in the end each remaining fault is needed: without it the s
 fails in the same way.
 
 Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), for lists; the
-order follows the idea of Hypothesis's `sort_key` (MacIver and Donaldson, 2020).
-"""
+order follows the idea of Hypothesis's `sort_key` (MacIver and Donaldson, 2020)."""
 
 from __future__ import annotations
 

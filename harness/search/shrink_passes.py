@@ -1,8 +1,7 @@
 """The proposals of the shrinker: simpler schedules near a given one, the simplest first. Pure.
 
 Each function yields whole schedules that differ in one respect. The shrinker finds out whether one
-still fails, and whether it is valid at all (a fault may name a broker that was removed).
-"""
+still fails, and whether it is valid at all (a fault may name a broker that was removed)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A run of our own brokers is tried in the simulated world first, where a run takes milliseconds and
 always has the same result. If it does not fail there, or the system has no simulated world,
-schedules are run again on real processes, and fail if most of their runs fail in the same way.
-"""
+schedules are run again on real processes, and fail if most of their runs fail in the same way."""
 
 from __future__ import annotations
 

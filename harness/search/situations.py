@@ -5,8 +5,7 @@ replication distinguish, and that independent faults hardly ever cause: a proces
 within its session, one that dies again before it is registered, a leader that leads again with its
 old memory, two candidates of one term, messages that arrive after their purpose is gone. No
 situation knows a particular bug. A situation draws the cluster that it needs; the schedule then
-continues like any other.
-"""
+continues like any other."""
 
 from __future__ import annotations
 

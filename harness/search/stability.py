@@ -4,8 +4,7 @@ fail more reliably.
 Worlds differ in their jitter seed, their latency profile, and how late messages are. `stabilise`
 replaces the times of a shrunk schedule by trace events, and keeps the variant that fails under the
 most jitter seeds. `Evaluation` compares variants for real processes, in worlds with less and less
-regular latency. Results are deterministic.
-"""
+regular latency. Results are deterministic."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ triggered by an event. Pure.
 A drawn workload follows the clock, and a real client's clock is not the simulator's: the third
 write comes before an election in one world and after it in the other. So each operation of the run
 becomes one of the schedule, and it and each timed fault wait for the last event before them.
-`harness.search.real_schedule` chooses the ends of faults.
-"""
+`harness.search.real_schedule` chooses the ends of faults."""
 
 from __future__ import annotations
 

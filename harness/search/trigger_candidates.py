@@ -1,8 +1,7 @@
 """The trace events of a run that can trigger faults and operations. Pure.
 
 A search finds "kill n1 after 812 ms". In another world that time means nothing, but "when n2 has
-truncated its log" does.
-"""
+truncated its log" does."""
 
 from __future__ import annotations
 

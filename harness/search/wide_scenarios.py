@@ -3,8 +3,7 @@ have them.
 
 They are of the same kind as those of `harness.search.scenarios`, and know no bug either. Each needs
 a special cluster (several voters, a spare broker, disks that lose unsynced data), or is so long
-that it would displace the others.
-"""
+that it would displace the others."""
 
 from __future__ import annotations
 

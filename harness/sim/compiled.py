@@ -8,8 +8,7 @@ Compiled code is in `build/compiled/<key>/`, where the key is a hash of all sour
 interpreter. So code that was compiled from other sources is never used: the sources run instead.
 
 Every import of the package runs this module first. So it imports at its top only what all of them
-need.
-"""
+need."""
 
 from __future__ import annotations
 

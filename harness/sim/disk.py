@@ -4,8 +4,7 @@ turn.
 It behaves as `node.runtime.store` does: a turn's durable writes are synced when `commit` returns;
 its deferred writes are in the journal, which survives a kill; `flush` syncs everything. A power cut
 keeps the synced writes and the first part of the journal, measured in the bytes that the real
-journal would have.
-"""
+journal would have."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ leader and candidate completeness, quorum superset, consistent read), one leader
 per term, and that no acknowledged record is lost. Checking is incremental: only what a turn's trace
 events may have changed is checked. Invariants that the run's promise does not include are off:
 those on committed records if these may be lost, those on acknowledgements if these promise nothing.
-If disks lose more synced data than the protocol survives, all are off.
-"""
+If disks lose more synced data than the protocol survives, all are off."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ class _WatchedPartition:
     there. `unseen_hw` is the highest that a node set in the turn in which it dropped its log, after
     which the records below it cannot be looked up; readers may have them. `unseen_ends` are ranges
     (both ends are known) whose batches were committed and deleted in one turn. `ends` has the log
-    end of each replica, and the prefix hash there, as last traced.
-    """
+    end of each replica, and the prefix hash there, as last traced."""
 
     hw: int = 0
     prefix: dict[int, str] = field(default_factory=dict)

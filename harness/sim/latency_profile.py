@@ -2,8 +2,7 @@
 
 A search uses `IDEAL`: a process listens soon after its start, and a fault follows its trigger at
 once. Real processes are slower and less regular, so a schedule for them is first tried under the
-other profiles.
-"""
+other profiles."""
 
 from __future__ import annotations
 

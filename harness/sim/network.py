@@ -1,8 +1,7 @@
 """The network of the simulator: constant latency, messages in order, and the link rules of the hub.
 
 Messages are passed as objects and never encoded. While no rule is in force and no message is
-delayed, a message costs one entry in the event queue.
-"""
+delayed, a message costs one entry in the event queue."""
 
 from __future__ import annotations
 

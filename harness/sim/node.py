@@ -3,8 +3,7 @@
 A turn is that of the real loop (`node.runtime.loop`): drain the inbox, step each message, step a
 tick if one is due, commit once, write the trace, send. Some messages need not wait for the commit:
 they leave before it, after the trace is written. A breakpoint stops a turn before its commit or
-before it sends.
-"""
+before it sends."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ equals what the batches in its log say (KIP-98, KAFKA-5494).
 
 Clients do not see such a violation at once, but later: a replica that knows too little appends a
 repeated batch again, and one that knows too much acknowledges a batch that its log does not have.
-The log is read from the batches on the disk, not from the index of the broker.
-"""
+The log is read from the batches on the disk, not from the index of the broker."""
 
 from __future__ import annotations
 

@@ -119,8 +119,7 @@ def simulate(
     only at the end of the schedule ("never"). `exempt` is called with each message that a link rule
     is about to drop or hold; if it returns True, the message passes. If `keep` is a folder, the run
     folder is written there. Raises FloodmarkError when the cluster does not start, or the folder
-    cannot be written.
-    """
+    cannot be written."""
     with no_collections():
         run = SimRun(
             schedule, seed, check_invariants=check_invariants, stop_at=stop_at, latency=latency

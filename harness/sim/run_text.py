@@ -2,8 +2,7 @@
 
 A line has the seconds since the storm began, the node, client or fault, and what it did. High
 watermarks and appends of followers and successful operations are left out, because there are too
-many.
-"""
+many."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ their targets and lengths are random; no family is made for one system. All time
 leads.
 
 Swarm testing (Groce et al., 2012): each storm has only some kinds of faults, often a single one,
-because kinds that are always present get in each other's way.
-"""
+because kinds that are always present get in each other's way."""
 
 from __future__ import annotations
 

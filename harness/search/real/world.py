@@ -1,8 +1,7 @@
 """The world of a search on real processes: a system is run under storms and judged, without a page.
 
 Runs of real processes are not deterministic: a schedule fails if it fails in the majority of `RUNS`
-runs, which end as soon as that is decided.
-"""
+runs, which end as soon as that is decided."""
 
 from __future__ import annotations
 
