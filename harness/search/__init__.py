@@ -1,2 +1,1 @@
-"""The search for a schedule that breaks a protocol or a system, and the shrinking of that schedule
-to the faults that it needs."""
+"""The search for a schedule that breaks a protocol or a system, and the shrinking of it."""

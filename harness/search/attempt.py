@@ -66,11 +66,10 @@ def attempt(
     latency: LatencyProfile = IDEAL,
     about: str = "",
 ) -> Attempt:
-    """Run a schedule in the simulated world until a violation is visible to clients, traces or
-    logs, or to its end. If several properties break, `bucket`, `property` and `sentence` are about
-    the property `about` if it is among them, else about the first. The result follows from the
-    schedule and `seed`, by default the seed of its workload. `exempt` and `latency` are as in
-    `simulate`."""
+    """Run a schedule in the simulated world until clients, traces or logs show a violation, or to
+    its end. If several properties break, `bucket`, `property` and `sentence` are about `about` if
+    it is among them, else about the first. The result follows from the schedule and `seed`, by
+    default that of its workload. `exempt` and `latency` are as in `simulate`."""
     world = schedule.workload.seed if seed is None else seed
     try:
         result = simulate(schedule, seed=world, stop_at=stop_at, exempt=exempt, latency=latency)
@@ -80,8 +79,7 @@ def attempt(
 
 
 def attempted(schedule: Schedule) -> tuple[Attempt, SimResult | None]:
-    """Run a schedule as `attempt` does. Return the result and the run, None instead of the run if
-    it could not be made."""
+    """Run a schedule as `attempt` does. Return result and run (None if it cannot be made)."""
     try:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError as error:
@@ -137,8 +135,7 @@ def _violation(result: SimResult, about: str = "") -> Violation | None:
 
 
 def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
-    """Return the first anomaly that makes a property invalid; with `about`, the first one of that
-    property."""
+    """Return the first anomaly that makes a property (with `about`: that one) invalid."""
     return next(
         (
             found
@@ -179,8 +176,7 @@ def bucket(result: SimResult, about: str = "") -> str:
 
 
 def history_of_record(result: SimResult, about: str = "") -> list[StoryStep]:
-    """Return the history of the lost or wrong record, event by event; an empty list if the failure
-    is about no record."""
+    """Return the history of the lost or wrong record, empty if the failure is about none."""
     partition, offset = concerned(result, about)
     if offset < 0:
         return []
@@ -219,9 +215,8 @@ def story_of(result: SimResult, about: str = "") -> Story:
 
 
 def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
-    """Return partition and offset of the first lost or wrong record, or of the first difference
-    between two logs; offset -1 if the failure is about no record. With `about`, only that property
-    counts."""
+    """Return partition and offset of the first lost or wrong record, or difference between two
+    logs; offset -1 if the failure is about no record. With `about`, only that property counts."""
     partition, offset, _ = place(result, about)
     if partition and offset < 0:
         offset = _first_difference(result, partition)
@@ -229,8 +224,7 @@ def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
 
 
 def _first_difference(result: SimResult, partition: str) -> int:
-    """Return the first offset at which the logs of two replicas have different batches; -1 if there
-    is none."""
+    """Return the first offset at which two replicas have different batches; -1 if none."""
     seen: dict[int, str] = {}
     apart: list[int] = []
     for lines in result.logs.values():

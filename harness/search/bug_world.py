@@ -1,5 +1,4 @@
-"""The simulated world in which one known bug is searched for. A failure counts only if the bug
-causes it."""
+"""The simulated world of a search for one known bug; only failures that it causes count."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class BugWorld(SimulatedWorld):
         self._target = target
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """Run a schedule as `SearchWorld` says; the first run that shows the bug is the
-        last one."""
+        """Run a schedule as `SearchWorld` says, up to the first run that shows the bug."""
         target = self._target
         first = drawn_schedule(target, seed, number)
         for schedule, quick in judge_with_endings(first, self.judge, self._fails_otherwise):
@@ -81,8 +79,7 @@ class BugWorld(SimulatedWorld):
         return outcome, run
 
     def _fails_otherwise(self, outcome: Attempt) -> bool:
-        """Return whether a run violates another property than the target's, so that worse endings
-        may still violate the target's."""
+        """Return whether only other properties break: worse endings may break the target's."""
         target = self._target
         return target.can_end_worse and outcome.failed and target.breaks not in outcome.broken
 

@@ -1,5 +1,4 @@
-"""The time limit of a search. It is asked before each run, so a search exceeds it by at most one
-run."""
+"""The time limit of a search. It is asked before each run, so one run may exceed it."""
 
 from __future__ import annotations
 

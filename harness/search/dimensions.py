@@ -53,8 +53,7 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class LateDimension:
-    """A change to `percent` of the schedules, made after their faults are drawn; `change` gets the
-    whole schedule."""
+    """A change to `percent` of the schedules, made by `change` after their faults are drawn."""
 
     name: str
     percent: int
@@ -82,8 +81,7 @@ def _spare_broker(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _loses_unsynced(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a cluster in which a power cut loses unsynced data, and a record needs two replicas to
-    be committed."""
+    """Draw a cluster in which a power cut loses unsynced data, and two replicas must commit."""
     if protocol_of(cluster.protocol).clean_only:
         return cluster
     min_isr = min(cluster.replication_factor, choose.pick((2, 2, 3)))
@@ -96,8 +94,7 @@ def _several_partitions(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 def _deletes_heads(choose: RandomChoices, schedule: Schedule) -> Schedule:
     """Let leaders delete committed records so soon that a replica that was away lacks the next
-    ones. This changes nothing in a situation with idempotent producers, whose brokers need the
-    whole log."""
+    ones; not in a situation with idempotent producers, whose brokers need the whole log."""
     if schedule.workload.idempotent:
         return schedule
     keep = choose.pick((2, 5, 1))
@@ -105,8 +102,7 @@ def _deletes_heads(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _idempotent(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Draw a workload in which producers repeat batches that are not answered in time, and answers
-    are lost or requests late."""
+    """Draw a workload in which producers repeat batches, and answers are lost or requests late."""
     workload = replace(
         schedule.workload, idempotent=True, acks=-1, timeout_ms=choose.pick((600, 1000, 400))
     )
@@ -139,8 +135,7 @@ def _clock_rates(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _resized(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Draw moves of a partition to more replicas and to fewer, with a failure of its leader now and
-    then meanwhile."""
+    """Draw moves of a partition to more and to fewer replicas; its leader may fail meanwhile."""
     cluster = schedule.cluster
     if protocol_of(cluster.protocol).leader_by is LeaderBy.VOTES:
         return schedule
@@ -161,8 +156,7 @@ def _resized(choose: RandomChoices, schedule: Schedule) -> Schedule:
 
 
 def _sizes_differ(choose: RandomChoices, schedule: Schedule) -> Schedule:
-    """Use batches of one record and of a few, so that one log has in one batch what another has in
-    several."""
+    """Use batches of one record and of a few: logs then differ in their batches."""
     if schedule.workload.batch_most:
         return schedule
     workload = replace(schedule.workload, batch=1, batch_most=choose.pick((3, 2, 5)))
@@ -236,8 +230,7 @@ draws the same schedule as before they existed. New ones go to the end."""
 
 
 def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
-    """Return the schedule after the changes of late dimensions: those named in `always`, and
-    randomly chosen ones."""
+    """Return the schedule after the late dimensions in `always` and randomly chosen ones."""
     for dimension in LATE_DIMENSIONS:
         if dimension.name in always or choose.chance(dimension.percent):
             schedule = dimension.change(choose, schedule)

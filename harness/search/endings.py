@@ -36,8 +36,7 @@ from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 MAX_DEPTH: Final = 2
-"""The number of faults that are added: one makes a replica lack a record, the next makes it the
-leader."""
+"""One added fault makes a replica lack a record, the next one makes it the leader."""
 _LEFT_OUT: Final = "quorum-superset"
 _DIFFERS: Final = "log-matching"
 _INVALID_RECORD: Final = "valid-isr-and-elr"
@@ -77,8 +76,7 @@ def judge_with_endings(
 
 
 def worst_endings(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield the schedule with faults added after each internal violation, the most
-    promising first."""
+    """Yield schedules with faults added after each internal violation, the best first."""
     try:
         run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
@@ -87,8 +85,7 @@ def worst_endings(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _endings(run: SimResult, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
-    """Return endings for the first two violations of a run that are not in `known`, each with the
-    key of its violation."""
+    """Return endings for a run's first two violations not in `known`, with their keys."""
     hidden = [
         b
         for b in run.violations
@@ -108,8 +105,7 @@ def _key(violation: Violation) -> _Key:
 
 
 def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """Yield endings in which only the incomplete replicas stay alive, and no link to them
-    is cut."""
+    """Yield endings in which only the incomplete replicas are alive and fully linked."""
     alone = [w.node for w in violation.witnesses if w.node]
     when = _event_at(result, violation.t_us, violation.partition)
     cluster = schedule.cluster
@@ -151,8 +147,7 @@ def _proposed_at(result: SimResult, violation: Violation) -> bool:
 
 
 def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """Yield endings in which the replica that the leader does not wait for receives no records, and
-    the leader no metadata."""
+    """Yield endings in which an ignored replica receives no records, its leader no metadata."""
     leader = next((w.node for w in violation.witnesses if w.node), "")
     left_out = ",".join(_not_waited_for(result, violation, leader))
     when = _event_at(result, violation.t_us, violation.partition)
@@ -263,9 +258,8 @@ def _before_it_is_answered(
 def _before_it_is_sent(
     schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
-    """Yield faults for a replica that still knows batches that were truncated: no other replica
-    receives from producers, the leader dies when this replica has caught up, and no other one
-    stands for election."""
+    """Yield faults for a replica that still knows truncated batches: no other one receives from
+    producers, the leader dies when it has caught up, and no other one stands for election."""
     led = list(_leaderships(result, violation))
     leader, since_us = (led[-1]["node"], led[-1]["t_us"]) if led else ("", violation.t_us)
     session_ms = schedule.cluster.timings.session_ms
@@ -358,8 +352,7 @@ def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> lis
 def _released(
     schedule: Schedule, result: SimResult, when: After, t_us: int
 ) -> tuple[Schedule, tuple[Fault, ...]]:
-    """Return the schedule with each cut in force at `t_us` named, and the faults that end these
-    cuts."""
+    """Return the schedule with each cut in force at `t_us` named, and the faults that end them."""
     in_force: set[int] = set()
     for line in result.faults:
         if line.t_us <= t_us and line.action == "inject":

@@ -60,8 +60,7 @@ class BugsBegan(BeganRow, tag="began"):
 
 
 class RealReplayed(JournalRow, tag="real"):
-    """The result of one replay of a shrunk schedule on real processes. `finding` is the name of the
-    finding's folder."""
+    """The result of one replay on real processes; `finding` is the name of a folder."""
 
     finding: str
     failed: bool
@@ -167,8 +166,7 @@ def find_bugs(
 
 
 class BugSearch:
-    """The policy of a search for known bugs: the next job is for the bug that was searched for the
-    shortest time and is not found yet."""
+    """The policy of a search for known bugs: next is the missing one with the least time."""
 
     def __init__(
         self,
@@ -338,8 +336,7 @@ class BugSearch:
                 self._lost.add(state.prefix)
 
     def _searched(self, state: BugState, row: Searched) -> None:
-        """Count a slice of a search; schedules of another generator say nothing, but a find is a
-        find."""
+        """Count a slice of a search; of another generator's schedules only the find counts."""
         if row.generator != GENERATOR_VERSION and not row.findings:
             return
         state.schedules += row.schedules

@@ -59,8 +59,7 @@ class LossResult(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
 
     def is_done(self, seconds: float) -> bool:
-        """Return whether the search is finished, so that it need not be repeated with a budget of
-        `seconds`."""
+        """Return whether the search is finished and needs no repetition of `seconds`."""
         return self.state == FINISHED and (self.found or self.budget_s >= seconds)
 
 
@@ -138,8 +137,7 @@ def results(store: Path) -> list[LossResult]:
 
 
 def result_of(file: Path, row: KnownLoss, seed: int) -> LossResult | None:
-    """Return the result of the search with this journal, None if there is no journal. Raises
-    StorageError."""
+    """Return the result of the search with this journal, if any. Raises StorageError."""
     rows: list[Any] = read_rows(file, SearchRow)
     began = [each for each in rows if isinstance(each, SearchBegan)]
     if not began:
@@ -171,8 +169,7 @@ def result_of(file: Path, row: KnownLoss, seed: int) -> LossResult | None:
 
 
 def is_steady(finding: Finding) -> bool:
-    """Return whether the smallest schedule was run several times and failed in most of
-    these runs."""
+    """Return whether the smallest schedule failed in most of its several runs."""
     return 2 * finding.counts.failed > finding.counts.of > 1
 
 
@@ -223,8 +220,7 @@ def cells(row: KnownLoss, made: Sequence[LossResult]) -> tuple[str, ...]:
 
 
 def details(row: KnownLoss, made: Sequence[LossResult]) -> str:
-    """Return a paragraph on the smallest schedule that shows a known loss; "" if it was not
-    found."""
+    """Return a paragraph on the smallest schedule that shows a known loss; "" if none does."""
     shown = best(made)
     if shown is None:
         return ""
@@ -261,8 +257,7 @@ def as_text(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
 
 
 def as_markdown(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
-    """Return the table of results as Markdown, with the schedules below it. Losses that were never
-    searched for are left out."""
+    """Return the results as Markdown, schedules below; without losses never searched for."""
     searched = [row for row in rows if _of(row, made)]
     table = [HEADINGS, ("---",) * len(HEADINGS)]
     table += [cells(row, _of(row, made)) for row in searched]

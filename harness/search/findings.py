@@ -79,8 +79,7 @@ def keep(finding: Finding, store: Path) -> Path:
 
 
 def load(folder: Path) -> Finding:
-    """Return the finding in a folder. Raises StorageError if it is damaged, or of another version
-    of the format."""
+    """Return the finding in a folder. Raises StorageError if damaged or of another version."""
     file = folder / RECORD
     try:
         finding = read_file(file, Finding)
@@ -97,8 +96,7 @@ def load(folder: Path) -> Finding:
 
 
 def load_all(store: Path) -> Iterator[tuple[Path, Finding]]:
-    """Yield the folders of a store's findings, each with its finding. Folders that cannot be read
-    are skipped."""
+    """Yield the folders of a store's findings that can be read, each with its finding."""
     for file in sorted((store / STORE_FOLDER).glob(f"*/{RECORD}")):
         try:
             yield file.parent, load(file.parent)
@@ -107,8 +105,7 @@ def load_all(store: Path) -> Iterator[tuple[Path, Finding]]:
 
 
 def latest(store: Path, finding: Finding) -> Finding:
-    """Return a finding as the store has it, where it may be smaller; the given one if the store has
-    none."""
+    """Return a finding as the store has it, perhaps smaller; else the given one."""
     try:
         return load(folder_of(store, finding))
     except StorageError:
@@ -126,8 +123,7 @@ def keep_unless_smaller(finding: Finding, store: Path) -> Path:
 
 
 def build_page(folder: Path) -> Path | None:
-    """Run a finding in the simulated world and build its page. Return the page, None if that
-    failed: the finding is kept anyway."""
+    """Run a finding in the simulated world and build its page. Return that, None on failure."""
     try:
         return page_of_finding(folder, lambda sentence: None)
     except Exception as error:

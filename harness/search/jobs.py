@@ -40,8 +40,7 @@ class Job(Protocol):
 
 
 class EndedJob(NamedTuple):
-    """The end of a job: its `row`, or None and a `sentence` with the reason. `seconds` is the time
-    from its start on the wall clock."""
+    """The end of a job after `seconds`: its `row`, or None and the reason as `sentence`."""
 
     job: Job
     row: Any
@@ -97,8 +96,7 @@ class Policy(Protocol):
 
 
 def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
-    """Do the jobs of a policy until it has none left, or until `stop` returns True and running jobs
-    are killed."""
+    """Do the jobs of a policy until none is left, or until `stop` says to kill those that run."""
     while not stop():
         while pool.running < pool.size and (job := policy.next_job()) is not None:
             pool.start(job, policy.longest_s(job))
@@ -116,8 +114,7 @@ def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
 
 
 def do_one(job: Job, pool: Pool, stop: Callable[[], bool], longest_s: float = math.inf) -> Any:
-    """Do one job and return its row. Raises FloodmarkError if it is lost, or if `stop` returns
-    True."""
+    """Do one job and return its row. Raises FloodmarkError if it is lost or stopped."""
     pool.start(job, longest_s)
     while not stop():
         for ended in pool.ended(LOOK_S):

@@ -77,8 +77,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_targets() -> Iterator[SearchTarget]:
-    """Yield all targets in the order of the catalogue: first the bugs, then the promises that
-    faulty protocols break."""
+    """Yield all targets as in the catalogue: bugs, then promises that faulty protocols break."""
     for target in KNOWN_BUGS:
         yield SearchTarget(
             code=target.code,
@@ -102,8 +101,7 @@ def search_targets() -> Iterator[SearchTarget]:
 
 
 def wanted_targets(only: tuple[str, ...] = ()) -> list[SearchTarget]:
-    """Return the targets with these codes or names, all if `only` is empty. Raises UsageError for
-    an unknown one."""
+    """Return the targets with these codes or names, or all. Raises UsageError for unknown ones."""
     known = list(search_targets())
     if not only:
         return known

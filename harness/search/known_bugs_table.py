@@ -125,8 +125,7 @@ def summary(made: Sequence[Row]) -> str:
 
 
 def correct_lines(correct: Sequence[Searched]) -> list[str]:
-    """Return a sentence for each correct protocol: how much was searched, and how many failures
-    there were."""
+    """Return a sentence on each correct protocol: how much was searched, how many failures."""
     lines = []
     for name in dict.fromkeys(row.protocol for row in correct):
         mine = [row for row in correct if row.protocol == name]

@@ -52,8 +52,7 @@ FOLDER: Final = "searches"
 GRACE_S: Final = 10.0
 """The time after the end of the budget for which a job may continue before it is killed."""
 MOST_BUCKETS: Final = 100
-"""The largest number of buckets that a search shrinks; with more, the protocol is plainly
-broken."""
+"""The largest number of buckets that a search shrinks: more means a plainly broken protocol."""
 MOST_PROBLEMS: Final = 20
 MOST_UNKNOWN: Final = 3
 """The largest number of folders that a search keeps of runs that could not be judged."""
@@ -143,8 +142,7 @@ class Subject(Protocol):
         ...
 
     def world(self, store: str, run_name: str) -> SearchWorld:
-        """Return the world in which to run schedules. Run folders go to `store`, under names that
-        begin with `run_name`."""
+        """Return a world, whose run folders in `store` have names that begin with `run_name`."""
         ...
 
     def longest_s(self, job: AnySearchJob) -> float:
@@ -421,8 +419,7 @@ def _is_decided(counts: RunCounts, most: int) -> bool:
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a search: `seconds` or `schedules` (0: no such limit), or the first finding.
-    Once there is a finding, the share `reserve` of the seconds is kept for shrinking and completing
-    it."""
+    The share `reserve` of the seconds is kept for shrinking and completing a finding."""
 
     seconds: float = 0.0
     schedules: int = 0
@@ -431,8 +428,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search:
-    """One search of a subject. `kept` has the findings by bucket, `total` the sums over all
-    jobs."""
+    """One search. `kept` has the findings by bucket, `total` the sums over all jobs."""
 
     def __init__(
         self,

@@ -27,8 +27,7 @@ from node.core.protocol import protocol as protocol_of
 
 
 def clean_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a cluster with two or three replicas and synced writes; min.insync.replicas is two, or
-    all of them."""
+    """Draw a cluster of two or three replicas with synced writes; two or all must be in sync."""
     factor = choose.pick((3, 3, 2))
     return replace(
         cluster,

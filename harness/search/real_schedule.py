@@ -41,8 +41,7 @@ Due = TypeVar("Due", Fault, Operation)
 SLOWER: Final = (6, 10, 16)
 """Factors that make the timeouts of a search as long as those of a storm, or longer."""
 STOP_MS: Final = 300
-"""The time for which a breakpoint stops a node: the harness reads traces every few milliseconds, on
-a busy host less often."""
+"""The time for which a breakpoint stops a node: much longer than between two reads of traces."""
 NEAR: Final = 5
 """The number of events that are tried before the time of a fault, and of events after it."""
 WITH_ALTERNATIVES: Final = 2
@@ -54,8 +53,7 @@ MOST_RUNS: Final = 400
 
 
 class RealSchedule(NamedTuple):
-    """A schedule for real processes, and the number of simulated worlds (of `WORLDS`) in which it
-    fails."""
+    """A schedule for real processes, and in how many simulated worlds (of `WORLDS`) it fails."""
 
     schedule: Schedule
     failing_worlds: int
@@ -64,9 +62,8 @@ class RealSchedule(NamedTuple):
 def real_schedule(
     schedule: Schedule, broken: str, *, runs: int = MOST_RUNS, stop: Stop = never
 ) -> RealSchedule | None:
-    """Return the variant of a schedule that violates the property `broken` in the most worlds; None
-    if there is none, or if `stop` returns True first. With fewer `runs` it is found sooner and
-    fails less reliably."""
+    """Return the variant of a schedule that violates `broken` in the most worlds; None if there is
+    none, or if `stop` returns True first. Fewer `runs` take less time for a less reliable one."""
     try:
         return _real_schedule(schedule, Evaluation(broken, stop=stop), runs)
     except OutOfTimeError:
@@ -108,8 +105,7 @@ def slowed_variants(schedule: Schedule) -> list[Schedule]:
 
 
 def scripted_variants(schedule: Schedule) -> list[Schedule]:
-    """Return variants in which the operations of the schedule's run are written out, in slow
-    motion, with and without reads."""
+    """Return slow variants with the run's operations written out, with and without reads."""
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     made = []
     for polls in (False, True):
@@ -126,8 +122,7 @@ def _votes(schedule: Schedule) -> bool:
 
 
 def _moves(schedule: Schedule) -> list[tuple[str, int]]:
-    """Return the parts of a schedule that can be moved: its faults and operations, by number, or
-    the pace of drawn clients."""
+    """Return what can be moved: faults and operations, by number, or the drawn clients' pace."""
     faults = [n for n, fault in enumerate(schedule.faults) if not isinstance(fault, Break)]
     operations = range(len(schedule.workload.operations))
     moves = [*(("fault", n) for n in faults), *(("operation", n) for n in operations)]
@@ -234,8 +229,7 @@ def _near(candidates: list[TriggerCandidate], at_us: int | None) -> list[Trigger
 
 
 def breakpoint_at(trigger: TriggerCandidate) -> Break | None:
-    """Return a breakpoint at a trigger, which stops the node there for a while; None if no broker
-    can be stopped there."""
+    """Return a breakpoint that stops the node at a trigger, None if no broker can stop there."""
     after = trigger.after
     if "node" not in after.match or trigger.node[0] != "n" or after.event == trace.STARTED:
         return None
@@ -280,9 +274,8 @@ def _can_run(schedule: Schedule) -> bool:
 
 
 def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:
-    """Return the schedule `factor` times as slow: every timeout, every time of a fault, and every
-    pause between batches. A search uses short timeouts, which work only if messages are never late
-    by themselves."""
+    """Return the schedule `factor` times as slow in all timeouts, times of faults and pauses: a
+    search uses short timeouts, which work only if messages are never late by themselves."""
     cluster, workload = schedule.cluster, schedule.workload
     timings = type(cluster.timings)(
         **{name: ms * factor for name, ms in msgspec.structs.asdict(cluster.timings).items()}

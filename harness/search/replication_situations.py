@@ -28,8 +28,7 @@ from node.core.protocol import protocol as protocol_of
 
 
 def spare_and_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a cluster with two or three replicas and one or two more brokers, in which logs are
-    mostly synced late."""
+    """Draw a cluster of two or three replicas and more brokers, with logs mostly synced late."""
     factor = choose.pick((3, 3, 2))
     cluster = replace(
         cluster,

@@ -128,8 +128,7 @@ def _refuse(field: msgspec.structs.FieldInfo, about: str) -> None:
 
 
 class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to search for known bugs, or with `system` for the known losses of a third-party
-    system."""
+    """A request to search for known bugs, or for known losses of a third-party `system`."""
 
     only: OnlyBugs = ()
     budget_s: Annotated[

@@ -1,5 +1,4 @@
-"""A whole search, from the request to its results: `floodmark search`, in simulated worlds or on
-real processes."""
+"""A whole search, from request to results: `floodmark search`, simulated or on real processes."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ from node.formats.files import cannot_write
 
 Print = Callable[[str], None]
 JOBS_EACH: Final = 500
-"""The number of simulated search jobs after which a process is replaced, so that its memory stays
-bounded."""
+"""The number of simulated jobs after which a process is replaced: memory stays bounded."""
 
 
 STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
@@ -98,8 +96,7 @@ def search(
 
 
 def asked_to_stop(made: Search, interrupts: Interrupts, progress: Progress) -> Stop:
-    """Return a `Stop` that returns True after Ctrl-C, and shows the progress of the search at each
-    call."""
+    """Return a `Stop` that returns True after Ctrl-C, and shows the progress at each call."""
 
     def stop() -> bool:
         progress.tell(table.status(made.total, len(made.kept), made.seconds()))
@@ -126,8 +123,7 @@ def subject_of(request: SearchRequest) -> Subject:
 
 
 def pool_of(request: SearchRequest, subject: Subject) -> Pool:
-    """Return the pool of processes for a search, which the caller must close. Raises UsageError,
-    FloodmarkError."""
+    """Return the pool of a search, for the caller to close. Raises UsageError, FloodmarkError."""
     if request.master:
         require_spark()
         from harness.search.spark_jobs import SparkJobs
@@ -144,8 +140,7 @@ def simulated_pool(jobs: int, store: Path) -> JobProcesses:
 
 
 def storm_pool(subject: StormSubject, jobs: int, store: Path) -> JobProcesses:
-    """Return a pool for jobs of real processes. Raises UsageError for several jobs on links of the
-    kernel, which allow only one cluster."""
+    """Return a pool for real processes. Raises UsageError for several jobs on kernel links."""
     if subject.links == KERNEL_LINKS:
         if jobs > 1:
             raise UsageError("--links kernel has room for one cluster: use --jobs 1")
@@ -171,8 +166,7 @@ def storm_subject(
     disks: str = "any",
     links: str | None = None,
 ) -> StormSubject:
-    """Return the third-party system to search, with its settings. Raises UsageError if it cannot be
-    searched."""
+    """Return the system to search, with its settings. Raises UsageError if it cannot be."""
     found = registry.find(system, settings)
     if found.simulated:
         raise UsageError(f"system '{found.name}' is searched in simulated worlds: use --protocol")

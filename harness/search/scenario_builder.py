@@ -86,8 +86,7 @@ class ScenarioBuilder:
         self.faults += faults
 
     def broker(self, but: str = "") -> str:
-        """Draw a broker other than `but`, by name: mostly the victim, seldom the replica that leads
-        first."""
+        """Draw a broker other than `but`: mostly the victim, seldom the first leader."""
         if self.victim and self.victim != but and self.choose.chance(60):
             return self.victim
         names = self.replicas if self.choose.chance(90) else self.cluster.broker_names()
@@ -101,8 +100,7 @@ class ScenarioBuilder:
 
     def when(self, *, arming: bool = False) -> When:
         """Return when the next scenario begins: at an event that the last one causes, or some time
-        after it. With `arming`, for a fault that only sets up a later effect, it is the current
-        time in half of the cases."""
+        later; with `arming`, for a fault with a later effect, often at the current time."""
         choose = self.choose
         if self.starts is not None:
             given, self.starts = self.starts, None
@@ -134,8 +132,7 @@ class ScenarioBuilder:
         return After(event=event, match=match, nth=choose.integer(1, most), delay_ms=delay_ms)
 
     def when_leading(self, delay_ms: int = 0) -> When:
-        """Return when the winner of the last expected election begins to lead; the current time if
-        there was no election."""
+        """Return when the winner of the last election leads, else the current time."""
         if not self.elections:
             return later({"at_ms": self.now_ms}, delay_ms)
         match = {"partition": self.partition, "role": "leader"}
@@ -143,8 +140,7 @@ class ScenarioBuilder:
         return {"after": after}
 
     def span_ms(self, *percents: int) -> int:
-        """Return a duration: one of `percents` of the timeout after which the cluster notices a
-        failure."""
+        """Return one of `percents` of the timeout after which a failure is noticed."""
         timings = self.cluster.timings
         timeout = (
             timings.election_max_ms
@@ -154,13 +150,11 @@ class ScenarioBuilder:
         return timeout * self.choose.pick(percents) // 100
 
     def voters_ms(self, *percents: int) -> int:
-        """Return a duration: one of `percents` of the longest time after which a voter stands for
-        election."""
+        """Return one of `percents` of the longest time until a voter stands for election."""
         return self.cluster.timings.election_max_ms * self.choose.pick(percents) // 100
 
     def of_partition(self, kind: str) -> dict[str, Any]:
-        """Return the fields by which a link rule matches messages of this kind about the
-        partition."""
+        """Return the fields that match messages of this kind about the partition."""
         named = "partition" in MESSAGE_FIELDS[kind]
         return {"partition": self.partition} if named else {}
 
@@ -171,8 +165,7 @@ class ScenarioBuilder:
     # -- what a scenario is expected to cause
 
     def expect_election(self) -> None:
-        """Note that the last fault usually causes an election, whose events become the next
-        triggers."""
+        """Note that the last fault usually causes an election, which gives the next triggers."""
         self.elections += 1
         timings = self.cluster.timings
         self.advance(timings.election_max_ms if self.votes else timings.session_ms)
@@ -191,8 +184,7 @@ class ScenarioBuilder:
         ]
 
     def expect_isr_change(self) -> None:
-        """Note that the last fault usually changes the in-sync set; the events of the change become
-        the next triggers."""
+        """Note that the last fault usually changes the in-sync set: the next triggers."""
         self.advance(self.cluster.timings.lag_ms)
         match, choose = {"partition": self.partition}, self.choose
         self.triggers = [
@@ -224,8 +216,7 @@ class ScenarioBuilder:
         )
 
     def drop_responses(self, on: str, to: str, span: int, when: When) -> Link:
-        """Draw a rule by which responses of a leader to followers are lost, or arrive much
-        later."""
+        """Draw a rule that loses a leader's responses to followers, or makes them late."""
         return Link(
             on=on,
             to=to,
@@ -237,8 +228,7 @@ class ScenarioBuilder:
         )
 
     def nobody_writes(self, span: int, when: When) -> None:
-        """Add a rule, in most schedules, that drops all produce requests for a while, so that logs
-        do not grow."""
+        """Add, mostly, a rule that drops produce requests for a while: logs do not grow."""
         if self.choose.chance(65):
             rule = Link(
                 on="clients", to="all", action="drop", kinds=("produce",), for_ms=span, **when
@@ -246,9 +236,8 @@ class ScenarioBuilder:
             self.add(rule)
 
     def slow_controller(self, when: When, *, across_restart: bool = False) -> Link:
-        """Draw a rule by which requests of the leader to the controller, or their answers, are late
-        or lost. With `across_restart` most requests arrive after the process that sent them was
-        replaced."""
+        """Draw a rule by which requests of the leader to the controller, or answers, are late or
+        lost; `across_restart`: most arrive after the process that sent them was replaced."""
         choose = self.choose
         asks = choose.chance(80 if across_restart else 60)
         actions: tuple[LinkAction, ...] = ("hold", "drop", "drop", "delay", "duplicate")
@@ -265,9 +254,8 @@ class ScenarioBuilder:
         )
 
     def late_metadata(self, on: str, span: int, when: When, *, name: str = "") -> Link:
-        """Draw a rule by which metadata records reach a healthy broker late or never. A broker that
-        receives none for a session is fenced. One that receives them late applies each change later
-        than the other brokers."""
+        """Draw a rule by which metadata records reach a healthy broker late or never. Without any
+        for a session it is fenced; with late ones it applies each change after the others."""
         actions: tuple[LinkAction, ...] = ("delay", "delay", "drop", "hold")
         action: LinkAction = "hold" if name else self.choose.pick(actions)
         session_ms = self.cluster.timings.session_ms
@@ -286,14 +274,12 @@ class ScenarioBuilder:
 
 
 def direction(one: str, other: str, *, sends: bool) -> RuleEnds:
-    """Return sender and receiver of a link rule: from `one` to `other` if `sends`, else the other
-    way."""
+    """Return sender and receiver of a link rule, from `one` to `other` if `sends`."""
     return {"on": one, "to": other} if sends else {"on": other, "to": one}
 
 
 def process_of(node: str, number: int) -> dict[str, Any]:
-    """Return the fields by which a trigger matches events of process `number` of the node, and of
-    later ones."""
+    """Return the fields that match events of process `number` of the node, and later ones."""
     return {"node": node, "incarnation": {"at_least": number}}
 
 

@@ -126,8 +126,7 @@ def restart(builder: ScenarioBuilder) -> None:
 
 
 def fail_leader(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the leader dies, freezes or is cut off, usually for longer than its
-    session timeout."""
+    """Draw a leader that dies, freezes or is cut off, mostly for longer than its session."""
     fail_leader_at(builder, builder.when())
 
 
@@ -156,9 +155,8 @@ def fail_leader_at(builder: ScenarioBuilder, when: When) -> None:
 
 
 def diverge_leader(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the leader writes records that only some followers or none receive,
-    and fails a little later. The log of the next leader then differs from the logs of other
-    replicas."""
+    """Draw a sequence in which the leader writes records that few followers or none receive, and
+    fails soon. The next leader's log then differs from other replicas' logs."""
     choose, when = builder.choose, builder.when()
     span = builder.span_ms(130, 250, 400, 800)
     match way := choose.pick(("pair", "no-responses", "disconnected", "alone")):
@@ -183,8 +181,7 @@ def diverge_leader(builder: ScenarioBuilder) -> None:
 
 
 def delay_follower(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a follower receives no records, or its requests do not arrive, while
-    other followers continue."""
+    """Draw a follower that receives no records, or is not heard, while others continue."""
     choose, on = builder.choose, builder.broker()
     when, span = builder.when(), builder.span_ms(130, 200, 300, 600, 1000, 60)
     ways = ("responses", "responses", "requests", "pair", "pair", "brokers", "voters", "rest")
@@ -214,8 +211,7 @@ def delay_follower(builder: ScenarioBuilder) -> None:
 
 
 def crash_in_turn(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a process dies inside a turn: before it has committed anything, or
-    before it sends."""
+    """Draw a process that dies inside a turn: before it has committed, or before it sends."""
     choose, when = builder.choose, builder.when(arming=True)
     on = choose.pick((builder.leader, builder.leader, builder.broker()))
     events = (*_CRASH_EVENTS, "vote", "vote") if builder.votes else _CRASH_EVENTS
@@ -244,8 +240,7 @@ def crash_in_turn(builder: ScenarioBuilder) -> None:
 
 
 def power_loss(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which several brokers lose power or die at once, lose more or less data,
-    and return one by one."""
+    """Draw brokers that lose power or die at once, lose data, and return one by one."""
     choose, when = builder.choose, builder.when()
     kill, keep = choose.chance(30), choose.pick((0, None, 100))
     for name in builder.cluster.broker_names():
@@ -260,8 +255,7 @@ def power_loss(builder: ScenarioBuilder) -> None:
 
 
 def partial_partition(builder: ScenarioBuilder) -> None:
-    """Draw a partition of the network into two halves that one broker connects, or a link that is
-    cut in one direction."""
+    """Draw two halves that one broker connects, or a link that is cut in one direction."""
     choose, when = builder.choose, builder.when()
     span = builder.span_ms(80, 130, 200, 400)
     if builder.cluster.brokers >= 3 and choose.chance(30):
@@ -272,8 +266,7 @@ def partial_partition(builder: ScenarioBuilder) -> None:
 
 
 def disturb_messages(builder: ScenarioBuilder) -> None:
-    """Draw a rule by which messages of one kind are held, lost, delayed or doubled on some
-    links."""
+    """Draw a rule that holds, loses, delays or doubles one kind of messages on some links."""
     choose = builder.choose
     one = choose.pick((builder.broker(), builder.broker(), builder.leader))
     match: dict[str, Any] = {}
@@ -331,9 +324,8 @@ def stale_metadata(builder: ScenarioBuilder) -> None:
 
 
 def transfer_leadership(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which another replica becomes preferred and is elected: an election
-    without a failure. Several may follow each other closely; the last may bring the first leader
-    back."""
+    """Draw a sequence in which another replica becomes preferred and is elected without a failure.
+    Several may follow closely; the last may bring the first leader back."""
     choose = builder.choose
     for _ in range(choose.pick((1, 2, 2))):
         when = builder.when()
@@ -349,8 +341,7 @@ def transfer_leadership(builder: ScenarioBuilder) -> None:
 
 
 def admin_change(builder: ScenarioBuilder) -> None:
-    """Draw a command of an operator: the partition is moved, an unclean election is requested, or
-    `min.insync.replicas` is set."""
+    """Draw an operator's command: a move, an unclean election, or `min.insync.replicas`."""
     choose, when = builder.choose, builder.when()
     match choose.pick(("move", "move", "rotate", "unclean", "min-isr")):
         case "move":
@@ -405,9 +396,8 @@ def leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
 
 
 def contended_election(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which several replicas stand for election in one term, and voters restart
-    after their vote. Votes are late. A voter that restarts may not learn who won. Late votes may
-    arrive when the voters are back."""
+    """Draw a sequence in which several replicas stand for election in one term. Votes are late, and
+    voters restart after their vote, so they may not learn who won."""
     choose, when = builder.choose, builder.when()
     slow, *others = _shuffled(builder, builder.replicas)
     # The rule comes first: it does nothing for a broker that is down already.
@@ -492,10 +482,9 @@ def _candidate_or_vote(builder: ScenarioBuilder, node: str, nth: int) -> After:
 
 
 def alternate_leaders(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the leadership alternates between two replicas that hardly receive
-    each other's messages. An operator or a balancer moves it. Messages between the two are lost,
-    late or doubled. The links may be repaired when the leader changes. A third replica may learn of
-    changes late."""
+    """Draw a sequence in which an operator or a balancer moves the leadership between two replicas.
+    Messages between the two are lost, late or doubled, perhaps until the leader changes. A third
+    replica may learn of changes late."""
     choose, when = builder.choose, builder.when()
     if len(builder.replicas) < 2:
         return
@@ -532,8 +521,7 @@ def alternate_leaders(builder: ScenarioBuilder) -> None:
 
 
 def _disconnected(builder: ScenarioBuilder, one: str, other: str, when: When) -> list[Fault]:
-    """Draw a sequence in which messages between two replicas are lost for a while, or some of it is
-    late; or both."""
+    """Draw a while in which messages between two replicas are lost, or some late, or both."""
     choose, span = builder.choose, builder.span_ms(250, 130, 400, 600)
     on, to = choose.pick(((one, other), (other, one)))
     made: list[Fault] = []
@@ -609,8 +597,7 @@ def isr_flap(builder: ScenarioBuilder) -> None:
 
 
 def leave_isr(builder: ScenarioBuilder, on: str, when: When) -> int:
-    """Add a fault by which a follower leaves the in-sync set, by the shorter timeout. Return how
-    long the fault lasts in ms."""
+    """Add a fault by which a follower leaves the in-sync set soon. Return its length in ms."""
     choose, timings = builder.choose, builder.cluster.timings
     if timings.lag_ms < timings.session_ms:
         span = timings.lag_ms * choose.pick((180, 250, 350)) // 100
@@ -654,9 +641,8 @@ def failover_while_lagging(builder: ScenarioBuilder) -> None:
 
 
 def fail_disk(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the disk of a broker fails, or its synced data is damaged. Damage is
-    always on the same broker, because two damaged copies are more than a protocol promises to
-    survive."""
+    """Draw a sequence in which the disk of a broker fails, or its synced data is damaged: always of
+    one broker, because two damaged copies are more than a protocol must survive."""
     choose, when = builder.choose, builder.when()
     kind = KINDS[choose.pick(builder.disk_faults)]
     on = builder.leader if choose.chance(50) else builder.broker()

@@ -43,8 +43,7 @@ from nemesis.formats.schedule import Cluster, Fault, Schedule
 T = TypeVar("T")
 
 Rerun = Callable[[Schedule, int], Iterator[Schedule]]
-"""A function that proposes smaller schedules without the fault of that number (see
-`endings.rerun_without`)."""
+"""A function that proposes smaller schedules without a fault (see `endings.rerun_without`)."""
 FailsAlike = Callable[[Schedule], bool]
 """A function that returns whether a schedule still fails in the way that is being shrunk."""
 Pass = Callable[[Schedule], Iterator[Schedule]]
@@ -67,10 +66,9 @@ _NUMBER: Final = re.compile(r"\b(?:n|log-)(\d+)\b")
 
 
 def sort_key(schedule: Schedule) -> tuple[Any, ...]:
-    """Return a key that orders schedules by simplicity; the smaller one is simpler to read. It
-    compares, in this order: the number of faults, of operations, the cluster, the workload, how
-    plain each fault is, the numbers of the brokers and partitions that faults name, and last the
-    text."""
+    """Return a key that orders schedules by how simple they are to read. It compares the number of
+    faults, of operations, the cluster, the workload, how plain each fault is, the numbers of the
+    brokers and partitions that faults name, and last the text."""
     cluster, workload = schedule.cluster, schedule.workload
     names = _NUMBER.findall(msgspec.json.encode(schedule.faults).decode())
     return (
@@ -99,8 +97,7 @@ def sort_key(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def _plainness(fault: Fault) -> tuple[int, ...]:
-    """Return how plain a fault is: the fewer plainer forms its kind knows, the plainer, then the
-    times."""
+    """Return how plain a fault is: how few plainer forms its kind knows, then the times."""
     kind, after = kind_of(fault), fault.after
     return (
         len(list(kind.as_plainer_kind())),

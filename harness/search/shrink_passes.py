@@ -31,8 +31,7 @@ FIRST_MS: Final = 1000
 
 
 def possible(schedule: Schedule) -> bool:
-    """Return whether a schedule is valid: after a proposal a fault may name a removed broker, or
-    undo a removed fault."""
+    """Return whether a schedule is valid: no fault names a removed broker or fault."""
     try:
         check(schedule)
     except UsageError:
@@ -106,8 +105,7 @@ def _sooner(fault: Fault, by: int) -> Fault:
 
 
 def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules with one client operation less, the last first; the remaining clients are
-    renumbered."""
+    """Yield schedules with one operation less, the last first; clients are renumbered."""
     operations = schedule.workload.operations
     for at in reversed(range(len(operations))):
         rest = (*operations[:at], *operations[at + 1 :])
@@ -146,8 +144,7 @@ def smaller_workloads(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def smaller_clusters(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules with fewer brokers, voters, partitions and replicas, or with a setting at its
-    default."""
+    """Yield schedules with fewer brokers, voters, partitions, replicas or changed settings."""
     cluster = schedule.cluster
     for brokers in range(1, cluster.brokers):
         factor = min(cluster.replication_factor, brokers)
@@ -201,8 +198,7 @@ def _renamed(faults: str, names: Mapping[str, str]) -> tuple[Fault, ...]:
 
 
 def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules with one fault in a plainer form: earlier, shorter, on fewer links and kinds
-    of messages, or without jitter."""
+    """Yield schedules with one fault earlier, shorter, on fewer links or kinds, or steadier."""
     for index, fault in enumerate(schedule.faults):
         for plainer in _plainer(fault):
             yield _with_fault(schedule, index, plainer)
@@ -224,8 +220,7 @@ def _plainer(fault: Fault) -> Iterator[Fault]:
 
 
 def _plainer_triggers(after: After) -> Iterator[After]:
-    """Yield triggers that come sooner. The fields that an event must match stay: a trigger that any
-    event sets off is only a time."""
+    """Yield sooner triggers with the same fields: one that any event sets off is only a time."""
     for nth in _below(after.nth, 1):
         yield replace(after, nth=nth)
     for delay_ms in _below(after.delay_ms, 0):
@@ -233,8 +228,7 @@ def _plainer_triggers(after: After) -> Iterator[After]:
 
 
 def _below(value: int, least: int) -> tuple[int, ...]:
-    """Return values to try below `value`: the least first, then ones that halve the rest of the
-    way."""
+    """Return values to try below `value`: the least, then ones that halve what is left."""
     found = []
     step = value - least
     while step > 0:
@@ -251,8 +245,7 @@ def _changed(struct: Any, name: str, value: object) -> Any:
 
 
 def plainer_kinds(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules with one fault replaced by a plainer kind of fault, or with one field in its
-    plainest form."""
+    """Yield schedules with one fault of a plainer kind, or with one field at its plainest."""
     for index, fault in enumerate(schedule.faults):
         kind = kind_of(fault)
         for plainer in (*kind.as_plainer_kind(), *kind.plainer()):
@@ -260,8 +253,7 @@ def plainer_kinds(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def rounder_times(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules with all times rounded down, the first fault as early as possible, and the
-    storm no longer than the faults need."""
+    """Yield schedules with rounded times, an early first fault, and as long as faults need."""
     faults = [fault for fault in schedule.faults if fault.at_ms is not None]
     if not faults:
         return

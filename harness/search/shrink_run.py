@@ -96,8 +96,7 @@ def _failed_run(folder: Path) -> RunResult:
 def _simulated(
     request: ShrinkRequest, schedule: Schedule, result: RunResult, stop: Stop
 ) -> FinishJob | None:
-    """Return the job that shrinks the first failure with a broken property of the run, over some
-    seeds; None if no seed has one."""
+    """Return the job for the first seed that breaks a property of the run, None if none does."""
     broken = broken_properties(result)
     subject = SimulatedSubject(protocol=schedule.cluster.protocol, bugs=schedule.cluster.bugs)
     for seed in range(schedule.workload.seed, schedule.workload.seed + SEEDS_TRIED):
@@ -121,8 +120,7 @@ def _simulated(
 def _on_processes(
     request: ShrinkRequest, schedule: Schedule, system: System, result: RunResult
 ) -> FinishJob:
-    """Return the job that runs the schedule again until it is known whether it mostly fails, and
-    then smaller ones."""
+    """Return the job that first finds out whether the schedule mostly fails, then shrinks it."""
     links = read_file(request.run / "run.json", RunInfo).system.links
     subject = StormSubject(system=system.name, settings=dict(system.settings), links=links)
     # Whether it fails alike is judged by the run that is there; it stays where it is.

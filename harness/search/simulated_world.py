@@ -34,10 +34,9 @@ INTERNAL: Final = "internal-invariant"
 
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol to search in the simulated world, with the bugs turned on in it. Schedules may
-    also have the kinds of disk faults in `faults`, and all have the late `dimensions` of the
-    generator. With `internal`, a violated invariant counts as a failure even if no client, trace or
-    log shows it."""
+    """A protocol to search in the simulated world, with bugs on. Schedules may also have the disk
+    faults in `faults`, and all have the late `dimensions`. With `internal`, a violated invariant
+    counts as a failure even if no client, trace or log shows it."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
@@ -52,8 +51,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         return "+".join((self.protocol, *self.bugs))
 
     def world(self, store: str, run_name: str) -> SimulatedWorld:
-        """Return the world to run schedules in (see `harness.search.loop.Subject`); simulated runs
-        leave no folder."""
+        """Return the world to run schedules in; simulated runs leave no folder."""
         return SimulatedWorld(self)
 
     def longest_s(self, job: AnySearchJob) -> float:

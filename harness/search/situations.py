@@ -133,8 +133,7 @@ def _uneven_batches(choose: RandomChoices, workload: Workload) -> Workload:
 
 
 def _soon_answered(choose: RandomChoices, workload: Workload) -> Workload:
-    """Draw a usual workload, or in half of the schedules one in which clients do not wait for
-    followers (acks 1)."""
+    """Draw a usual workload, or as often one whose clients do not wait for followers (acks 1)."""
     return replace(_uneven_batches(choose, workload), acks=choose.pick((1, -1)))
 
 
@@ -155,8 +154,7 @@ def _few_in_sync(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a cluster of three to five replicas, whose candidates stand for election at nearly the
-    same time."""
+    """Draw three to five replicas, whose candidates stand for election at nearly one time."""
     size = choose.pick((3, 4, 5, 3))
     timings = cluster.timings
     if choose.chance(60):
@@ -174,9 +172,8 @@ def _rivals(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def leads_on(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a broker, mostly the leader, restarts within its session and
-    continues in the same epoch with fewer records than before. Its followers get their answers
-    late, so that it writes first."""
+    """Draw a broker, mostly the leader, that restarts within its session and continues in the same
+    epoch with fewer records. Its followers get their answers late, so that it writes first."""
     choose, when = builder.choose, builder.when(arming=True)
     on = builder.preferred if choose.chance(80) else builder.broker()
     at = {"partition": builder.partition}
@@ -234,9 +231,8 @@ def leads_on(builder: ScenarioBuilder) -> None:
 
 
 def unequal_remains(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which all brokers lose power, and each keeps a different part of its
-    records. One is back at once and writes other records at offsets where the others still have the
-    lost ones."""
+    """Draw a loss of power of all brokers; each keeps other records. One is back at once and writes
+    other records at offsets where the others still have the lost ones."""
     choose = builder.choose
     first = builder.preferred if choose.chance(35) else choose.pick(_others(builder))
     others = ",".join(name for name in builder.replicas if name != first)
@@ -259,8 +255,7 @@ def unequal_remains(builder: ScenarioBuilder) -> None:
 
 
 def dies_again(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a process that lost data dies again before it is registered; then
-    the others fail."""
+    """Draw a process that lost data and dies again unregistered; then the others fail."""
     choose, when, on = builder.choose, builder.when(), builder.broker()
     if choose.chance(60):
         # Something is there that can be lost.
@@ -321,9 +316,8 @@ def last_in_sync(builder: ScenarioBuilder) -> None:
 
 
 def late_registration(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a registration of a broker, or its answer, arrives a second time
-    while a later process that lost data waits for its own registration. Messages of that process
-    are late too."""
+    """Draw a sequence in which a registration, or its answer, arrives again while a later process
+    that lost data waits for its own. Messages of that process are late too."""
     choose, when, on = builder.choose, builder.when(), builder.broker()
     answers = choose.chance(75)
     wait_ms = choose.pick((100, 200, 60, 300))
@@ -362,9 +356,8 @@ def late_registration(builder: ScenarioBuilder) -> None:
 
 
 def leads_again(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader that does not die leads again, after another one has led.
-    Followers had more records than it, were cut off, or do not hear it when it is back; each learns
-    of the changes at another time."""
+    """Draw a leader that does not die and leads again after another one. Followers had more records
+    than it, were cut off, or do not hear it; each learns of the changes at another time."""
     if not builder.votes and builder.choose.chance(45):
         _moved_and_back(builder)
         return
@@ -406,9 +399,8 @@ def _fails(builder: ScenarioBuilder, on: str, when: When) -> Fault:
 
 
 def _moved_and_back(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the leadership is moved away and soon back. One replica learns of
-    each change late; the one that led in between, or the first leader, does not learn that it was
-    replaced."""
+    """Draw a leadership that is moved away and soon back. One replica learns of each change late;
+    the one between, or the first leader, does not learn that it was replaced."""
     choose, when = builder.choose, builder.when()
     one, (second, *thirds) = builder.preferred, _others(builder)
     third = choose.pick(thirds) if thirds else second

@@ -33,8 +33,7 @@ class SparkJobs:
         self._waiting.append(job)
 
     def ended(self, within_s: float) -> list[EndedJob]:
-        """Do all queued jobs on Spark and return them, even if that takes longer than
-        `within_s`."""
+        """Do all queued jobs on Spark and return them, even after more than `within_s`."""
         jobs, self._waiting = self._waiting, []
         began_s = time.monotonic()
         done = self._session.sparkContext.parallelize(jobs, len(jobs)).map(_do).collect()

@@ -31,8 +31,7 @@ FIRST_SEED: Final = 1000
 
 
 def jittered(schedule: Schedule, delay_ms: int = MESSAGE_DELAY_MS) -> Schedule:
-    """Return the schedule with each message delayed by up to twice `delay_ms`, at random by the
-    seed of the world."""
+    """Return the schedule with a random delay of each message of up to twice `delay_ms`."""
     jitter = Delay(on="all", to="all", delay_ms=delay_ms, jitter_ms=delay_ms, at_ms=0)
     # Last, so that the other faults keep their numbers, and their random draws.
     return replace(schedule, faults=(*schedule.faults, jitter))
@@ -93,8 +92,7 @@ WORLDS: Final = tuple(
     for number, kind in enumerate([(IDLE_HOST, 1), (BUSY_HOST, 8), (OVERLOADED_HOST, 4)] * 10)
 )
 FIRST_WORLDS: Final = 12
-"""The number of worlds in which variants are compared at first; the best one is then improved in
-all of them."""
+"""The number of worlds to compare variants in; the best one is then improved in all."""
 PROBES: Final = 3
 """The number of worlds in which each variant is tried first; only the best are run in all."""
 PROMISING: Final = 4
@@ -105,9 +103,8 @@ class OutOfTimeError(Exception):
 
 
 class Evaluation:
-    """Runs variants of one schedule in several worlds, and remembers whether they violate the
-    property `broken`. Each method that runs a variant raises OutOfTimeError once `stop` returns
-    True."""
+    """Runs variants of one schedule in several worlds, and remembers which violate `broken`.
+    Methods that run a variant raise OutOfTimeError once `stop` returns True."""
 
     def __init__(self, broken: str, worlds: int = FIRST_WORLDS, *, stop: Stop = never) -> None:
         self._broken = broken
@@ -150,8 +147,7 @@ class Evaluation:
         return self._broken in outcome.broken
 
     def failing_worlds(self, schedule: Schedule, *, above: int = -1) -> int:
-        """Count the worlds in which a variant fails. The count ends early when it can no longer
-        exceed `above`."""
+        """Count the worlds in which a variant fails, only while it can exceed `above`."""
         failed = 0
         for left, world in zip(range(len(self._worlds) - 1, -1, -1), self._worlds, strict=True):
             failed += self.fails(schedule, world)

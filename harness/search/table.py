@@ -1,5 +1,4 @@
-"""The texts that a search prints: its progress, its findings, and its summary. Pure, except that it
-reads explanations."""
+"""The texts that a search prints. Pure, except that it reads explanations."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
 
 
 def summary(total: Searched, kinds: int, seconds: float) -> str:
-    """Return the summary of a search: failures by class, fault kinds that never met some states,
-    and problems."""
+    """Return the summary: failures by class, faults that never met some states, problems."""
     lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]
     lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]
     # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
@@ -77,8 +75,7 @@ def found(finding: Finding, folder: Path) -> str:
 
 
 def finished(finding: Finding, folder: Path) -> Iterator[str]:
-    """Yield the lines on a shrunk finding: the smallest schedule, the faults it needs, how to run
-    it again."""
+    """Yield the lines on a shrunk finding: its schedule, needed faults, how to run it again."""
     yield f"\n{finding.bucket}"
     by = f"found by schedule {finding.schedules_before + 1} after {finding.seconds_before:.1f} s"
     yield (

@@ -61,8 +61,7 @@ def to_script(schedule: Schedule, run: SimResult, *, polls: bool, leaders: bool)
 
 
 def one_client_per_send(schedule: Schedule) -> Schedule:
-    """Return the script with a client of its own for each write, so that no write waits for the
-    response to another."""
+    """Return the script with a client for each write, so that none waits for another."""
     workload = schedule.workload
     names: dict[str, str] = {}
     operations = []
@@ -119,8 +118,7 @@ def _after(candidates: list[TriggerCandidate], t_us: int) -> After | None:
 def _faults(
     schedule: Schedule, run: SimResult, candidates: list[TriggerCandidate], until_us: int
 ) -> tuple[Fault, ...]:
-    """Return the faults, each triggered by the last event before it, and ended by an event if its
-    end matters."""
+    """Return the faults, triggered by the last event before them, ended by one if it matters."""
     began = {line.fault: line.t_us for line in run.faults if line.action == "inject"}
     ended = {line.fault: line.t_us for line in run.faults if line.action == "heal"}
     made: list[Fault] = []

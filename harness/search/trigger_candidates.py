@@ -1,7 +1,6 @@
 """The trace events of a run that can trigger faults and operations. Pure.
 
-A search finds "kill n1 after 812 ms". In another world that time means nothing, but "when n2 has
-truncated its log" does."""
+"Kill n1 after 812 ms" means nothing in another world, but "when n2 has truncated its log" does."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def _follows_nobody(event: Mapping[str, Any]) -> bool:
 
 
 def leader_candidates(candidates: Iterable[TriggerCandidate]) -> list[TriggerCandidate]:
-    """Return the events of leaders, as triggers that match any node. If replicas vote, which one
-    leads differs from world to world."""
+    """Return the events of leaders, as triggers on any node: if replicas vote, leaders differ."""
     candidates = list(candidates)
     made = []
     for trigger in candidates:
@@ -94,9 +92,8 @@ def leader_candidates(candidates: Iterable[TriggerCandidate]) -> list[TriggerCan
 def alternative_triggers(
     candidates: Iterable[TriggerCandidate], trigger: TriggerCandidate
 ) -> Iterator[After]:
-    """Yield other triggers for the same event: on any node, and by a lower bound of a field that
-    grows (such as an offset) instead of by number. In another world there may be more or fewer
-    equal events."""
+    """Yield other triggers for an event: on any node, and by a lower bound of a growing field (such
+    as an offset) instead of by number, because other worlds may have more equal events."""
     past = [
         m.event
         for m in candidates
@@ -117,8 +114,7 @@ def alternative_triggers(
 
 
 def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> list[TriggerCandidate]:
-    """Return the last `most` candidates before a time, the latest first; of equal triggers only the
-    latest."""
+    """Return the last `most` candidates before a time, latest first; of equal ones the latest."""
     latest: dict[tuple[Any, ...], TriggerCandidate] = {}
     for trigger in candidates:
         if trigger.t_us <= at_us:

@@ -21,9 +21,8 @@ from node.formats.trace import METADATA_PARTITION
 
 
 def fail_voter(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which the controller or another voter, or most voters at once, die, freeze
-    or are cut off; then perhaps also the next controller as it begins, or the leader of the data
-    partition."""
+    """Draw a sequence in which controller, another voter, or most voters at once die, freeze or are
+    cut off; then perhaps also the next controller, or the leader of the data partition."""
     choose, when = builder.choose, builder.when()
     names = builder.cluster.voter_names()
     match: dict[str, Any] = {"state": "active"}
@@ -132,9 +131,8 @@ def change_min_isr(builder: ScenarioBuilder) -> None:
 
 
 def cancel_move(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a partition is moved, and the move is cancelled or replaced while a
-    new replica is catching up, has just caught up, or has failed. Then the same move may be
-    requested again."""
+    """Draw a move of a partition that is cancelled or replaced while a new replica is catching up,
+    has just caught up, or has failed. Then the same move may be requested again."""
     choose, when = builder.choose, builder.when()
     names = list(builder.cluster.broker_names())
     stays = [name for name in builder.replicas if choose.chance(60)]
@@ -170,8 +168,7 @@ def cancel_move(builder: ScenarioBuilder) -> None:
 
 
 def _late_fetches(builder: ScenarioBuilder, on: str, when: When) -> Link:
-    """Draw a sequence in which fetches of replicas that join arrive a second time, when they may
-    have left again."""
+    """Draw fetches of joining replicas that arrive again, when these may have left."""
     return Link(
         on=on,
         to="rest",
@@ -208,9 +205,8 @@ def _move_without_the_old(
 
 
 def outlive_sender(builder: ScenarioBuilder) -> None:
-    """Draw a rule by which messages of a process, or answers to it, arrive after the process was
-    replaced, once or twice. A rule matches the node's name, so it stays in force for the next
-    process."""
+    """Draw a rule by which messages of a process, or answers to it, arrive once or twice after it
+    was replaced. The rule matches the node's name, so the next process has it too."""
     choose, when = builder.choose, builder.when(arming=True)
     on = choose.pick((builder.broker(), builder.broker(), builder.preferred))
     sends = choose.chance(55)
@@ -300,9 +296,8 @@ def late_votes(builder: ScenarioBuilder) -> None:
 
 
 def power_below_min_isr(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which followers leave the in-sync set one after another until it is
-    smaller than min.insync.replicas; then mostly one broker loses power, and the others come back.
-    """
+    """Draw a sequence in which followers leave the in-sync set one after another until it is too
+    small; then mostly one broker loses power, and the others come back."""
     choose, when = builder.choose, builder.when()
     followers = [name for name in builder.replicas if name != builder.preferred]
     size = len(builder.replicas)

@@ -25,8 +25,7 @@ from nemesis.formats.schedule import Cluster, Fault, Workload
 from nemesis.ready_made import RESTART_MS
 
 Disks = Literal["none", "one", "any"]
-"""How many nodes may lose unsynced writes in one storm; this is part of what a system promises to
-survive."""
+"""The number of nodes that may lose unsynced writes in a storm that a system must survive."""
 PARTITION: Final = "log-0"
 LEADER: Final = f"leader:{PARTITION}"
 FOLLOWER: Final = f"follower:{PARTITION}"
@@ -57,8 +56,7 @@ class StormParts:
 
 
 class StormDice:
-    """The random choices of one storm: its kinds of faults, their times, and how many nodes may
-    lose data."""
+    """The random choices of one storm: its faults, their times, the nodes that may lose data."""
 
     def __init__(self, parts: StormParts, dice: Dice, seed: int) -> None:
         self.parts = parts
@@ -86,8 +84,7 @@ class StormDice:
         return self.dice.between(low * self.failover_ms, high * self.failover_ms)
 
     def away(self, at_ms: int, for_ms: int) -> list[Fault]:
-        """Return a fault by which a follower receives no records for `for_ms`; an empty list if no
-        kind can do that."""
+        """Return a fault that keeps records from a follower for `for_ms`; [] if no kind can."""
         kind = self._kind(lambda drawing: drawing.delays_follower)
         return [] if kind is None else [kind.draw_on_follower(self.dice, PARTITION, at_ms, for_ms)]
 
@@ -235,8 +232,7 @@ def power_lost(dice: StormDice) -> list[Fault]:
 
 
 def links_then_failover(dice: StormDice) -> list[Fault]:
-    """Draw a storm in which links of the leader or of a follower are faulty, and meanwhile the
-    leader fails."""
+    """Draw a storm in which links of leader or follower are faulty while the leader fails."""
     at, lasts = dice.between(800, 1800), dice.failovers(0.6, 1.3)
     found = dice.link(dice.dice.weighted(((LEADER, 1), (FOLLOWER, 2))), at, lasts)
     fails = at + dice.between(0.3 * lasts, 0.9 * lasts)
@@ -259,8 +255,7 @@ FAMILIES: Final[dict[str, tuple[Family, float]]] = {
 }
 """The families by name, with their weights. A seed draws by place and weight."""
 _POWER_LOST_BY_DISKS: Final = {"any": 2.0, "one": 1.0, "none": 0.4}
-"""Factors for the weight of the family of lost power. Without power cuts it is little more than a
-row of kills."""
+"""Factors of the weight of lost power: without power cuts it is little more than kills."""
 
 
 def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:

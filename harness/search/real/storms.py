@@ -44,8 +44,7 @@ class StormGenerator:
     """A generator of the storms of one seed."""
 
     def __init__(self, subject: StormSubject, system: System, seed: int) -> None:
-        """`system` is the system of the subject, with its settings. Raises UsageError for a kind of
-        fault that it cannot take."""
+        """`system` is the subject's, with settings. Raises UsageError for impossible kinds."""
         self._system = system
         self._seed = seed
         self._disks = subject.disks
@@ -83,8 +82,7 @@ class StormGenerator:
         return DrawnStorm(number=number, family=family, schedule=schedule)
 
     def _possible(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the kinds to draw from: all that were named, of an alias only the possible
-        ones."""
+        """Return the kinds to draw from: all that were named, of an alias the possible ones."""
         system, groups = self._system, aliases()
         named = [kind for kind in wanted if kind not in groups]
         system.check_kinds(tuple(named))

@@ -115,8 +115,7 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "storm"
 
     def do(self) -> Attempt:
-        """Run the schedule on a new cluster, and judge the run in this process. Call it in the main
-        thread."""
+        """Run the schedule on a new cluster, and judge it here. Call it in the main thread."""
         return self._run(self.subject.find(), "")
 
     def go_on(self, kept: ClusterKeeper) -> Attempt | None:
@@ -191,8 +190,7 @@ def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
 
 
 def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
-    """Return the nodes that lost unsynced writes in a run, and whether a fault on links took
-    effect."""
+    """Return the nodes that lost unsynced writes, and whether a fault on links took effect."""
     lost: set[str] = set()
     on_links = False
     for lines in _lines_by_fault(folder).values():
@@ -346,8 +344,7 @@ class StormWorld:
         return not self._subject.loss or row_of(self._subject.loss).is_found(shown)
 
     def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """Return the schedule unchanged (see `SearchWorld`): not every run of it fails, so it has
-        no expected verdict."""
+        """Return the schedule unchanged: not every run fails, so no verdict is expected."""
         return smallest
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
