@@ -26,8 +26,7 @@ _UNKNOWN_PROCESSES: Final = 900  # numbers of processes that only injected anoma
 
 
 class InjectedAnomaly(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """An anomaly that the checker must report: its partition, name and offset, and the number of
-    its cases."""
+    """An anomaly to report: partition, name, offset, and the number of its cases."""
 
     partition: str
     name: str
@@ -56,8 +55,7 @@ class Stretch:
         self.expected: list[tuple[str, int, int]] = []
 
     def _close(self, row: int, following: int) -> bool:
-        """Return whether the next record was acknowledged right after, before anybody read this
-        one."""
+        """Return whether the next record was acknowledged soon, before this one was read."""
         soon_us = self.sends.landed_us[row] + _SOON_US
         return bool(
             self.sends.offset[following] == self.sends.offset[row] + 1
@@ -244,8 +242,7 @@ class AnomalyInjector:
         return {injected.partition for injected in self._injected}
 
     def finally_read(self, key: int, start: int, values: I64) -> I64:
-        """Return the values that the final reads of a key return from offset `start` on, where the
-        log holds `values`."""
+        """Return what the final reads of a key return from `start` on for `values`."""
         offset, value = self._finally.get(key, (-1, -1))
         if start <= offset < start + len(values):
             values = values.copy()

@@ -76,8 +76,7 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of one bench. `start_ms`: from the start of three brokers to the first
-    acknowledgement, median; `hub_added_ms`: latency that the hub adds to one client's, medians
-    compared."""
+    acknowledgement, median; `hub_added_ms`: latency that the hub adds to one client, by medians."""
 
     settings: BenchRequest
     start_ms: float
@@ -138,8 +137,7 @@ def measure_system(
     *,
     links: str = NO_LINKS,
 ) -> Load:
-    """Start a cluster of any system, load it for a while, and return rates and latencies from the
-    history of its clients."""
+    """Start any system and load it for a while. Return rates and latencies of its clients."""
     schedule = Schedule(
         cluster=Cluster(flush=flush),
         workload=Workload(
@@ -206,8 +204,7 @@ def _await_acknowledgement(cluster: ClusterUnderTest, driver: RunClients, since_
 
 
 class Moment(NamedTuple):
-    """A time, with the processor seconds used until then by the children of this process, and by
-    the clients."""
+    """A time, and the processor seconds of all children, and of the clients, until then."""
 
     t_us: int
     used_s: float

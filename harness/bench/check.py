@@ -33,9 +33,8 @@ _LARGE: Final = 1_000_000
 
 
 class FromLines(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of judging a history from lines instead of tables. `form` is "own", or Jepsen's
-    "json" or "edn", which are translated first. `cpu_s` and `peak_bytes` are sums over all
-    processes."""
+    """The cost of judging a history from lines: `form` is "own", or Jepsen's "json" or "edn", which
+    are translated first. `cpu_s` and `peak_bytes` are sums over all processes."""
 
     form: str
     bytes: int
@@ -46,8 +45,7 @@ class FromLines(msgspec.Struct, frozen=True, kw_only=True):
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of judging one history; `peak_bytes` and `cpu_s` (processor seconds) are sums over
-    all processes. `floor_s`: processor seconds that reading the tables and sorting their columns
-    takes anyway."""
+    processes. `floor_s`: processor seconds of reading and sorting the tables' columns."""
 
     ops: int
     records_read: int
@@ -202,8 +200,7 @@ def floor_of(folder: Path) -> float:
 def compare(
     injected: Sequence[InjectedAnomaly], result: RunResult
 ) -> tuple[tuple[InjectedAnomaly, ...], tuple[InjectedAnomaly, ...]]:
-    """Return the injected anomalies that the checker missed, and the anomalies that it reported
-    although they were not injected."""
+    """Return the injected anomalies that were missed, and reported ones not injected."""
     found = {
         InjectedAnomaly(a.partition, a.name, a.offset, a.count)
         for a in result.anomalies

@@ -205,9 +205,8 @@ class BrokerUse(NamedTuple):
 
 
 class PeakMonitor(PeriodicThread):
-    """A thread that watches this process and its descendants for as long as the context lasts. It
-    records peaks by kind of process, and the memory and disk use of the brokers over time; `data`
-    has their folders."""
+    """A thread that watches this process and its descendants in the context. It records peaks by
+    kind of process, and over time the memory and disk of brokers, whose folders are in `data`."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(self._note, EVERY_S, "soak")
@@ -241,9 +240,8 @@ class PeakMonitor(PeriodicThread):
 
 
 def deletions_in(traces: Path) -> tuple[int, int]:
-    """Return how often replicas deleted the head of a log in a run, and how many records in all.
-    Counted in the traces. A replica that discards its log to start where its leader's begins counts
-    once."""
+    """Return how often replicas deleted the head of a log, and how many records in all, by the
+    traces. A log that is discarded to start where its leader's begins counts once."""
     times, records = 0, 0
     for file in sorted(traces.glob("*.jsonl")):
         with file.open("rb") as lines:
@@ -268,8 +266,7 @@ def summed_up(settings: SoakRequest, samples: Sequence[StormSample]) -> Soaked:
 
 
 def growth(samples: Sequence[StormSample]) -> Iterator[Growth]:
-    """Yield the growth of each measure; none if fewer than LEAST_STORMS storms follow the
-    warm-up."""
+    """Yield the growth of each measure, if LEAST_STORMS storms follow the warm-up."""
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     if len(warm) < LEAST_STORMS:
         return

@@ -36,8 +36,7 @@ OK, INFO, FAIL = 0, 1, 2
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
     """The size of a history: about `ops` operations, half of them polls of `poll_records` records.
-    `hot`: the share of all sends that go to the first key; 0: all keys get the same. `anomalies`
-    names the anomalies to inject."""
+    `hot`: the first key's share of the sends; 0: all are equal. `anomalies` are injected."""
 
     ops: int
     keys: int = 20
@@ -58,9 +57,8 @@ class Made(NamedTuple):
 
 
 class SendRows(NamedTuple):
-    """Sends, one per row. `offset` is that of the record (-1: not in the log), `stated` the offset
-    in the acknowledgement (-1: none). `t0` and `t1` are begin and end, `landed_us` the time of the
-    append, in us."""
+    """Sends, one per row, with times in us. `offset` is the record's (-1: not in the log), `stated`
+    the acknowledgement's (-1: none), `landed_us` the time of the append."""
 
     t0: I64
     t1: I64
@@ -167,8 +165,7 @@ class Maker:
         return keys
 
     def _polls(self, key: int, offset: I64, value: I64, landed_us: I64) -> PollRows:
-        """Let all consumers but the last read these records; each poll begins where the one
-        before ended."""
+        """Let all consumers but the last read these records in polls without gaps."""
         size = self.size.poll_records
         first = np.arange(0, len(offset), size)
         after = np.minimum(first + size, len(offset))
@@ -190,8 +187,7 @@ class Maker:
         return _with_records(columns, np.tile(after - first, size - 1), offset, value)
 
     def process(self, key: int, consumer: int) -> int:
-        """Return the process number that reads a key as consumer number `consumer`, of which the
-        last makes the final reads."""
+        """Return the process that reads a key as this consumer; the last reads finally."""
         return _FIRST_CONSUMER + key * self.size.poll_records + consumer
 
     def _final_reads(self, begin_us: int) -> int:

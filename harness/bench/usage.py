@@ -22,9 +22,8 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryMonitor(PeriodicThread):
-    """A thread that measures the resident memory of this process and its descendants, for as long
-    as the context lasts; `peak_bytes` is the most. Pages that processes share count once for each,
-    so the figure is an upper bound."""
+    """A thread that measures the resident memory of this process and its descendants in the
+    context; `peak_bytes` is the most. Shared pages count for each process: an upper bound."""
 
     def __init__(self) -> None:
         super().__init__(self._note, _EVERY_S, "memory")

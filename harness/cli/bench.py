@@ -40,8 +40,7 @@ def check(request: CheckBench) -> int:
 def sim(request: SimBench) -> int:
     """Measure the simulated world.
 
-    All checks are on. Prints virtual seconds, events and schedules per second, and where the time
-    goes."""
+    All checks are on. Prints virtual seconds, events and schedules per second of processor time."""
     from harness.bench.simulator import run_sim_bench, sim_table
     from harness.runs.progress import Progress
 

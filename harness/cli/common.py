@@ -15,8 +15,7 @@ def tell(sentence: str) -> None:
 
 
 def output_of(json: bool) -> Callable[[str], None]:
-    """Return a function that prints the lines of a command while it works; it prints nothing if the
-    result is JSON."""
+    """Return a function that prints the lines of a command at work; none if it prints JSON."""
     return (lambda line: None) if json else (lambda line: print(line, flush=True))
 
 

@@ -42,8 +42,7 @@ class Option(NamedTuple):
         return given
 
     def value(self, given: Any) -> Any:
-        """Return the value of the field for the text that Typer passes. Raises UsageError if the
-        field cannot have it."""
+        """Return a field's value for the text that Typer passes. Raises UsageError."""
         if self.kind is None:
             return not self.default
         if not self.repeats:

@@ -78,8 +78,7 @@ def _page(request: RunRequest, folder: Path) -> Path | None:
 
 
 def _headline(schedule: Schedule, folder: Path, again: str) -> str:
-    """Return a sentence on the run and the command that repeats it, to print before anything can go
-    wrong."""
+    """Return a sentence on the run, with the command that repeats it, to print at its start."""
     cluster = schedule.cluster
     bugs = f" with {', '.join(cluster.bugs)}" if cluster.bugs else ""
     return (

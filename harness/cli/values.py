@@ -24,8 +24,7 @@ _DURATION: Final = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNIT_S)}])")
 
 
 class ValueKind:
-    """A kind of value of an option or argument; this base class takes any text. `metavar` stands
-    for a value in the help."""
+    """A kind of value, with a `metavar` for the help; this base class takes any text."""
 
     metavar = "TEXT"
 
@@ -132,8 +131,7 @@ class _PathKind(ValueKind):
         return path
 
     def examine(self, path: Path, option: str) -> None:
-        """Check the path. Raises UsageError when it cannot be used here, OSError when it cannot
-        exist."""
+        """Check the path. Raises UsageError if unusable, OSError if impossible."""
         raise NotImplementedError
 
 
@@ -202,8 +200,7 @@ _PATHS: Final[dict[str, type[_PathKind]]] = {
 
 
 def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> ValueKind:
-    """Return the kind of the values of a field, by its type and the bounds and `extra` of its
-    `Meta`."""
+    """Return the kind of a field's values, by its type and the bounds and `extra` of `Meta`."""
     if get_origin(hint) is dict:
         return NameAndValue()
     if hint is Path:

@@ -1,5 +1,4 @@
-"""The bounds of an exploration: how often each kind of action may happen on one path. Within its
-bounds an exploration is complete."""
+"""The bounds of an exploration, which is complete within them: how often each action may happen."""
 
 from __future__ import annotations
 
@@ -87,13 +86,11 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def voted(self) -> bool:
-        """Return whether replicas vote on the leader of the topic's partition, instead of the
-        controller choosing it."""
+        """Return whether replicas vote on the leader of the topic's partition."""
         return protocol(self.protocol).leader_by is LeaderBy.VOTES
 
     def budget(self) -> tuple[int, ...]:
-        """Return how often each kind of action may happen, in the order of `BUDGETS` (the names of
-        all kinds)."""
+        """Return how often each kind of action may happen, in the order of `BUDGETS`."""
         down = self.kills + self.voter_kills + self.power_cuts + self.crashes
         restarts = down if self.restarts is None else self.restarts
         return tuple(restarts if n == "restarts" else getattr(self, n) for n in BUDGETS)

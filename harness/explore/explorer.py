@@ -35,9 +35,8 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
-    """A path from the first state to a violation, as its actions. Forced steps are listed only if
-    another action was possible at their place. `counted` is the number of actions that the bounds
-    count."""
+    """A path from the first state to a violation. Forced steps are listed only if another action
+    was possible at their place. `counted` is the number of actions that the bounds count."""
 
     actions: tuple[Any, ...]
     invariant: str
@@ -106,8 +105,7 @@ class _Found:
 
 
 class Explorer:
-    """One exploration of all states within some bounds. It can be stopped, and goes on at the next
-    `run`."""
+    """One exploration within some bounds. It can be stopped, and goes on at the next `run`."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         """With `check`, other forms of merged node states are kept, to be stepped again. Without
@@ -164,8 +162,7 @@ class Explorer:
     # -- rounds
 
     def _round(self, limits: ExplorationLimits, stop: Callable[[], bool]) -> Outcome | None:
-        """Continue this round to its end. Return the outcome if the exploration has ended, else
-        None."""
+        """Continue this round to its end. Return the outcome if nothing is left, else None."""
         found = self._found
         assert found.frontier is not None
         number, depth, now, deeper, next_round = found.frontier

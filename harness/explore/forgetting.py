@@ -14,8 +14,7 @@ from node.core.replica import LONG_AGO, NEVER, Fetching, Replica
 
 
 def forget(broker: Broker) -> None:
-    """Set the fields of a broker that do not affect what it does in an exploration to fixed values,
-    between two steps."""
+    """Set the fields of a broker that do not affect what it does to fixed values."""
     for name in (broker.quorum.r.partition, *broker.replicas):
         voted = broker.quorums.get(name)
         r = broker.replicas[name] if voted is None else voted.r
@@ -46,9 +45,8 @@ def _forget_fetching(r: Replica) -> None:
 
 
 def _forget_peers(r: Replica) -> None:
-    """Reset what a leader knows of its followers and its commit rule does not read. Under a
-    majority only the log ends of voters count; under an ISR, the last high watermark sent may be
-    forgotten."""
+    """Reset what a leader knows of its followers and its commit rule does not read: of a majority
+    only the log ends of voters count; of an ISR, the last high watermark sent does not."""
     majority = r.protocol.commit is Commit.MAJORITY
     if majority:
         r.next_lag_check_us = NEVER

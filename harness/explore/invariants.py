@@ -41,8 +41,7 @@ class Memory:
 
 
 class Invariants:
-    """Checks the invariants after each step, and carries what they remember from one step to the
-    next."""
+    """Checks the invariants after each step, and carries what they remember to the next."""
 
     def __init__(self, bounds: Bounds) -> None:
         # One for all steps: it refers to itself, so that each further one would stay in memory
@@ -65,8 +64,7 @@ class Invariants:
         return self._numbers.setdefault(memory, len(self._numbers))
 
     def known(self, memory: Memory) -> Memory:
-        """Return the first memory seen that equals this one, so that equal memories are stored
-        once."""
+        """Return the first equal memory that was seen, so that it is stored once."""
         return self._known.setdefault(memory, memory)
 
     def first(self) -> Memory:
@@ -81,9 +79,8 @@ class Invariants:
         events: Iterable[dict[str, Any]],
         answers: Sequence[tuple[Any, bytes | None]] = (),
     ) -> tuple[Memory, Violation | None]:
-        """Check a step of `node` that traced `events` and sent `answers` (message and body) to the
-        client. Return the memory after it, and the violation that the step shows, None if there is
-        none."""
+        """Check a step of `node` that traced `events` and sent `answers` to the client. Return the
+        memory after it, and the violation that it shows, None if there is none."""
         seen = [e for e in events if not (self._sole_voter and _of_metadata(e))]
         if not seen and not answers:
             return memory, None
@@ -96,8 +93,7 @@ class Invariants:
         return self._memory(checker), next((v for v in checker.violations if v.visible), None)
 
     def ended(self, node: str, sentence: str) -> Violation:
-        """Return the violation that the process of a node ended by itself, with `sentence` as its
-        last words."""
+        """Return the violation of a process that ended by itself, with its last words."""
         checker = self._reset(((), (), ()), _nobody)
         checker.ended(node, 70, sentence)
         return checker.violations[0]

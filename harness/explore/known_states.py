@@ -18,8 +18,7 @@ from harness.explore.waits import Action
 
 
 class _Rest(NamedTuple):
-    """The parts of a state that are not in its key: its round, late messages, and how often each
-    kind of action may still happen."""
+    """The parts of a state besides its key: its round, late messages, actions left by kind."""
 
     round: int
     held: tuple[tuple[int, int, int], ...]
@@ -36,8 +35,7 @@ class _Rest(NamedTuple):
 
 
 class KnownStates:
-    """The states found so far, by number. States that differ only in what may still happen
-    (`_Rest`) share a key."""
+    """The states found so far, by number. States that differ only in `_Rest` share a key."""
 
     def __init__(self, *, reduced: bool = True) -> None:
         self._reduced = reduced
@@ -68,13 +66,11 @@ class KnownStates:
         return len(self) - 1
 
     def is_covered(self, key: bytes, state: State, round_: int) -> bool:
-        """Return whether a state that was added has been superseded by one that was found later and
-        covers it."""
+        """Return whether a state was superseded by a later one that covers it."""
         return self._rest(state, round_) not in self._by_key[key]
 
     def way_to(self, number: int) -> Iterator[tuple[Action, bool]]:
-        """Yield the actions on the path to a state, the last one first, each with whether the
-        bounds count it."""
+        """Yield the path to a state, last action first, with whether the bounds count it."""
         while self._before[number] >= 0:
             yield self._last[number], bool(self._costs[number])
             number = self._before[number]

@@ -45,8 +45,7 @@ class LocalStep(NamedTuple):
 
 
 class LocalSteps:
-    """The states of single nodes and the messages of one exploration, by number, and the steps
-    computed so far."""
+    """The node states and messages of one exploration, by number, and the steps computed."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         cluster = bounds.cluster()
@@ -72,8 +71,7 @@ class LocalSteps:
         return self._number(ModelNode(self.configs[name]))
 
     def step(self, node: int, event: Event) -> LocalStep:
-        """Return the step of a node state at an event, computed on the first request and
-        remembered."""
+        """Return the step of a node state at an event, computed once and remembered."""
         key = node, event
         known = self._steps.get(key)
         if known is None:

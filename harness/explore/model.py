@@ -42,8 +42,7 @@ _CRASHES: Final = _AT["crashes"]
 _INTERRUPTING: Final = tuple(
     _AT[n] for n in ("records", "retries", "losses", "doubles", "delays", "crashes")
 )
-"""While one of these actions is left, rounds of messages that change nothing matter: a message may
-be under way when the action happens."""
+"""While one of these is left, rounds without a change matter: messages may be under way then."""
 
 Sent = tuple[int, int, int]
 """A message under way: sender, receiver and number of the message."""
@@ -53,8 +52,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _MOST_RECORDS: Final = 10
 """More records than bounds can have: first attempts have smaller numbers."""
 STRETCH: Final = 12
-"""The number of steps without a choice that are made before a state is looked up: many states lead
-to the same chain of steps."""
+"""The number of forced steps before a state is looked up: many states lead to the same chain."""
 _Judged = tuple[Memory, Violation | None]
 """The memory of the invariants after a step, and the violation that the step showed."""
 LOST: Final[Event] = ("lost",)
@@ -75,8 +73,7 @@ class State(NamedTuple):
 
 
 class NodeStep(NamedTuple):
-    """A step of one node: its index in the cluster, the number of its state before the step, and
-    the event."""
+    """A step of a node: its index in the cluster, its state's number before, and the event."""
 
     at: int
     node: int
@@ -84,8 +81,7 @@ class NodeStep(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An action and the state that it leads to, with the violation if it shows one. `costs`:
-    whether the bounds count the action."""
+    """An action, the state after it, and its violation. `costs`: whether the bounds count it."""
 
     action: Action
     state: State
@@ -94,8 +90,7 @@ class Edge(NamedTuple):
 
 
 class Model:
-    """A cluster within some bounds: its first state, and the actions that are possible in each
-    state."""
+    """A cluster within some bounds: its first state, and the actions possible in each state."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         self.bounds = bounds
@@ -179,9 +174,8 @@ class Model:
         )
 
     def key(self, state: State) -> bytes:
-        """Return a hash of 16 bytes of a state: of its nodes, the messages that a node will
-        receive, the cut links and the memory of the invariants. States that differ only in what may
-        still happen share it."""
+        """Return a hash of 16 bytes of a state: its nodes, messages to receive, cut links and the
+        memory of the invariants. States that differ only in what may happen still share it."""
         nodes, queue, _, cuts, _, memory = state
         if queue and self._reduced:
             queue = tuple([each for each in queue if self._is_heard(state, each)])
@@ -208,8 +202,7 @@ class Model:
             yield Edge(STEP, *self._followed(*self._forced_step(state, forced)), False)
 
     def apply(self, state: State, action: Action) -> tuple[State, Violation | None]:
-        """Return the state right after an action and the violation that it shows, before the forced
-        steps that follow."""
+        """Return the state and violation right after an action, before forced steps."""
         if action == STEP:
             forced = self._forced(state)
             assert forced is not None
@@ -296,9 +289,8 @@ class Model:
     # -- actions
 
     def _actions(self, state: State, forced: Action | None) -> Iterator[Action]:
-        """Yield all actions but the forced step. At rest these are all that are possible; otherwise
-        only those on the node that makes the forced step, because all others can as well happen
-        later."""
+        """Yield all actions but the forced step: at rest all that are possible; otherwise those on
+        the node of the forced step, because all others can as well happen later."""
         if forced is not None and not (state.held or any(state.left)):
             return
         if forced is not None and forced[0] == "deliver":
@@ -404,8 +396,7 @@ class Model:
                 yield ("move", at)
 
     def _silences(self, state: State) -> Iterator[Action]:
-        """Yield the ends of long waits of nodes that do not hear from another one, if no shorter
-        wait changes anything."""
+        """Yield the ends of long waits for a silent node, if no shorter wait matters."""
         for at in range(len(self.names)):
             view = self._view(state, at)
             for name in view.timers:
@@ -523,8 +514,7 @@ class Model:
         return self._spent(state, "cuts")._replace(cuts=tuple(sorted((*state.cuts, pair)))), None
 
     def _heal(self, state: State, pair: tuple[int, int]) -> Any:
-        """Heal a cut link; links of a broker to the voters are cut together, and healed
-        together."""
+        """Heal a cut link; links of a broker to the voters are healed together."""
         voters = pair[0] in self.voters
         gone = [
             c

@@ -28,8 +28,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class NodeState(NamedTuple):
-    """The state of a node: the number of processes started so far, its disk, and the state of its
-    running process, None if it is down."""
+    """A node: how many processes it had, its disk, and its process's state, None if down."""
 
     incarnation: int
     disk: DiskState
@@ -81,8 +80,7 @@ class ModelNode:
             forget(self.core)
 
     def key(self, state: NodeState) -> bytes:
-        """Return a hash of 16 bytes of all fields that affect what a node does; equal states of a
-        node share it."""
+        """Return a hash of 16 bytes of all fields that affect what a node does."""
         core = None if state.core is None else canonical(state.core, timed=False)
         whole = (self.config.node, self.incarnation, self.disk.contents(), core)
         return hashlib.blake2b(_encoder.encode(whole), digest_size=16).digest()

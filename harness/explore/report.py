@@ -53,8 +53,7 @@ def lines(result: Exploration) -> Iterator[str]:
 
 
 def told(bounds: Bounds, found: Counterexample) -> Iterator[str]:
-    """Yield the actions of a counterexample, one sentence for each; consecutive forced steps share
-    one."""
+    """Yield the actions of a counterexample as sentences; forced steps in a row share one."""
     names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
     steps = 0
     for action in found.actions:

@@ -22,8 +22,7 @@ class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to explore. `breaks`: the property that the schedule of a counterexample must
-    violate, "" for any."""
+    """A request to explore. `breaks`: the property that must be violated, "" for any."""
 
     bounds: Bounds = Bounds()
     breaks: str = ""

@@ -1,5 +1,4 @@
-"""One exploration as a command makes it: explore, confirm a counterexample in the simulated world,
-and save it."""
+"""An exploration as a command makes it: explore, confirm a counterexample, and save it."""
 
 from __future__ import annotations
 

@@ -110,8 +110,7 @@ class _Anchor(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """An action, its estimated time in ms, and the events before it that may trigger it, the latest
-    first."""
+    """An action, its estimated time in ms, and possible triggers before it, latest first."""
 
     action: Action
     anchors: tuple[_Anchor, ...]
@@ -277,8 +276,7 @@ def _anchors_of(
 
 
 def _first_event(model: Model, actions: tuple[Action, ...]) -> tuple[str, str, After | None]:
-    """Return the node that ends in the last action, before what, and the first event of its last
-    step."""
+    """Return the node that ends in the last action, before what, and its last step's event."""
     last: NodeStep | None = None
     for each in model.replayed(actions):
         if isinstance(each, NodeStep) and each.event[0] in ("crash", "torn"):

@@ -21,8 +21,7 @@ _SOON: Final = (
     *("retry", "alter", "announce", "recovery", "wait", "heartbeat", "timeout"),
     *("checkpoint", "flush"),
 )
-"""Waits that end by themselves, shortest first. A fetch waits to be sent again (`retry`), or for
-its answer (`timeout`)."""
+"""Waits that end by themselves, shortest first; of a fetch `retry`, or `timeout` of its answer."""
 
 Action = tuple[Any, ...]
 """An action: its kind, followed by what it is about. ("expire", node, waits) ends waits."""
@@ -31,8 +30,7 @@ Cuts = tuple[tuple[int, int], ...]
 
 
 class _AfterWait(NamedTuple):
-    """The action that ends waits, and the state of the nodes when all messages that follow have
-    arrived."""
+    """The action that ends waits, and the node states when all that follows has arrived."""
 
     action: Action
     nodes: Nodes
@@ -111,8 +109,7 @@ class Waits:
         return chain
 
     def _changes_of_circle(self, nodes: Nodes, cuts: Cuts) -> tuple[_AfterWait, ...]:
-        """Return the waits whose end has an effect, cached, because a circle asks for the same
-        states repeatedly."""
+        """Return the waits whose end has an effect, cached: a circle asks repeatedly."""
         key = nodes, cuts
         if key not in self._ends:
             self._ends[key] = tuple(self._changes(nodes, cuts))
@@ -126,8 +123,7 @@ class Waits:
                 yield _AfterWait(action, after)
 
     def _quiet(self, nodes: Nodes, cuts: Cuts, at: int, waits: tuple[str, ...]) -> Nodes:
-        """Return the state after these waits have ended, and all messages under way have
-        arrived."""
+        """Return the state after these waits have ended, with no message under way."""
         now = list(nodes)
         queue: deque[tuple[int, int, int]] = deque()
         event: Event = ("expire", waits)
@@ -150,8 +146,7 @@ class Waits:
         )
 
     def soon(self, nodes: Nodes, cuts: Cuts) -> list[Action]:
-        """Return the actions that end short waits, the shortest wait first. Waits of one kind at
-        one node end in one action."""
+        """Return the ends of short waits, shortest first: one per kind and node."""
         found: dict[tuple[int, int], tuple[str, ...]] = {}
         for at, node in enumerate(nodes):
             timers = self._local.views[node].timers
@@ -180,16 +175,14 @@ class Waits:
         return view.quorum.r if partition == METADATA_PARTITION else view.replicas[partition]
 
     def is_held(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
-        """Return whether the leader holds the fetch of the node with the index `at`, and will
-        answer it when its own wait is over."""
+        """Return whether the leader holds this node's fetch until its own wait is over."""
         if not self.hears(nodes, cuts, at, partition):
             return False
         leader = self._number[self.replica(nodes, at, partition).leader]
         return self._names[at] in self.replica(nodes, leader, partition).waiting
 
     def hears(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
-        """Return whether the leader that a follower knows is running, reachable, and leads the
-        partition."""
+        """Return whether the follower's leader runs, is reachable, and does lead."""
         other = self._number.get(self.replica(nodes, at, partition).leader)
         if other is None or is_cut(cuts, at, other):
             return False

@@ -1,2 +1,1 @@
-"""Nightly runs: hours of search, searches for known bugs, storms and replays, recorded in a journal
-and shown on one page."""
+"""Nightly runs: searches, storms and replays for hours, in a journal and on one page."""

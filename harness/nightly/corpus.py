@@ -27,8 +27,7 @@ UNNAMED: Final = "?"
 
 
 class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule of the corpus. `file` is the argument for `floodmark replay`: a file, or the
-    folder of a finding."""
+    """One schedule of the corpus; `file` is what `floodmark replay` takes: a file or folder."""
 
     file: str
     schedule: Schedule
@@ -57,8 +56,7 @@ def _findings(store: Path) -> list[Path]:
 
 
 def bucket_of(finding: Finding, folder: str, page: str, store: Path) -> Bucket:
-    """Return the bucket (class of failure) of a finding, with count 0. `folder` and `page` are
-    relative to the store."""
+    """Return the bucket of a finding, with count 0. Paths are relative to the store."""
     return nightly_run.bucket_of(
         finding.smallest.cluster.protocol,
         SIMULATED,
@@ -72,8 +70,7 @@ def bucket_of(finding: Finding, folder: str, page: str, store: Path) -> Bucket:
 
 
 def named(file: Path, schedule: Schedule) -> str:
-    """Return the bucket (class of failure) of the finding that a file belongs to; "" for a file
-    that is no finding."""
+    """Return the bucket of the finding that a file belongs to; "" if there is none."""
     if file.parent.name != STORE_FOLDER:
         return ""
     try:

@@ -41,8 +41,7 @@ class NightlyEnvironment:
         return shutil.disk_usage(self._store).free
 
     def missing_tools(self) -> dict[str, str]:
-        """Return the tools that some faults or Spark need and that this host cannot use, each with
-        the reason."""
+        """Return the tools for faults or Spark that this host cannot use, with reasons."""
         found = {"FUSE": why} if (why := control.why_impossible()) else {}
         tools: dict[str, Callable[[], object]] = {
             "libfaketime": wall_clocks.library,

@@ -1,5 +1,4 @@
-"""The jobs that only a nightly run has: checks of determinism, replays, and runs of real
-processes."""
+"""The jobs of nightly runs only: checks of determinism, replays, runs of real processes."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ _KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedules that one of the two processes of a `DeterminismJob` drew, and the digest of
-    each run."""
+    """The schedules that a process of a `DeterminismJob` drew, and the digests of their runs."""
 
     key: str
     schedules: tuple[Schedule, ...]
@@ -50,8 +48,7 @@ class Digests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeterminismJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that draws `runs` schedules and runs each in the simulated world. Two processes do it,
-    and their digests must be equal."""
+    """A job in which two processes draw and simulate `runs` schedules; digests must be equal."""
 
     key: str
     protocol: str
@@ -126,8 +123,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
     keeps_expected: bool = True
 
     def do(self) -> Ran:
-        """Make the run and judge it. After a failure, build the page and keep the folder; else
-        remove the folder."""
+        """Make the run and judge it. Keep its folder, with a page, only after a failure."""
         row = self.row()
         system = registry.find(registry.DEFAULT) if self.subject is None else self.subject.find()
         settings = RunSettings(
@@ -197,15 +193,13 @@ class AskedSystem(NamedTuple):
 
 
 def given_of(subject: StormSubject) -> str:
-    """Return the settings that a system was given, as "name=value name=value", without the path of
-    its server."""
+    """Return the settings of a system, "name=value name=value", without its server's path."""
     settings = subject.settings.items()
     return " ".join(f"{name}={value}" for name, value in settings if name != SERVER.name)
 
 
 def tested(subject: StormSubject) -> AskedSystem:
-    """Return a description of the third-party system, with its version. Raises FloodmarkError if
-    the system does not tell its version."""
+    """Return system and version. Raises FloodmarkError if it does not tell its version."""
     system = subject.find()
     safe = system.safe_settings
     return AskedSystem(

@@ -71,8 +71,7 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fitted(request: NightlyRequest) -> NightlyRequest:
-    """Return a request whose jobs are short enough that even in a short nightly run every share
-    gets a job."""
+    """Return a request whose jobs are so short that every share gets one in a short run."""
     part_s = request.budget_s / 100
     return msgspec.structs.replace(
         request,
@@ -82,8 +81,7 @@ def fitted(request: NightlyRequest) -> NightlyRequest:
 
 
 def seed_of(number: int) -> int:
-    """Return the first seed of the nightly run with this number; it uses `SEEDS_PER_RUN` seeds from
-    there on."""
+    """Return the first of the `SEEDS_PER_RUN` seeds of the nightly run with this number."""
     return number * SEEDS_PER_RUN
 
 
@@ -99,8 +97,7 @@ def shares(systems_share: int, rows_share: int = 0) -> dict[str, float]:
 def next_share(
     spent: Mapping[str, float], idle: Iterable[str], percent: Mapping[str, float] = SHARES
 ) -> str | None:
-    """Return the kind of work that has used the least time relative to its percentage; None if all
-    are `idle` (have no job left)."""
+    """Return the kind of work with the least time for its percentage; None if all are `idle`."""
     left = [name for name in percent if name not in set(idle)]
     return min(left, key=lambda name: spent.get(name, 0.0) / percent[name], default=None)
 
@@ -130,8 +127,7 @@ def systems_of(text: str | None) -> tuple[StormSubject, ...]:
 
 
 def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
-    """Return the `wanted` smallest numbers for which the job "prefix/number" is not among the keys
-    `done`."""
+    """Return the `wanted` smallest numbers without a job "prefix/number" in `done`."""
     found: list[int] = []
     number = 0
     while len(found) < wanted:
@@ -178,8 +174,7 @@ def expected() -> dict[str, dict[str, str]]:
 
 def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = ()) -> bool:
     """Return whether a failure is expected: a bug is on, or the protocol is known to break all the
-    given properties. A protocol that may lose data is still expected to recover, because safety and
-    liveness are properties of their own."""
+    given properties; one that may lose data is still expected to recover."""
     known = expected().get(protocol, {})
     broken = list(properties)
     return bool(bugs) or (bool(broken) and all(known.get(p) == "violable" for p in broken))
@@ -196,8 +191,7 @@ def is_expected_of(run: Ran, properties: Iterable[str]) -> bool:
 
 
 def canary() -> Schedule:
-    """Return a storm that must fail: with a bug, leaders acknowledge too soon, and are then
-    isolated."""
+    """Return a storm that must fail: a bug acknowledges too soon, then leaders are isolated."""
     faults = tuple(
         Isolate(on=f"leader:log-{number}", at_ms=1500 + 3500 * number, for_ms=2500)
         for number in range(2)
@@ -211,8 +205,7 @@ def canary() -> Schedule:
 
 
 def known_bug_order(past: Sequence[NightlyRun], this_run: Iterable[str]) -> list[str]:
-    """Return the codes of the known bugs, those with the fewest searches in all nightly
-    runs first."""
+    """Return the codes of the known bugs, those with the fewest searches so far first."""
     counts: dict[str, int] = {}
     for code in [*(search.code for nightly in past for search in nightly.known_bugs), *this_run]:
         counts[code] = counts.get(code, 0) + 1

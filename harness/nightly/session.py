@@ -200,8 +200,7 @@ class NightlySession:
         return plan.next_share(spent(self._journal.rows), self._idle, shares)
 
     def _is_hopeless(self, share: str) -> bool:
-        """Return whether a share has lost too many jobs in a row, and record that it is
-        given up."""
+        """Return whether a share has lost too many jobs in a row, and give it up."""
         rows = [row for row in self._journal.rows if row.key.startswith(f"{share}/")]
         last = rows[-MOST_LOSSES_IN_A_ROW:]
         lost = [row.sentence for row in last if isinstance(row, Lost)]
@@ -325,8 +324,7 @@ class NightlySession:
         return found[: self._settings.cores]
 
     def _known(self) -> dict[str, list[str]]:
-        """Return by protocol the buckets whose schedule still exists. A removed one counts as
-        new."""
+        """Return by protocol the buckets that still have a schedule; others count as new."""
         store = self._settings.store
         known: dict[str, set[str]] = {}
         for nightly in self._past:
@@ -383,8 +381,7 @@ class NightlySession:
         return [job, job]
 
     def _replays(self) -> list[Job]:
-        """Return jobs for the next few schedules of the corpus that this nightly run has not
-        replayed in the simulated world."""
+        """Return simulated replays of the next few schedules of the corpus."""
         done = self._journal.done()
         waiting: list[Job] = [
             ReplayJob(key=key, file=saved.file)
@@ -506,8 +503,7 @@ class NightlySession:
         return []
 
     def _real_replay(self, left_s: float) -> list[Job]:
-        """Return the next schedule of the corpus for real processes. Each nightly run begins at
-        another place of the corpus."""
+        """Return the next schedule for real processes, from another place in each run."""
         if not self._settings.real:
             return []
         saved = corpus.real(self._settings.store)

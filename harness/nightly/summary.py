@@ -89,8 +89,7 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) 
 
 
 def red(nightly: NightlyRun) -> list[str]:
-    """Return the reasons why a nightly run is red, one sentence each; an empty list if it
-    is not."""
+    """Return why a nightly run is red, one sentence each; an empty list if it is not."""
     found = [
         f"{b.protocol} broke {b.property}, which it is expected to hold: {b.name} "
         f"({wording.count(b.count, 'time')}, {b.world})"
@@ -216,8 +215,7 @@ class _Adding:
         self._nightly.problems += [f"{row.key}: {p}" for p in row.problems]
 
     def _bucket(self, bucket: Bucket, count: int) -> None:
-        """Add failures to their bucket. Of two descriptions of a bucket, the one with a schedule is
-        kept, and then the smaller one."""
+        """Add failures to their bucket, which keeps the smaller description with a schedule."""
         known = self._buckets.get(bucket.key)
         shown = bucket
         if known is not None and _rank(known) <= _rank(bucket):
@@ -376,8 +374,7 @@ class RealClass(NamedTuple):
 
 
 def real_class(run: Ran) -> RealClass:
-    """Return the class of failure of a real run that failed. An unexpected broken property comes
-    before one that is expected to break."""
+    """Return the class of a failed real run: an unexpected broken property comes first."""
     # If it breaks an expected and an unexpected property, the unexpected one counts.
     news = [p for p in run.broken if not plan.is_expected_of(run, [p])]
     about = next(iter([*news, *run.broken]), "?")

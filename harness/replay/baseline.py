@@ -49,8 +49,7 @@ def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
 
 
 def _simulated(schedule: Schedule, other: Schedule, seed: int, like: Path | None) -> Baseline:
-    """Run schedule and baseline; the first is compared with the simulated run in the folder
-    `like`."""
+    """Run schedule and baseline; compare the first with the simulated run in `like`."""
     try:
         with tempfile.TemporaryDirectory(prefix="floodmark-") as place:
             again = Path(place) / "run"
@@ -80,8 +79,7 @@ def _result(result: SimResult) -> Side:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Return whether two simulated runs left the same operations, faults and traces, byte for
-    byte."""
+    """Return whether two simulated runs left equal operations, faults and traces."""
     names = ["history.jsonl", "faults.jsonl"]
     names += [f"trace/{file.name}" for file in sorted((one / "trace").iterdir())]
     try:

@@ -68,8 +68,7 @@ def _baseline(run: Path, tell: Tell) -> None:
 
 
 class TooLong(BaseException):
-    """The time limit of a baseline run is over. It is a BaseException, so that no handler of errors
-    catches it on the way."""
+    """The end of a baseline run's time, a BaseException, which no handler of errors catches."""
 
 
 @contextlib.contextmanager
@@ -89,9 +88,8 @@ def _at_most(limit_s: float) -> Iterator[None]:
 
 
 def page_of_finding(finding: Path, tell: Tell) -> Path:
-    """Run the schedule of a finding in the simulated world, keep that run in the finding's folder,
-    and build its page. Return the page's path. Raises FloodmarkError if the run or the page cannot
-    be made."""
+    """Simulate the schedule of a finding, keep that run in its folder, and build its page. Return
+    the page's path. Raises FloodmarkError."""
     run = finding / SIMULATED
     schedule = load_schedule(finding / SCHEDULE)
     shutil.rmtree(run, ignore_errors=True)
@@ -102,8 +100,7 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
 
 
 def is_invalid(run: Path) -> bool:
-    """Return whether the run in a folder was judged invalid. A folder without a readable verdict
-    was not."""
+    """Return whether a run was judged invalid. A folder without a readable verdict was not."""
     if foreign_entry(run):
         return False
     try:

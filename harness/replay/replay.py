@@ -1,5 +1,4 @@
-"""Replays: a schedule file is run again, simulated or in real processes, and compared with what it
-expects."""
+"""Replays: a schedule file is run again and compared with what it expects."""
 
 from __future__ import annotations
 
@@ -98,8 +97,7 @@ def _expectation(text: str) -> Expectation:
 def _simulated(
     schedule: Schedule, request: ReplayRequest, seed: int, output: Print
 ) -> ReplayOutcome:
-    """Run the schedule in the simulator to its end, so that the verdict can be compared with that
-    of a real run."""
+    """Run the schedule in the simulator to its end, for a verdict as of a real run."""
     keep = None if request.keep is None else request.keep / f"simulated-{seed}"
     result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
     if keep is not None:
@@ -120,8 +118,7 @@ def _simulated(
 
 
 def _kept(result: SimResult, protocol: str | None) -> str:
-    """Return a text which says that the other protocol breaks no property under the schedule of a
-    failure."""
+    """Return the text that the other protocol breaks no property under the schedule."""
     held = result.verdict is Verdict.NOT_EXERCISED and not result.broken
     return f"{protocol} keeps the record: nothing is broken. " if protocol and held else ""
 
@@ -165,8 +162,7 @@ def broken_properties(result: RunResult) -> tuple[str, ...]:
 
 
 def broken_classes(result: RunResult) -> dict[str, str]:
-    """Return the properties that a run broke, each with the class of its first anomaly ("?" if
-    unknown)."""
+    """Return the broken properties, each with its first anomaly's class ("?" if unknown)."""
     found = dict.fromkeys(broken_properties(result), "?")
     for anomaly in reversed(result.anomalies):
         if anomaly.verdict is Verdict.INVALID:
@@ -175,8 +171,7 @@ def broken_classes(result: RunResult) -> dict[str, str]:
 
 
 def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:
-    """Return whether a run failed: it is invalid, and the property that the schedule expects to
-    break (if it names one) is broken."""
+    """Return whether a run is invalid, and breaks the property that the schedule expects."""
     if verdict is not Verdict.INVALID:
         return False
     return expected.property is None or expected.property in broken

@@ -24,8 +24,7 @@ class Pace(Protocol):
         """Return the monotonic time of the run, in microseconds."""
 
     def wait(self, until_us: int) -> None:
-        """Let time pass until `until_us` at the latest; a simulator returns sooner if something
-        happens."""
+        """Let time pass until `until_us` at most; a simulator returns after any event."""
 
 
 class RealPace:

@@ -52,8 +52,7 @@ def _stop_now(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End at once. The kernel ends the processes that the harness started with it, but for the
-    helpers."""
+    """End at once, and with it all processes of the harness but the helpers."""
     kill_helpers()
     os._exit(EXIT_STOPPED)
 

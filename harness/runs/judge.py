@@ -85,13 +85,11 @@ class SparkSoon:
 
     @property
     def elsewhere(self) -> bool:
-        """Return whether the user asked for a Spark cluster; then runs are not judged on this
-        machine."""
+        """Return whether the user asked for a Spark cluster: this machine judges nothing."""
         return self._options.master is not None
 
     def begin(self, *, large: bool = False) -> None:
-        """Start the session in the background; `large` for histories of millions of operations.
-        Raises SparkMissing."""
+        """Start the session, `large` for millions of operations. Raises SparkMissing."""
         require_spark()
         from checker.engine.spark_session import SessionInBackground
 
@@ -152,8 +150,7 @@ def is_much(folders: Sequence[Path]) -> bool:
 
 
 class Keep(NamedTuple):
-    """The options for results: the folder `out` (None: the run folders), `again` to judge unchanged
-    runs too."""
+    """The options for results: `out` folder (None: the run folders), `again` for unchanged runs."""
 
     out: Path | None = None
     again: bool = True
@@ -235,8 +232,7 @@ def get_ready(spark: SparkSoon | None, schedule: Schedule) -> None:
 
 
 def _load() -> None:
-    """Import the checks and the pages. A failing import will fail again where the module is
-    used."""
+    """Import the checks and the pages. An import that fails will fail again at its use."""
     with contextlib.suppress(Exception):
         import pyarrow as pa
 

@@ -81,8 +81,7 @@ def kinds_of(schedule: Schedule) -> tuple[str, ...]:
 
 
 def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) -> tuple[str, ...]:
-    """Return the kinds of faults to draw from: of an alias, those that system and links can
-    take."""
+    """Return the kinds of faults to draw from, of an alias those that are possible."""
     given = fault_kinds(request.faults or DEFAULT_FAULTS)
     system.check_kinds(expand([kind for kind in given if kind not in aliases()], cluster))
     named = {kind for kind in given if kind not in aliases()}

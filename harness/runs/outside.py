@@ -14,8 +14,7 @@ from node.formats.json_input import Unreadable
 
 
 def judge_outside(folders: Sequence[Path], output: Callable[[str], None]) -> list[Verdict]:
-    """Judge runs, say which invariants each breaks, and return their verdicts. Raises UsageError
-    for a folder that is not a whole run."""
+    """Judge runs, say what each breaks, return verdicts. Raises UsageError if one is not whole."""
     return [_judge(folder, output) for folder in folders]
 
 

@@ -31,8 +31,7 @@ def resume_if_stopped(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the children of `pid`, their children and so on; processes that end meanwhile may
-    lack."""
+    """Return all descendants of `pid`; processes that end meanwhile may lack."""
     found = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):

@@ -1,8 +1,7 @@
 """The time that the processes of a run waited for a processor, as the kernel counts it.
 
-Whether a cluster recovers in time, and then answers its readers, is judged by the clock. On a
-machine that is too busy its processes do not get to run, so a delay proves nothing about the
-system."""
+The clock judges whether a cluster recovers and answers in time. On a machine that is too busy its
+processes do not get to run, so a delay proves nothing about the system."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The words by which this program was called. Command lines that it suggests begin with them, so
-they can be copied."""
+"""The words by which this program was called, for command lines that can be copied."""
 
 from __future__ import annotations
 
@@ -33,6 +32,5 @@ def program() -> str:
 
 
 def command_line(*words: object) -> str:
-    """Return a command line to copy: the words of `called()`, then `words`, quoted for the
-    shell."""
+    """Return a command line to copy: the words of `called()`, then `words`, quoted."""
     return shlex.join((*called(), *map(str, words)))

@@ -37,9 +37,8 @@ _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run beside its schedule: its name, its seed, its store. `command` is the
-    command line that started it, `links` one of the system's `link_forms`, `disk` one of its
-    `disk_forms`."""
+    """The settings of a run beside its schedule. `command` is the command line that started it,
+    `links` one of the system's `link_forms`, `disk` one of its `disk_forms`."""
 
     name: str
     seed: int
@@ -128,8 +127,7 @@ class Run:
         self._save()
 
     def _go_through(self, cluster: ClusterUnderTest) -> None:
-        """Go through the storm and all later phases; each is tried even if the one before
-        failed."""
+        """Go through the storm and all later phases, even if an earlier one failed."""
         factory = ClientFactory(cluster=self.schedule.cluster, workload=self.schedule.workload)
         injector = Injector(
             self.schedule,

@@ -44,9 +44,8 @@ class RunDir:
         write_whole(self.path / "run.json", text)
 
     def seal(self) -> None:
-        """Write `seal.json`, the digests by which the checker notices later changes of the
-        evidence. Call it when all processes of the run have ended. Raises StorageError when it
-        cannot be written."""
+        """Write `seal.json`, the digests by which the checker notices later changes. Call it when
+        all processes of the run have ended. Raises StorageError."""
         try:
             seal_run(self.path)
         except OSError as error:

@@ -80,8 +80,7 @@ class Storm:
         self.is_complete = not self._interrupts.asked
 
     def _played(self) -> bool:
-        """Return whether a scripted storm is over: nothing waits for its time, no client is at
-        work."""
+        """Return whether a scripted storm is over: nothing waits, no client is at work."""
         if not self._schedule.workload.scripted:
             return False
         status = self._clients.status
@@ -100,9 +99,8 @@ class Storm:
         self._clients.healed(self._info.phases.heal_us)
 
     def recover(self) -> None:
-        """Keep writing until every partition has acknowledged a write and has all its replicas in
-        sync. Lasts for a minimum time in any case. If clients cannot write, only the replicas are
-        waited for."""
+        """Keep writing for a minimum time, until every partition has acknowledged a write and has
+        all replicas in sync; if clients cannot write, only until the latter."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
             self.is_complete = False
@@ -223,8 +221,7 @@ class Storm:
         return bool(self._clients.status.problem)
 
     def _start_what_others_ended(self) -> None:
-        """After the heal, start each node once that was ended from outside since: what follows
-        would wait for it in vain."""
+        """After the heal, start each node once that was ended from outside since."""
         if not any(problem.kind == "node-ended" for problem in self._cluster.problems):
             return
         world = self._cluster.world

@@ -40,8 +40,7 @@ class StoppableNodes(Protocol):
         """Return the node that a process belongs to, "" if to none."""
 
     def note_stopped(self, node: str, pid: int) -> bool:
-        """Note that a process of a node is suspended; return whether it shall be resumed, since no
-        fault suspended it."""
+        """Note a suspended process; return whether to resume it: no fault suspended it."""
 
 
 class SuspensionWatch:
@@ -49,8 +48,7 @@ class SuspensionWatch:
     its own, because the harness itself may wait for a suspended process."""
 
     def __init__(self, nodes: StoppableNodes, parts: Callable[[], Mapping[str, int]]) -> None:
-        """`parts` gives the processes that are never stopped on purpose and have a name for a
-        person ("The link hub")."""
+        """`parts` gives processes that are never stopped on purpose, named for a person."""
         self._nodes = nodes
         self._parts = parts
         self._looking = ExitStack()

@@ -1,5 +1,4 @@
-"""The check of an adapter: missing parts of its class, then a run without faults, with a kill, and
-with a cut link."""
+"""The check of an adapter: missing parts, then runs without faults, with a kill, with a cut."""
 
 from __future__ import annotations
 

@@ -61,7 +61,6 @@ def plain_output() -> Iterator[None]:
 
 
 def stream_for_display() -> TextIO:
-    """Return the stderr below `plain_output`, for displays that use escape sequences; they must
-    pass their texts through `plain`."""
+    """Return the stderr below `plain_output`, for displays that pass their texts to `plain`."""
     stream = sys.stderr
     return stream.beneath if isinstance(stream, PlainStream) else stream

@@ -1,2 +1,1 @@
-"""The simulated world: the brokers, clients and faults of a real run, under virtual time in one
-process."""
+"""The simulated world: brokers, clients and faults under virtual time in one process."""

@@ -1,5 +1,4 @@
-"""All clients of a simulated run under virtual time, and the client that sends the commands of an
-operator."""
+"""All clients of a simulated run under virtual time, and an operator's client."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ _POLL_US: Final = 1_000
 
 
 class SimClients(RunClients):
-    """A `ClientGroup` under virtual time. `ops` is the history so far; `seen` is called with each
-    line of it."""
+    """A `ClientGroup` under virtual time. `ops` is its history; `seen` gets each line of it."""
 
     def __init__(
         self,

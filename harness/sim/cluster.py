@@ -1,5 +1,4 @@
-"""Our brokers in the simulator, under virtual time: the `ClusterUnderTest` of the harness and the
-`World` that faults act on."""
+"""Our brokers under virtual time: the `ClusterUnderTest`, and the `World` that faults act on."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ class SimWorld(World):
         self.stop_all([node])
 
     def stop_all(self, nodes: Sequence[str]) -> None:
-        """Send SIGTERM to all these nodes at once, and let virtual time pass until they
-        have ended."""
+        """Send SIGTERM to these nodes at once, and let virtual time pass until they end."""
         for node in nodes:
             self._nodes[node].ask_to_stop()
         limit_us = self._queue.now_us + HAND_OVER_US

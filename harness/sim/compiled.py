@@ -93,8 +93,7 @@ def key(root: Path = ROOT) -> str:
 
 
 class Finder:
-    """A finder for `sys.meta_path` that finds the compiled modules, and leaves all others to the
-    import system."""
+    """A finder for `sys.meta_path` that finds the compiled modules only."""
 
     def __init__(self, modules: Mapping[str, Path]) -> None:
         self._modules = modules
@@ -126,9 +125,8 @@ def modules_in(folder: Path) -> dict[str, Path]:
 
 
 def use() -> None:
-    """Import compiled modules from here on, if they were compiled from the current sources.
-    Compiled modules and sources do not mix: if the source of one was imported already, no compiled
-    module is used."""
+    """Import compiled modules from here on, if they were compiled from the current sources and no
+    source of one was imported: the two do not mix."""
     if os.environ.get(PURE) or in_use() or not home().is_dir():
         return
     found = modules_in(home() / key())
@@ -137,9 +135,8 @@ def use() -> None:
 
 
 def leave() -> None:
-    """Import the sources from here on. Code that creates objects without calling their class needs
-    that, because compiled classes refuse it. Raises RuntimeError if a compiled module was imported
-    already."""
+    """Import the sources from here on, for code that creates objects without calling their class.
+    Raises RuntimeError if a compiled module was imported already."""
     for finder in [each for each in sys.meta_path if isinstance(each, Finder)]:
         if running := finder.running():
             raise RuntimeError(

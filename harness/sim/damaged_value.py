@@ -1,5 +1,4 @@
-"""A damaged value of a simulated disk, in a module of its own because mypyc compiles no subclass of
-bytes."""
+"""A damaged value of a simulated disk; mypyc, which skips this module, cannot subclass bytes."""
 
 
 class DamagedValue(bytes):

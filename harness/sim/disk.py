@@ -180,8 +180,7 @@ class SimDisk:
         return self._journal.cut(keep)
 
     def add_fault(self, number: int, fault: DiskFails) -> None:
-        """Add a disk fault. For false syncs ("lying") the disk is copied, and a power cut restores
-        the copy."""
+        """Add a disk fault. For "lying" the disk is copied; a power cut restores the copy."""
         self.faults[number] = fault
         self.writes[number] = 0
         if fault.what == "lying":
@@ -314,8 +313,7 @@ class SimDisk:
         }
 
     def commit(self) -> None:
-        """End the turn: sync its durable writes, and put its deferred ones into the journal. Raises
-        StorageError when the disk fails."""
+        """Sync the turn's durable writes, journal its deferred ones. Raises StorageError."""
         if self._must_flush:
             self.flush()
             return
@@ -354,8 +352,7 @@ class SimDisk:
         self._turn.clear()
 
     def dump(self) -> Iterator[LogDump]:
-        """Yield all logs of a stopped node, in the form in which `node.runtime.read_logs` reads
-        them from a real disk."""
+        """Yield all logs of a stopped node, as `node.runtime.read_logs` reads a real disk."""
         image = self._synced.copy()
         for turn in self._journal.turns:
             for op in turn:
@@ -434,8 +431,7 @@ class SimDisk:
         self._write(("log", partition), DeleteHead(partition, below), durable)
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """Return the bytes of the batch that starts at `base_offset`. Raises StorageError if there
-        is none."""
+        """Return the bytes of the batch at `base_offset`. Raises StorageError if none is."""
         found = self._now.logs.get(partition, {}).get(base_offset)
         if found is None:
             raise StorageError(f"{partition}: no batch starts at {base_offset}")
@@ -450,14 +446,12 @@ class SimDisk:
         self._write(("key", key), Put(key, value), durable)
 
     def get(self, key: str) -> bytes | None:
-        """Return the value of a key, None if it was never written. Raises DamagedStore if it was
-        damaged."""
+        """Return the value of a key, None if never written. Raises DamagedStore."""
         return _sound(self._now.values, key)
 
     def _write(self, place: tuple[str, str], op: Op, durable: bool) -> None:
-        """Add a write to the turn. A deferred write keeps its log or key deferred, and a later
-        durable write to the same one makes the turn end in a flush. A log or key with a durable
-        write in this turn stays durable."""
+        """Add a write to the turn. A deferred write keeps its log or key deferred, until a durable
+        one to the same makes the turn end in a flush. A durable one stays durable."""
         self._now.apply(op)
         if durable and place in self._deferred:
             self._must_flush = True

@@ -41,8 +41,7 @@ class EventQueue:
         return bool(heap) and heap[0][0] == self.now_us and heap[0][2] is action
 
     def take_all_now(self, action: Action) -> list[Any]:
-        """Remove the next events, as long as they are due now and call `action`; return their
-        arguments."""
+        """Remove the next due events that call `action`; return their arguments."""
         heap, now_us, found = self._heap, self.now_us, []
         while heap and heap[0][0] == now_us and heap[0][2] is action:
             found.append(heappop(heap)[3])

@@ -43,8 +43,7 @@ class RunFiles:
 
 
 def check(run: RunFiles, keep: Path | None) -> RunResult:
-    """Judge a run. If `keep` is a folder, the run folder is written there; if it is None, the files
-    stay in memory."""
+    """Judge a run. The run folder is written to `keep`; if None, files stay in memory."""
     if keep is None:
         return check_files(lines_of(run))
     write(run, keep)
@@ -62,8 +61,7 @@ def files(run: RunFiles) -> dict[str, bytes]:
 
 
 def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
-    """Return the files that the checker reads as decoded lines, by name: to encode and decode them
-    takes longer than most checks."""
+    """Return the files of the checker as decoded lines, because decoding takes long."""
     by_node: dict[str, list[TraceEvent]] = {
         node: [] for node in (*run.info.brokers, *run.info.voters)
     }

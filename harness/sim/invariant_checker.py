@@ -62,8 +62,7 @@ INTERNAL_INVARIANTS: Final = frozenset(
 
 
 class Violation(NamedTuple):
-    """A violation of an invariant. `step` is the number of the event of the run, `t_us` the virtual
-    time."""
+    """A violation of an invariant, at event `step` of the run and virtual time `t_us`."""
 
     invariant: str
     step: int
@@ -74,8 +73,7 @@ class Violation(NamedTuple):
 
     @property
     def visible(self) -> bool:
-        """Return whether clients, traces or logs show the violation. The offline checker must find
-        such a one too."""
+        """Return whether clients, traces or logs, and so the offline checker, show it."""
         return self.invariant not in INTERNAL_INVARIANTS
 
     @property
@@ -165,8 +163,7 @@ class InvariantChecker:
         return partitions, _frozen(self._registered), _frozen(self._votes)
 
     def restore(self, state: Any = ((), (), ())) -> None:
-        """Set all that the checker remembers to a value that `state` returned; forget all
-        violations."""
+        """Set the checker's memory to what `state` returned; forget all violations."""
         self.violations.clear()
         partitions, registered, votes = state
         self._partitions.clear()
@@ -274,8 +271,7 @@ class InvariantChecker:
             self._candidate(event["partition"], p, node)
 
     def _on_deleted(self, node: str, event: TraceEvent) -> None:
-        """Check that a deleted head of a log is committed, and that the records that retention
-        promises are left."""
+        """Check that a deleted head is committed, and that retention's records are left."""
         p, start = self._of(event["partition"]), event["start"]
         if event["leo"] == start:
             p.ends[node] = (start, event["hash"])
@@ -324,8 +320,7 @@ class InvariantChecker:
     def _absent_candidate(
         self, partition: str, p: _WatchedPartition, name: str, state: TraceEvent
     ) -> None:
-        """Note that a broker that is down has no more than it last had, and may lead when it is
-        back."""
+        """Note that a stopped broker has what it last had at most, and may lead again."""
         leo, chain = p.ends.get(name, (0, ""))
         if leo > p.hw or (leo, chain) == (p.hw, p.prefix[p.hw]):
             return
@@ -376,8 +371,7 @@ class InvariantChecker:
                 self._superset(partition, p)
 
     def _complete(self, partition: str, p: _WatchedPartition, node: str, log: Log) -> None:
-        """Check that a leader of the newest epoch has every acknowledged and every committed
-        record."""
+        """Check that a leader of the newest epoch has all acknowledged and committed records."""
         witness = Witness(what="log end", node=node, offset=log.leo, epoch=log.last_epoch)
         for end, chain in p.acked.items():
             if end >= log.start and log.hash_at(end) != (end, chain):
@@ -498,8 +492,7 @@ class InvariantChecker:
     # -- acknowledgements and reads
 
     def _on_ack(self, node: str, event: TraceEvent) -> None:
-        """Remember a record that was acknowledged before it was committed: no high watermark covers
-        it."""
+        """Remember a record that was acknowledged before a high watermark covers it."""
         if self.durable_acks and event["acks"] == _ALL:
             p = self._of(event["partition"])
             log = self._log(node, event["partition"])
@@ -612,8 +605,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _settled(r: Replica) -> bool:
-    """Return whether no proposal is pending, so that the leader commits with exactly the committed
-    ISR."""
+    """Return whether no proposal is pending: the leader then commits with the committed ISR."""
     if r.pending_alter is None:
         return set(r.maximal_isr) == set(r.isr)
     return set(r.isr) <= set(r.maximal_isr)

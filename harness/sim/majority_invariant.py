@@ -72,8 +72,7 @@ class MajorityInvariant:
         self._on_majority(quorum, partition)
 
     def _would_win(self, quorum: Quorum, partition: str, hw: int) -> Iterator[Witness]:
-        """Yield the voters whose logs end in a later term than the committed records, and lack
-        these."""
+        """Yield the voters whose logs end in a later term, without the committed records."""
         log = quorum.r.log
         epoch = log.epoch_at(hw - 1) if log.start < hw else log.last_epoch
         for voter in quorum.voters:

@@ -25,8 +25,7 @@ Envelope = tuple[str, str, AnyMessage, bytes | None]
 
 
 class AffectedMessage(NamedTuple):
-    """A message that a link rule is about to drop or hold, at virtual time `t_us`. `kind` is the
-    type of the message."""
+    """A message of type `kind` that a link rule drops or holds, at virtual time `t_us`."""
 
     t_us: int
     sender: str
@@ -46,8 +45,7 @@ class Network:
         self.messages = 0
 
     def join(self, name: str, arrive: Action) -> None:
-        """Connect a node: `arrive` is called with each message for `name` (receiver, sender,
-        message, body)."""
+        """Connect a node: `arrive` gets receiver, sender, message and body of each message."""
         self._arrive[name] = arrive
 
     def send(self, sender: str, receiver: str, message: AnyMessage, body: bytes | None) -> None:

@@ -105,8 +105,7 @@ class SimNode:
             self._end(-signal.SIGKILL, "kill")
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM. A paused process is resumed first; one that is still starting ends
-        at once."""
+        """Send SIGTERM: resume a paused process first, end one that is still starting."""
         if not self.up:
             return
         self.resume()

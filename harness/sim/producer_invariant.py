@@ -23,8 +23,7 @@ from node.formats.trace import TraceEvent
 
 TOO_LITTLE: Final = "forgotten batch"
 TOO_MUCH: Final = "batch that is not in the log"
-"""The text of a violation's witness: the replica's state lacks, or has, what the log does not
-say."""
+"""The text of a witness: a replica's state lacks, or has, what the log does not say."""
 _REBUILDS = frozenset({trace.TRUNCATED, trace.DELETED, trace.ROLE})
 _Batch = tuple[int, int, int, int]
 """Producer epoch, first sequence, base offset, end."""
@@ -49,8 +48,7 @@ class _Expected:
 
 
 class ProducerInvariant:
-    """A check of the trace events of each turn. `broker(name)` returns the running core of
-    a node."""
+    """A check of each turn's trace events. `broker(name)` returns a node's running core."""
 
     def __init__(self, broker: Callable[[str], Broker | None], checker: InvariantChecker) -> None:
         self._broker = broker
@@ -58,8 +56,7 @@ class ProducerInvariant:
         self._expected: dict[tuple[str, str], _Expected] = {}
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
-        """Check the replicas whose state of producers the trace events of a node's turn may have
-        changed."""
+        """Check replicas whose state of producers a node's turn may have changed."""
         for event in events:
             kind = event["event"]
             if kind == trace.APPEND or kind in _REBUILDS:

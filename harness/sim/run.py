@@ -84,8 +84,7 @@ class SimResult:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of trace, history and faults, 16 hexadecimal digits; equal runs have
-        equal ones."""
+        """A digest of trace, history and faults, 16 hexadecimal digits."""
         whole = hashlib.blake2b(digest_size=8)
         for part in (self.trace, self.ops, self.faults):
             whole.update(_encoder.encode_lines(part))
@@ -134,8 +133,7 @@ def simulate(
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Stop Python's garbage collector in the block: a run makes few cycles, and collections take a
-    tenth of its time."""
+    """Stop Python's garbage collector in the block: collections take a tenth of a run's time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -149,9 +147,8 @@ def no_collections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def batched_collections() -> Iterator[None]:
-    """Collect garbage only after every few runs of the block, and only garbage of these runs. Each
-    run leaves some thousand objects in cycles, so without collections memory would grow without
-    bound."""
+    """Collect garbage only after every few runs of the block, and only theirs. Each run leaves some
+    thousand objects in cycles, so memory would grow without any collection."""
     enabled = gc.isenabled()
     gc.disable()
     gc.collect()
@@ -256,8 +253,7 @@ class SimRun:
         )
 
     def result(self, keep: Path | None) -> SimResult:
-        """Read the logs, judge the run, and return the result. If `keep` is a folder, the run
-        folder is written there."""
+        """Read the logs, judge the run, and write its folder to `keep` if that is not None."""
         cluster = self.cluster
         logs = cluster.logs()
         self.info.problems = sorted([*self.info.problems, *cluster.problems], key=rank)
@@ -329,8 +325,7 @@ def _invalid(checked: RunResult) -> list[str]:
 
 
 def _sentence(violations: tuple[Violation, ...], checked: RunResult) -> str:
-    """Return the first sentence about a run: a violation that clients, traces or logs show, before
-    one inside the cluster only."""
+    """Return the first sentence on a run: a violation that clients, traces or logs show first."""
     visible = [violation for violation in violations if violation.visible]
     if visible or (violations and checked.verdict is not Verdict.INVALID):
         return f"invalid: {(visible or violations)[0].sentence}."

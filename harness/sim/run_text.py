@@ -1,8 +1,7 @@
 """A simulated run as lines of text: faults, actions of nodes, failed operations.
 
-A line has the seconds since the storm began, the node, client or fault, and what it did. High
-watermarks and appends of followers and successful operations are left out, because there are too
-many."""
+A line has the seconds since the storm began, node, client or fault, and what it did. Successful
+operations, high watermarks and appends of followers are too many, and left out."""
 
 from __future__ import annotations
 
