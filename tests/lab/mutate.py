@@ -326,9 +326,7 @@ def read_results(results: Path) -> dict[Mutant, str]:
 
 def table(before: dict[Mutant, str], after: dict[Mutant, str]) -> str:
     """Format the kills of two trees by part of the sources, for the mutants of both."""
-    both = [
-        mutant for mutant in before if "gone" not in (before[mutant], after.get(mutant, "gone"))
-    ]
+    both = [mutant for mutant in before if mutant in after]
     rows = ["| part | mutants | killed before | killed after |", "|---|--:|--:|--:|"]
     for part in (*PARTS, ""):
         of_part = [mutant for mutant in both if mutant.file.startswith(part)]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from floodmark import Adapter, LogSlice, Node, Promise, Record, Refused, Roles, Setting
+from floodmark import Adapter, LogSlice, Node, Promise, Record, Roles, Setting
 from node.formats.errors import UsageError
 
 ENOUGH = 20
@@ -121,42 +120,6 @@ class SurvivesDamage(Trial):
     """Its vendor promises that one disk may lose anything."""
 
     damaged_disks = 1
-
-
-class SynchronousTrial(Trial):
-    """The same with plain functions and blocking sockets."""
-
-    def connect(self, client: str, nodes: Sequence[Node]) -> Any:  # type: ignore[override]
-        first = min(nodes, key=lambda node: node.name)
-        return socket.create_connection((first.host, first.dialed["client"]), timeout=2)
-
-    def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:  # type: ignore[override]
-        with self.connect("setup", nodes) as connection:
-            self.exchange(connection, {"from": 0, "of": partition})
-
-    def close(self, connection: Any) -> None:  # type: ignore[override]
-        connection.close()
-
-    def send(self, connection: Any, record: Record) -> int:  # type: ignore[override]
-        if self.broken == "refuses":
-            raise Refused("not today")
-        asked = {"append": record.payload.hex(), "to": record.partition}
-        return int(self.exchange(connection, asked)["offset"])
-
-    def read(  # type: ignore[override]
-        self, connection: Any, partition: str, offset: int, timeout_s: float
-    ) -> LogSlice:
-        found = self.exchange(connection, {"from": offset, "of": partition})["records"]
-        return LogSlice([(offset + n, bytes.fromhex(text)) for n, text in enumerate(found)])
-
-    def exchange(self, connection: socket.socket, asked: Mapping[str, Any]) -> Any:
-        connection.sendall(json.dumps(asked).encode() + b"\n")
-        answer = b""
-        while not answer.endswith(b"\n"):
-            if not (more := connection.recv(1 << 16)):
-                raise ConnectionError("closed")
-            answer += more
-        return json.loads(answer)
 
 
 class WithVoter(Trial):

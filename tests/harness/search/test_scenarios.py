@@ -37,17 +37,10 @@ from node.core.protocol import LeaderBy
 @pytest.mark.parametrize(
     ("scenario", "protocol"),
     [
-        (repeated_failover, "quorum"),
-        (contended_election, "quorum"),
-        (alternate_leaders, "kafka"),
-        (isr_flap, "kafka"),
+        *((each, "quorum") for each in (repeated_failover, contended_election, late_votes)),
+        *((each, "kafka") for each in (alternate_leaders, isr_flap, fail_voter, change_min_isr)),
+        *((each, "kafka") for each in (cancel_move, outlive_sender, power_below_min_isr)),
         (failover_while_lagging, "kip-279"),
-        (fail_voter, "kafka"),
-        (change_min_isr, "kafka"),
-        (cancel_move, "kafka"),
-        (outlive_sender, "kafka"),
-        (power_below_min_isr, "kafka"),
-        (late_votes, "quorum"),
     ],
 )
 def test_one_fault_of_a_scenario_triggers_the_next(

@@ -124,20 +124,17 @@ def test_nodes_know_voters_and_what_is_kept_open_is_closed(tmp_path: Path) -> No
 
 
 ASSUMED = "(assumed: what was appended to *.log since the storm began"
-SPACE = pytest.param("Trial", (), "user-space", "unsynced bytes", marks=pytest.mark.needs("fuse"))
+SPACE = pytest.param((), "user-space", "unsynced bytes", marks=pytest.mark.needs("fuse"))
 DIRECT = ("--links", "none", "--disk", "declared")
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    ("system", "forms", "disk", "detail"),
-    [("SynchronousTrial", DIRECT, "declared", ASSUMED), SPACE],
-)
+@pytest.mark.parametrize(("forms", "disk", "detail"), [(DIRECT, "declared", ASSUMED), SPACE])
 def test_a_power_cut_takes_what_was_not_synced_and_says_what_it_assumes(
-    capsys: pytest.CaptureFixture[str], system: str, forms: tuple[str, ...], disk: str, detail: str
+    capsys: pytest.CaptureFixture[str], forms: tuple[str, ...], disk: str, detail: str
 ) -> None:
-    words = ("--system", TRIAL.replace("Trial", system), *forms)
-    ran = run(capsys, *words, "--schedule", schedule_of("power-cut", keep_percent=0))
+    schedule = schedule_of("power-cut", keep_percent=0)
+    ran = run(capsys, "--system", TRIAL, *forms, "--schedule", schedule)
     assert (ran.result["verdict"], ran.code) == ("invalid", 1), ran.result["sentence"]
     assert "gone everywhere" in ran.result["sentence"]
     assert ran.info["system"]["disk"] == disk
