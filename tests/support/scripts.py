@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 Options = dict[str, Any]
 
@@ -126,10 +128,17 @@ def beside(file: str) -> list[Case]:
     return cases
 
 
-def proves(case: Case) -> None:
-    """Check that a case has commands, and that all do what its file says."""
-    assert case.commands, "a script without commands proves nothing"
-    assert case.played() == case.lines
+def proving(cases: list[Case]) -> Callable[[Case], None]:
+    """Return the test that each case has commands, and that all do what its file says."""
+
+    @pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+    def test_script(case: Case) -> None:
+        assert case.commands, "a script without commands proves nothing"
+        is_storm = case.value("stage") == "storm"
+        assert not is_storm or "run" in case.commands, "a storm that is not run proves nothing"
+        assert case.played() == case.lines
+
+    return test_script
 
 
 def make(stage: str, **options: Any) -> Any:

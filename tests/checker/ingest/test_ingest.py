@@ -15,13 +15,10 @@ from checker.formats.verdict import Verdict
 from harness.formats.seal import seal_run
 from tests.support.checker.story import Story
 from tests.support.command import exit_code
-from tests.support.scripts import Case, beside, proves
+from tests.support.scripts import beside, proving
 from tests.support.stage_folder import sound
 
-
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = proving(beside(__file__))
 
 
 def refusing(do: Callable[..., Any], is_closed: Callable[[Any], bool]) -> Callable[..., Any]:

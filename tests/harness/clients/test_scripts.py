@@ -5,17 +5,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harness.clients.factory import ClientFactory
 from nemesis.formats.schedule import Cluster, Poll, Send, Workload
 from tests.support.paths import ROOT
-from tests.support.scripts import Case, beside, proves
+from tests.support.scripts import beside, proving
 
-
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = proving(beside(__file__))
 
 
 def test_they_are_numbered_after_the_other_clients_and_before_the_final_readers() -> None:

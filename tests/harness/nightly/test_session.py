@@ -10,7 +10,7 @@ import pytest
 from harness.formats import nightly_journal
 from harness.formats.journal import Searched, state_of
 from tests.support.nightly_fakes import FakeEnvironment, Killed, NightlyRuns
-from tests.support.scripts import Case, beside, proves
+from tests.support.scripts import beside, proving
 
 
 def test_a_killed_nightly_run_resumes_and_counts_nothing_twice(tmp_path: Path) -> None:
@@ -43,6 +43,4 @@ def test_a_killed_nightly_run_resumes_and_counts_nothing_twice(tmp_path: Path) -
     assert nightly.used_s <= 600 + 3 * 30, "the time before it died counts"
 
 
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = proving(beside(__file__))

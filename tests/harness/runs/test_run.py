@@ -12,13 +12,10 @@ from harness.runs import run_folder
 from harness.runs.progress import Progress, ProgressState, leaders_in_words
 from node.formats.errors import StorageError
 from tests.support.harness_fakes import FakeSystem
-from tests.support.scripts import Case, beside, proves
+from tests.support.scripts import beside, proving
 from tests.support.stage_run import RunStage
 
-
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = proving(beside(__file__))
 
 
 def test_the_phases_come_in_order_and_are_written_down() -> None:

@@ -9,15 +9,10 @@ import pytest
 
 from harness.sim.run import simulate
 from nemesis.faults import ClockRate
-from tests.support.scripts import Case, beside, proves
+from tests.support.scripts import beside, proving
 from tests.support.sim_schedules import plan, storm
 
-
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    is_storm = case.value("stage") == "storm"
-    assert not is_storm or "run" in case.commands, "a storm that is not run proves nothing"
-    proves(case)
+test_script = proving(beside(__file__))
 
 
 def test_a_clock_at_the_true_rate_changes_nothing() -> None:

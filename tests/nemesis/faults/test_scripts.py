@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.support.scripts import beside, proving
 
-from tests.support.scripts import Case, beside, proves
-
-
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = proving(beside(__file__))

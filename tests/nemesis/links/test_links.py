@@ -5,20 +5,17 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nemesis.links.rule import LinkRule
 from nemesis.links.table import LinkDecision, LinkTable
-from tests.support.scripts import Case, proves, read
+from tests.support.scripts import proving, read
 
 RULES = read(Path(__file__).with_name("rules.txt"))
 
 
-@pytest.mark.parametrize("case", RULES, ids=lambda case: case.title)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = proving(RULES)
 
 
 def test_percent_is_about_right_and_repeatable() -> None:

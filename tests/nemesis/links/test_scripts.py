@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scripts import Case, beside, proves
+from tests.support.scripts import beside, proving
 
-
-@pytest.mark.integration
-@pytest.mark.parametrize("case", beside(__file__), ids=lambda case: case.name)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = pytest.mark.integration(proving(beside(__file__)))

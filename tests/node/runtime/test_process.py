@@ -23,7 +23,7 @@ from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
 from tests.support.runtime_fakes import FakeCore, SmallDisk, TellsTime
 from tests.support.runtime_rig import BODY, Node, until_gone
-from tests.support.scripts import Case, proves, read
+from tests.support.scripts import proving, read
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -66,19 +66,10 @@ def stored(node: Node, partition: str) -> int:
     return count
 
 
-@either
-@pytest.mark.parametrize("case", read(SCRIPTS / "lives.txt"), ids=lambda case: case.title)
-def test_life(case: Case) -> None:
-    proves(case)
+test_life = either(proving(read(SCRIPTS / "lives.txt")))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [*read(SCRIPTS / "troubles.txt"), *read(SCRIPTS / "breakpoints.txt")],
-    ids=lambda case: case.title,
-)
-def test_script(case: Case) -> None:
-    proves(case)
+test_script = proving([*read(SCRIPTS / "troubles.txt"), *read(SCRIPTS / "breakpoints.txt")])
 
 
 def test_the_core_gets_the_time_of_the_nodes_clock_and_the_trace_that_of_the_host(
