@@ -3,8 +3,7 @@
 Uses atheris where it is installed, else mutations without coverage. An input that breaks the
 contract is kept in `corpus/TARGET/`, where `make test` tries it ever after, and the exit code is 1.
 Seconds are processor time of the fuzzing process, so a busy machine does not shorten them. With
-`all --table FILE` each result is a line of the file, and targets that it has are not done again.
-"""
+`all --table FILE` each result is a line of the file, and targets that it has are not done again."""
 
 from __future__ import annotations
 

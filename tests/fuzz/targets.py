@@ -1,8 +1,7 @@
 """Everything that decodes or reads what anybody may have written, as one table of fuzz targets.
 
 A target takes bytes. It returns, or raises FloodmarkError; anything else is a bug, and so is memory
-or time out of proportion. A new decoder or reader gets a row here.
-"""
+or time out of proportion. A new decoder or reader gets a row here."""
 
 from __future__ import annotations
 

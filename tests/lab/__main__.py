@@ -6,8 +6,7 @@
     python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
 
 `python -m tests.lab NAME --help` lists the options of one. `tests.lab.mutate` and
-`tests.lab.check_mutants`, which change lines of the sources, have commands of their own.
-"""
+`tests.lab.check_mutants`, which change lines of the sources, have commands of their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The tests that mutants of the checks must not survive, as functions that run in a moment.
 
 Goldens and random histories are read once; only judging them is repeated. Stories are those of
-`checks/stories/*.txt`, and test functions that need nothing of pytest but a folder.
-"""
+`checks/stories/*.txt`, and test functions that need nothing of pytest but a folder."""
 
 from __future__ import annotations
 

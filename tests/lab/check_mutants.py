@@ -7,8 +7,7 @@ way, half of a condition dropped, a negation or a whole step left out, another o
 end of a range. It is put in place of the running function, without importing anything again, and
 the tests of the checks are run until one fails: goldens, stories, and a fixed set of random
 histories with what the slow definitions say of them. What only words a finding is left alone.
-`--state` remembers what was found of unchanged functions, so that a second run is short.
-"""
+`--state` remembers what was found of unchanged functions, so that a second run is short."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ WORDS = {
 class Mutant(NamedTuple):
     """One change: where, and a module of nothing but the function with it.
 
-    `was` and `now` are the function's text without and with the change.
-    """
+    `was` and `now` are the function's text without and with the change."""
 
     file: str
     function: str

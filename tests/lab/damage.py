@@ -4,8 +4,7 @@
 
 The n-th copy of a run and its damage depend on n alone. A verdict is wrong if a damaged copy is
 anything but unknown. (run.json may also say the same in another way, with other white space, say:
-then the verdict must be that of the whole run.)
-"""
+then the verdict must be that of the whole run.)"""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
     python -m tests.lab judges [--schedules 1000] [--seed 0] [--first 0] [--bug M2 ...]
 
 Where the two differ, one of them or the system is wrong, or the difference has a reason that
-docs/outside-judge.md states. The exit code is 1 if they differ.
-"""
+docs/outside-judge.md states. The exit code is 1 if they differ."""
 
 from __future__ import annotations
 

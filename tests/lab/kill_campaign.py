@@ -11,8 +11,7 @@ the file, and numbers that the file has are not run again.
 A result is wrong if the system is blamed (exit code 1), if a run is valid though a process that it
 needed was gone or stood still, if a problem has no name, if a traceback is printed, if the run
 hangs, or if it leaves a process, a mount or a file outside its folder. See `verdict_of`. As root
-the store can also be full, read-only or gone; for anyone else it is always good.
-"""
+the store can also be full, read-only or gone; for anyone else it is always good."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@
 `draw` takes mutants whose lines all trees have. `probe` runs the first tier once, and notes which
 tests come by each mutant. `run` copies a tree, changes one line at a time and runs these tests, the
 quickest first, until one fails; with --whole those that survived get all of them, and the tests of
-their package. It skips what FILE has, so it can be stopped and started again.
-"""
+their package. It skips what FILE has, so it can be stopped and started again."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ array of the options of `run`: every pair of their values that can go together i
 
 A verdict of invalid is wrong where the protocol's row says that the property holds, because a
 verdict counts only what the promise does not allow. Storms of other systems that are invalid are
-listed, to be looked at. A verdict of unknown is wrong unless the machine was too busy.
-"""
+listed, to be looked at. A verdict of unknown is wrong unless the machine was too busy."""
 
 from __future__ import annotations
 

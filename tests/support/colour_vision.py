@@ -1,8 +1,7 @@
 """Colours as they are seen: contrast, and how the colour-blind tell two of them apart.
 
 Simulation by Machado, Oliveira and Fernandes (2009), full severity, on linear RGB; contrast as in
-WCAG 2; distances in CIELAB (CIE76).
-"""
+WCAG 2; distances in CIELAB (CIE76)."""
 
 from __future__ import annotations
 

@@ -68,8 +68,7 @@ def loses_a_write(name: str, faults: int = 1) -> Finding:
 class FakeEnvironment(NightlyEnvironment):
     """An environment on a clock of its own, and the pool of its jobs. Its fields say what happens.
 
-    `finds` has the findings of searches on kafka. `at` has by number what happens before a job.
-    """
+    `finds` has the findings of searches on kafka. `at` has by number what happens before a job."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
@@ -236,8 +235,7 @@ _kept: Final[dict[tuple[str, bool], tuple[Path, Finished]]] = {}
 def keep(job: FinishJob) -> Finished:
     """Finish a finding as its job does, without shrinking, a form for real processes or plots.
 
-    A class of findings is explained and replayed once a process, and copied from there.
-    """
+    A class of findings is explained and replayed once a process, and copied from there."""
     key = job.finding.bucket, job.page
     if key not in _kept:
         place = Path(tempfile.mkdtemp(prefix="floodmark-finding-"))
@@ -300,8 +298,7 @@ class NightlyRuns:
     def nightly(self, *, fresh: bool = False, **changes: object) -> int:
         """Carry one out and return the exit code.
 
-        `changes` sets fields of the environment and of the settings.
-        """
+        `changes` sets fields of the environment and of the settings."""
 
         def make(_: NightlyRequest, interrupts: Interrupts, progress: Progress) -> FakeEnvironment:
             self.environment = FakeEnvironment(interrupts)

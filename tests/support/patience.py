@@ -2,8 +2,7 @@
 
 Whether a cluster recovers in time is judged by the clock, and on a busy machine it does not, which
 makes a run `unknown`. A phase ends when what it waits for has happened, so a far limit costs no
-time. A storm that is `played` ends when its faults are over, however long it may last.
-"""
+time. A storm that is `played` ends when its faults are over, however long it may last."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ A command is a method of the stage (`power-cut` calls `power_cut`), `name=value`
 returns lines of output, and `observe` of the stage, if it has one, what else happened. To write the
 output of a new script, and to review the difference after a change:
 
-    python -m tests.support.scripts --rewrite FILE...
-"""
+    python -m tests.support.scripts --rewrite FILE..."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Snapshots of sentences: texts for people, kept in a file beside the test that compares them.
 
-`pytest --update` writes the files again; the difference is then read like any other change.
-"""
+`pytest --update` writes the files again; the difference is then read like any other change."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One client session, with time and the answers of brokers by hand: a stage of scripts.
 
 The output has what it recorded (`p0 send ok @40`: the process, the operation and its end) and what
-it sent (`-> n2 produce`). A batch is written `offset+records:value`.
-"""
+it sent (`-> n2 produce`). A batch is written `offset+records:value`."""
 
 from __future__ import annotations
 

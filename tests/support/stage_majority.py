@@ -1,8 +1,7 @@
 """Voters v1 to v3 of one partition, as the invariant of majorities looks at them: a stage.
 
 Each has three records at first. A log is written as the ends of its batches with their prefix
-hashes: `2:bb 3:cc`. The output has each invariant that is violated, and its witnesses.
-"""
+hashes: `2:bb 3:cc`. The output has each invariant that is violated, and its witnesses."""
 
 from __future__ import annotations
 

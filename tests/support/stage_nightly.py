@@ -2,8 +2,7 @@
 
 `run budget_s=900 free=0` carries one out; its options are settings and fields of the environment.
 The output has the exit code, the headline and the errors; other commands show what is left of it.
-Paths of the store are written STORE, the names of runs RUN.
-"""
+Paths of the store are written STORE, the names of runs RUN."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A run over a cluster made of nothing, in virtual time: a stage of scripts.
 
 The output of `run` has what was asked of the clients, what was done to nodes, the record of the
-faults (`#0 inject`), the state of the run and its problems.
-"""
+faults (`#0 inject`), the state of the run and its problems."""
 
 from __future__ import annotations
 

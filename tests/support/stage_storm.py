@@ -1,8 +1,7 @@
 """A storm in the simulated world: a stage of scripts.
 
 Commands add faults to a schedule on one partition (`fault kill on=n1 at_ms=500`), `run` says how
-the run ended, and the commands after it look at what happened in the storm.
-"""
+the run ended, and the commands after it look at what happened in the storm."""
 
 from __future__ import annotations
 

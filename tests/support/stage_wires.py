@@ -1,7 +1,6 @@
 """The simulated network between n1 and n2: a stage. Its output is what arrives at n2, and when.
 
-Messages have numbers (`send 1 2`), times are in ms after the start, without the latency.
-"""
+Messages have numbers (`send 1 2`), times are in ms after the start, without the latency."""
 
 from __future__ import annotations
 

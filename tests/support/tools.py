@@ -1,8 +1,7 @@
 """Tools that a machine may lack: a test that needs one skips with its name and its install line.
 
 `pytest.mark.needs("nft")` names them. A tool that the environment variable `FLOODMARK_MUST_HAVE`
-names (a list with commas) is never skipped: the test fails.
-"""
+names (a list with commas) is never skipped: the test fails."""
 
 from __future__ import annotations
 

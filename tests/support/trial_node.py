@@ -2,8 +2,7 @@
 
 Requests and answers are one JSON line each: {"append": text, "to": partition} -> {"offset": n},
 {"from": n, "of": partition} -> {"records": [text, ..]}. It writes to a file per partition without
-syncing it, and has them again after a restart.
-"""
+syncing it, and has them again after a restart."""
 
 import json
 import os

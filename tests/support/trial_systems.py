@@ -1,7 +1,6 @@
 """Systems of a test: a log in memory that keeps everything, and one that forgets its last records.
 
-They are named on a command line as `tests.support.trial_systems:InMemoryLog`.
-"""
+They are named on a command line as `tests.support.trial_systems:InMemoryLog`."""
 
 from __future__ import annotations
 

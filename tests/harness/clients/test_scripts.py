@@ -1,7 +1,6 @@
 """The discipline of clients, as short scripts: what may be claimed of an operation, and when.
 
-`python -m tests.support.scripts` says how to read the files in `scripts/`.
-"""
+`python -m tests.support.scripts` says how to read the files in `scripts/`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Every process of a run is killed and stopped, its store fails, and each kind of fault is alone.
 
 The laboratory kills thousands of times (`tests/lab/kill_campaign.py`). A case of the integration
-tests takes some 8 s of processor time.
-"""
+tests takes some 8 s of processor time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A smoke of the main job: one short storm on real processes for each verdict that matters.
 
-Everything else that starts processes is in the second tier.
-"""
+Everything else that starts processes is in the second tier."""
 
 from __future__ import annotations
 

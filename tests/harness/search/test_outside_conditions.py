@@ -1,8 +1,7 @@
 """Conditions that authors of models of Kafka marked, each with a schedule that blind search found.
 
 `tests/outside/CODE.json` is a schedule as `floodmark bugs find` drew it, with the condition left
-out. docs/outside-judge.md has the table.
-"""
+out. docs/outside-judge.md has the table."""
 
 from __future__ import annotations
 

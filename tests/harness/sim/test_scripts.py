@@ -1,7 +1,6 @@
 """Faults in the simulated world: each shows what it changed, and the verdict is the promised one.
 
-`python -m tests.support.scripts` says how to read the files in `scripts/`.
-"""
+`python -m tests.support.scripts` says how to read the files in `scripts/`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A million hostile messages to the sockets of a live cluster: nothing ends, and nothing grows.
 
 The fast versions are `tests/node/core/test_hostile_messages.py` (every field of every message) and
-`tests/nemesis/links/scripts/hub.txt` (commands of the hub). HOSTILE_MESSAGES changes the number.
-"""
+`tests/nemesis/links/scripts/hub.txt` (commands of the hub). HOSTILE_MESSAGES changes the number."""
 
 from __future__ import annotations
 
