@@ -6,6 +6,7 @@ import struct
 import subprocess
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,19 @@ from harness.systems import adapter
 from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
 from node.formats.errors import UsageError
 
-_MOST, _PATIENCE_S = 200, 2.0
+_MOST, _PATIENCE_S = 200, 0.3
 _WORDS = "confirms are only issued once the data has been replicated to a quorum of stream replicas"
 _CHUNK, _MAGIC = struct.Struct(">HHIqQQIIII"), 0x50
 # Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy.
 _DISCOVERY = """-module(discovery).
 -compile([export_all, nowarn_export_all]).
 start_link() -> ignore.
-register_node(_, _) -> {ok, 1}.
 register_node(_, _, _) -> {ok, 1}.
 place(Node) ->
     [Host, Port] = string:split(os:getenv("PLACE_" ++ hd(string:split(Node, "@"))), ":"),
     {ok, Address} = inet:parse_address(Host),
     {Address, list_to_integer(Port)}.
 port_please(Node, _) -> {port, element(2, place(Node)), 5}.
-port_please(Node, Host, _) -> port_please(Node, Host).
 address_please(Node, _, _) -> {Address, Port} = place(Node), {ok, Address, Port, 5}.
 listen_port_please(_, _) -> {ok, list_to_integer(os:getenv("PLACE"))}.
 names(_) -> {ok, []}.
@@ -96,16 +95,22 @@ RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host} -setcooki
 
     async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         # A stream has its replicas on the nodes that are there.
-        clients = [await _opened(node.host, node.dialed["client"]) for node in nodes]
-        if not await clients[0].stream_exists(partition):
-            await clients[0].create_stream(partition, {"initial-cluster-size": copies})
-        _, replicas = await clients[0].query_leader_and_replicas(partition)
-        await asyncio.gather(*(client.close() for client in clients))
+        async with aclosing(_Clients()) as opened:
+            clients = [await opened.add(node.host, node.dialed["client"]) for node in nodes]
+            if not await clients[0].stream_exists(partition):
+                await clients[0].create_stream(partition, {"initial-cluster-size": copies})
+            _, replicas = await clients[0].query_leader_and_replicas(partition)
         if len(replicas) + 1 < copies:
             raise RuntimeError(f"{partition} has {len(replicas) + 1} replicas so far")
 
     async def connect(self, client: str, nodes: Sequence[Node]) -> "_Streams":
-        return _Streams(await _opened(nodes[0].host, nodes[0].dialed["client"]))
+        streams = _Streams()
+        try:
+            await streams.add(nodes[0].host, nodes[0].dialed["client"])
+        except BaseException:
+            await streams.aclose()
+            raise
+        return streams
 
     async def send(self, connection: "_Streams", record: Record) -> None:
         try:
@@ -119,16 +124,13 @@ RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host} -setcooki
             raise RuntimeError(f"not confirmed: {told}")
 
     async def read(self, c: "_Streams", partition: str, offset: int, _: float) -> LogSlice:
-        last = (await c.chunks(partition, schema.OffsetSpec(OffsetType.LAST), 0))[-1]
-        end, start = _end(last), schema.OffsetSpec.from_params(OffsetType.OFFSET, offset)
+        last = await c.chunks(partition, schema.OffsetSpec(OffsetType.LAST), 0)
+        end = _end(last[-1]) if last else 0
+        start = schema.OffsetSpec.from_params(OffsetType.OFFSET, offset)
         found: list[tuple[int, bytes]] = []
         for chunk in await c.chunks(partition, start, end) if offset < end else ():
             found += enumerate(chunk.get_messages(), chunk.chunk_first_offset)
         return LogSlice([each for each in found if each[0] >= offset], end)
-
-    async def close(self, connection: "_Streams") -> None:
-        clients = (connection.asked, *connection.leaders.values())
-        await asyncio.gather(*(each.close() for each in clients), return_exceptions=True)
 
     def probe(self, me: Node) -> dict[str, Roles]:
         return asyncio.run(_led(me))
@@ -138,18 +140,37 @@ RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host} -setcooki
         return (each for file in segments for each in _records(file)) if segments else None
 
 
-class _Streams:
-    """Connections to the node that a client asks, and to the leaders of partitions."""
+class _Clients:
+    """Clients that are closed together, also if one could not be opened."""
 
-    def __init__(self, asked: Client) -> None:
-        self.asked, self._subscription = asked, 0
+    def __init__(self) -> None:
+        self.opened: list[Client] = []
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*(each.close() for each in self.opened), return_exceptions=True)
+
+    async def add(self, host: str, port: int) -> Client:
+        logging.getLogger("rstream").setLevel(logging.CRITICAL)
+        client = Client(host, port, frame_max=1 << 20, heartbeat=0)
+        self.opened.append(client)
+        await client.start()
+        await client.authenticate("/", "guest", "guest")
+        return client
+
+
+class _Streams(_Clients):
+    """Connections: the first to the node that a client asks, others to leaders of partitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._subscription = 0
         self.leaders: dict[str, Client] = {}
         self.confirms, self._chunks = asyncio.Queue[Any](), asyncio.Queue[Any]()
 
     async def leader(self, partition: str) -> Client:
         if partition not in self.leaders:
-            place, _ = await self.asked.query_leader_and_replicas(partition)
-            leader = await _opened(place.host, place.port)
+            place, _ = await self.opened[0].query_leader_and_replicas(partition)
+            leader = await self.add(place.host, place.port)
             for kind in (schema.PublishConfirm, schema.PublishError):
                 leader.add_handler(kind, self.confirms.put_nowait, "0")
             leader.add_handler(schema.Deliver, self._chunks.put_nowait, "0")
@@ -162,9 +183,12 @@ class _Streams:
         leader, found = await self.leader(name), list[Any]()
         number = self._subscription = (self._subscription + 1) % 256
         await leader.subscribe(name, number, start, _MOST)
-        while not found or (_end(found[-1]) < until and len(found) < _MOST):
-            chunk = await asyncio.wait_for(self._chunks.get(), _PATIENCE_S)
-            found += [chunk] if chunk.subscription_id == number else []
+        # The first chunk comes before this answer, unless the stream is empty.
+        await leader.query_leader_and_replicas(name)
+        with suppress(TimeoutError):
+            while not found or (_end(found[-1]) < until and len(found) < _MOST):
+                chunk = await asyncio.wait_for(self._chunks.get(), _PATIENCE_S)
+                found += [chunk] if chunk.subscription_id == number else []
         await leader.unsubscribe(number)
         return found
 
@@ -173,22 +197,15 @@ def _end(chunk: schema.Deliver) -> int:
     return chunk.chunk_first_offset + chunk.num_records
 
 
-async def _opened(host: str, port: int) -> Client:
-    logging.getLogger("rstream").setLevel(logging.CRITICAL)
-    client = Client(host, port, frame_max=1 << 20, heartbeat=0)
-    await client.start()
-    await client.authenticate("/", "guest", "guest")
-    return client
-
-
 async def _led(me: Node) -> dict[str, Roles]:
-    asked, led = await _opened(me.host, me.listens["probe"]), {}
-    for folder in me.folder.glob("*/stream/__*_*"):
-        stream = folder.name[2:].rpartition("_")[0]
-        leader, _ = await asked.query_leader_and_replicas(stream)
-        if f"{leader.host}:{leader.port}" == me.dial("client"):
-            led[stream] = Roles()
-    await asked.close()
+    led: dict[str, Roles] = {}
+    async with aclosing(_Clients()) as clients:
+        asked = await clients.add(me.host, me.listens["probe"])
+        for folder in me.folder.glob("*/stream/__*_*"):
+            stream = folder.name[2:].rpartition("_")[0]
+            leader, _ = await asked.query_leader_and_replicas(stream)
+            if f"{leader.host}:{leader.port}" == me.dial("client"):
+                led[stream] = Roles()
     return led
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.running_harness import lines, problems, ran
+from tests.support.running_harness import lines, problems, ran, told
 
 pytestmark = pytest.mark.integration
 
@@ -88,3 +88,14 @@ def test_what_is_acknowledged_outlives_cuts_of_the_kernel(
     faults = lines(folder / "faults.jsonl")
     cuts = [line for line in faults if line["what"] == "cut" and line["action"] == "inject"]
     assert any(cut["links"] for cut in cuts), faults
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("system", [on("rabbitmq"), on("nats")])
+def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
+    words = "--faults none --clients 0 --consumers 2 --partitions 1 --time-limit 2"
+    more = ("--no-spark", "--no-report", "--quiet")
+    found = told(tmp_path, "run", "--system", system, *words.split(), *more, code=2)
+    history = tmp_path / found["path"] / "history.jsonl"
+    polls = [line["type"] for line in lines(history) if line["f"] == "poll"]
+    assert set(polls) == {"invoke", "ok"}
