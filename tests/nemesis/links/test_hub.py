@@ -1,4 +1,4 @@
-"""The link hub as a real process: what its scripts (`scripts/hub.txt`) do not reach."""
+"""Scripts of the hub and of the TCP proxy, and what those of the hub do not reach."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from nemesis.links.hub_control import HubControl, HubGone
 from node.runtime.children import EXIT_ORPHANED
 from tests.support.paths import ROOT
 from tests.support.runtime_rig import until_gone
+from tests.support.scripts import beside, proving
 from tests.support.stage_hub import DEADLINE_MS, SPAWN, Net, free_addresses, one_net
 from tests.support.waiting import PATIENCE_S, until
+
+test_script = pytest.mark.integration(proving(beside(__file__)))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The real disk: refusals, changes of durability, space (all else: model and scripts)."""
+"""Scripts of the runtime, and the real disk: refusals, changes of durability, space."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 from node.core import batch
 from node.formats.errors import StorageError
 from node.runtime.store import LmdbStorage
+from tests.support.scripts import beside, proving
 
 LOG = "log-0"
+
+test_script = proving(beside(__file__))
 
 
 def make(base: int, count: int = 3, epoch: int = 1, payload: bytes = b"payload") -> bytes:
