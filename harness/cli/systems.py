@@ -56,8 +56,6 @@ def rows(request: SystemRowsRequest) -> int:
     from harness.cli.common import tell
     from harness.nightly import rows as table
     from harness.runs.interrupts import Interrupts
-    from harness.search.find_losses import put_into
-    from node.formats.files import write_whole
 
     made = []
     with Interrupts() as interrupts:
@@ -67,10 +65,7 @@ def rows(request: SystemRowsRequest) -> int:
             state = {True: "ok  ", False: "NOT ", None: "open"}[runs.holds]
             print(f"{state} {runs}", flush=True)
             if request.page is not None:
-                before = request.page.read_text("utf-8") if request.page.is_file() else ""
-                marks = table.BEGIN, table.END
-                text = put_into(before, table.lines(before, made), marks)
-                write_whole(request.page, text.encode())
+                table.write(request.page, made)
     if any(runs.holds is False for runs in made):
         return 1
     return 0 if made and all(runs.holds for runs in made) and not interrupts.asked else 2

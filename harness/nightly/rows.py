@@ -20,10 +20,12 @@ from harness.nightly import plan
 from harness.nightly.jobs import RealJob
 from harness.runs.options import kinds_of, to_schedule
 from harness.runs.requests import RunRequest, SystemRowsRequest
+from harness.search.find_losses import put_into
 from harness.search.jobs import JobProcesses, do_one
 from harness.search.real.world import BESIDE_THE_STORM_S, StormSubject
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.files import write_whole
 from node.formats.json_input import read_file
 
 FILE: Final = Path(__file__).parents[1] / "systems" / "rows.json"
@@ -144,6 +146,12 @@ def run_row(
     return found
 
 
+def write(page: Path, made: Sequence[RowRuns]) -> None:
+    """Write the table into a document. Raises StorageError."""
+    before = page.read_text("utf-8") if page.is_file() else ""
+    write_whole(page, put_into(before, lines(before, made), (BEGIN, END)).encode())
+
+
 def lines(document: str, made: Sequence[RowRuns]) -> str:
     """Return the table in Markdown: rows that have `made` all their runs by these, others as the
     document has them."""
@@ -165,8 +173,7 @@ def lines(document: str, made: Sequence[RowRuns]) -> str:
 def _cells(row: SystemRow, runs: RowRuns) -> tuple[str, ...]:
     system, *others = row.cells
     lost = f"{min(runs.lost)} to {max(runs.lost)}" if any(runs.lost) else ""
-    verdicts = f"{runs.as_expected} of {runs.of} {row.expect}"
-    if not runs.holds:
-        verdicts = f"**does not hold**: {verdicts}"
+    state = {True: "", False: "**does not hold**: ", None: "**open**: "}[runs.holds]
+    verdicts = f"{state}{runs.as_expected} of {runs.of} {row.expect}"
     label = f"{system} {runs.version}".rstrip()
     return label, *others, verdicts, lost, str(datetime.date.today())

@@ -64,7 +64,8 @@ def test_a_row_holds_when_enough_runs_end_as_expected(verdicts: str, holds: bool
     assert runs.holds is holds
 
 
-def test_a_nightly_run_runs_the_rows(store: NightlyRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nightly_run_runs_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = NightlyRuns(tmp_path)
     tabled(monkeypatch, KEEPS, LOSES)
     assert store.nightly(rows=True, budget_s=900.0, storms={"slow": "lost"}) == 0
     kept, lost = store.last.rows
@@ -76,8 +77,9 @@ def test_a_nightly_run_runs_the_rows(store: NightlyRuns, monkeypatch: pytest.Mon
 
 
 def test_a_row_that_does_not_hold_is_red(
-    store: NightlyRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    store = NightlyRuns(tmp_path)
     tabled(monkeypatch, KEEPS, LOSES)
     assert store.nightly(rows=True, budget_s=900.0, storms={"fast": "lost"}) == 1
     assert [line.split(" (1.0)")[1] for line in store.last.red] == [
@@ -92,8 +94,9 @@ def test_a_row_that_does_not_hold_is_red(
 
 
 def test_a_row_without_its_server_is_not_green(
-    store: NightlyRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    store = NightlyRuns(tmp_path)
     tabled(monkeypatch, KEEPS, GONE)
     assert store.nightly(rows=True, budget_s=900.0) == 2
     (skipped,) = (row for row in store.journal() if isinstance(row, Skipped))
@@ -111,7 +114,7 @@ def test_the_command_writes_the_table(
 
     def do_one(job: Any, *_: Any) -> Ran:
         row: Ran = job.row()
-        if job.subject.settings.get("speed") == "hangs":
+        if job.subject.settings.get("broken") == "hangs":
             raise FloodmarkError("its process ended")
         row.verdict = "invalid" if job.subject.settings["speed"] in losing else "valid"
         row.lost = 7 * (row.verdict == "invalid")
@@ -131,6 +134,10 @@ def test_the_command_writes_the_table(
     losing.clear()
     assert run(GONE, LOSES) == 1
     assert "**does not hold**: 0 of 2 invalid" in page.read_text()
+    hangs = SystemRow(system=TRIAL, settings={"broken": "hangs"}, expect="valid", least=1, of=1)
+    assert run(hangs) == 2
+    assert "**open**: 0 of 1 valid" in page.read_text()
+    capsys.readouterr()
     assert run(GONE) == 2
     assert capsys.readouterr().out.endswith(f"open {GONE.name}: not run: {why_gone()}\n")
 
