@@ -1,8 +1,7 @@
 """Settings of the site that Sphinx builds from these pages (`make docs`), and its reference pages.
 
 The pages are readable as plain Markdown, so the site gets its table of contents from the tables of
-`README.md`, and links to files outside of this folder become plain names.
-"""
+`README.md`, and links to files outside of this folder become plain names."""
 
 from __future__ import annotations
 

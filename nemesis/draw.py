@@ -71,8 +71,7 @@ def draw(
     `kinds` are names of kinds and of groups; without any there are no faults. `links` are the
     abilities of the links between the nodes: if they do not see single messages, no fault chooses
     among messages. `maps`: the nodes' stores have maps that can be full. Raises UsageError for
-    names that are unknown or impossible with these links and this cluster.
-    """
+    names that are unknown or impossible with these links and this cluster."""
     chosen = expand(kinds, cluster)
     if not chosen:
         return ()

@@ -2,8 +2,7 @@
 
 It has no clock and no thread. Its caller calls `observe` with each trace event and `step` with the
 time, at the latest at the time that the last `step` returned. Nothing is dropped silently: each
-fault of the schedule ends in the record as injected (and healed), skipped or missed.
-"""
+fault of the schedule ends in the record as injected (and healed), skipped or missed."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Injector:
     its own made from it, so one fault's draws do not change another's); `record` is called with
     each line of faults.jsonl; `clients` are the names of all clients; `voters` those of the nodes
     beside the brokers (None: as in the schedule's cluster). `problems` collects sentences about
-    heals and operations that could not be carried out.
-    """
+    heals and operations that could not be carried out."""
 
     def __init__(
         self,

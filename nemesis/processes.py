@@ -2,8 +2,7 @@
 
 The record has the fault that brought each node down, or paused it, last: a heal undoes only what
 its own fault did. If a killed node was restarted and then killed again by another fault, the heal
-of the first fault leaves it to the second.
-"""
+of the first fault leaves it to the second."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The ready-made schedules that come with floodmark, by name.
 
 A time in such a file may be an expression: "3000 + 0.5 failover + restart". So the schedule fits
-slow and fast systems.
-"""
+slow and fast systems."""
 
 from __future__ import annotations
 

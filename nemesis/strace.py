@@ -2,8 +2,7 @@
 
 Nothing runs slower before and after that. A process goes on as before when its strace is killed; if
 the harness dies, the kernel kills strace. `--seccomp-bpf` is not used: with it the signals of an
-injection are lost.
-"""
+injection are lost."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The resolution of a target ("leader:log-0", "minority", "n1,n2") to nodes, at one moment. Pure.
 
 Everything random is drawn from the given generator and from lists in a fixed order, so equal views
-and seeds give equal nodes in every interpreter.
-"""
+and seeds give equal nodes in every interpreter."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def resolve(
     A role stands only for nodes in `among`, those that the fault can act on; nodes that are named
     are taken as they are. `clients` are all client names, `on` the nodes that the role `rest`
     leaves out, `busy` the nodes under a fault, which `another-follower` leaves out. With
-    `spare_voters` (drawn storms) voters of a quorum below FEWEST_VOTERS_HIT are left out.
-    """
+    `spare_voters` (drawn storms) voters of a quorum below FEWEST_VOTERS_HIT are left out."""
     role, _, partition = target.partition(":")
     if role not in ROLES:
         nodes: Collection[str] = target.split(",")

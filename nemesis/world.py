@@ -51,8 +51,7 @@ class DiskDamage(NamedTuple):
 
     The place is given as shares from 0 to 1: `which` of all batches (or values), and which `bit` of
     it (torn: how much of it remains). A `key` names one value. With `files`, a pattern for file
-    names, it is a bit of one of these files instead, `within` two offsets if given.
-    """
+    names, it is a bit of one of these files instead, `within` two offsets if given."""
 
     what: Literal["flip", "tear", "empty"]
     part: Literal["payload", "header", "chain", "value"] = "payload"

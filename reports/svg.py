@@ -4,8 +4,7 @@ Every drawing is stretched to the width of its track (`preserveAspectRatio="none
 a phone and a wide screen alike. Strokes do not scale (CSS `vector-effect`), and only shapes that
 survive stretching are used: horizontal and vertical lines, and dots, which are zero-length lines
 with round caps. Elements with text are HTML, placed by the custom properties `--a` (start) and
-`--w` (width), both fractions of the axis: a zoom only has to change two numbers.
-"""
+`--w` (width), both fractions of the axis: a zoom only has to change two numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The common parts of all pages: style sheet, palette, template environment, writing.
 
 The palette lives in `templates/base.css` and nowhere else: pages include that file, still plots and
-tests read their colours out of it. A page is its `base.css` + its own style sheet.
-"""
+tests read their colours out of it. A page is its `base.css` + its own style sheet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The adapter of the naive log: how a node is started, how a client sends and reads.
 
-floodmark run --system examples/naive_log/adapter.py:NaiveLog
-"""
+floodmark run --system examples/naive_log/adapter.py:NaiveLog"""
 
 import socket
 import sys

@@ -4,8 +4,7 @@
 
 The leader is n1; n2 if n1 does not answer; and so on. The leader appends a record to its file and
 acknowledges it. All others copy from the leader five times a second. A request is a line of JSON,
-and so is its answer. It loses what it acknowledged: docs/tutorial.md shows when.
-"""
+and so is its answer. It loses what it acknowledged: docs/tutorial.md shows when."""
 
 import json
 import socket

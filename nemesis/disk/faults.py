@@ -56,8 +56,7 @@ class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
       (`seed` -1) or drawn ones. `tear`: a power cut that keeps none, and of a synced write, drawn
       by `which`, only the first share `kept`. Both end the disk.
     * `copy`: copy all files into the folder `to`. `refresh`: read again the files that were changed
-      from outside. `sync`: sync all written data.
-    """
+      from outside. `sync`: sync all written data."""
 
     what: Literal["add", "remove", "cut", "tear", "copy", "refresh", "count", "sync"]
     serial: int = 0

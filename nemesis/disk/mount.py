@@ -1,8 +1,7 @@
 """A mount that only the processes of one namespace see, for an ordinary user.
 
 A user namespace gives a process the right to mount in a mount namespace of its own, and nowhere
-else. Nothing has to be undone: the mount is gone with the last process in the namespace.
-"""
+else. Nothing has to be undone: the mount is gone with the last process in the namespace."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Unsynced names in a disk's folders: the operations on names, in their order.
 
 As with ext4 they are one journal, of which a power cut loses the end. A file that was removed or
-replaced is moved to a folder of the disk's own ("aside") until that operation is synced.
-"""
+replaced is moved to a folder of the disk's own ("aside") until that operation is synced."""
 
 from __future__ import annotations
 

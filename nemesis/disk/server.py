@@ -1,8 +1,7 @@
 """The server of one disk: it answers the kernel's requests, one after the other.
 
 An answer that a fault delays is given by another thread, so that no other request waits for it; a
-caller that is killed meanwhile gets it at once.
-"""
+caller that is killed meanwhile gets it at once."""
 
 from __future__ import annotations
 

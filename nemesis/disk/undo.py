@@ -2,8 +2,7 @@
 
 The file itself always has the data that was written last. A power cut undoes changes from the last
 one back, and makes some of them again: so it can keep a prefix of the unsynced writes, tear one of
-them, or keep some and not others.
-"""
+them, or keep some and not others."""
 
 from __future__ import annotations
 

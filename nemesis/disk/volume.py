@@ -5,8 +5,7 @@ Data and size of a file are on the disk after the file was synced or written bac
 disk after any file or folder was, as with ext4. Closing a file syncs nothing. A power cut does not
 change modes and times.
 
-All changes of files and names are numbered in one order, that in which they were made.
-"""
+All changes of files and names are numbered in one order, that in which they were made."""
 
 from __future__ import annotations
 

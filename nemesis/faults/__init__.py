@@ -1,8 +1,7 @@
 """The faults: one module for each kind, or for a few that belong together.
 
 A new fault is a module with a class of its own, and its name in the table below. docs/faults.md
-describes the faults for their users.
-"""
+describes the faults for their users."""
 
 from nemesis.faults.admin import ElectPreferred, ElectUnclean, Reassign, SetMinIsr
 from nemesis.faults.breakpoint import Break, Release

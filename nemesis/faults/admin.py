@@ -48,8 +48,7 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     """A command to let the first replica of `partition` lead.
 
     With `first`, a broker, that replica becomes the first one before, as an operator does to give
-    the leadership to it.
-    """
+    the leadership to it."""
 
     partition: str
     first: str = ""
@@ -96,8 +95,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     """A command to move `partition` to `replicas`, in this order: "n2,n1".
 
     "rotate": each replica moves to the next broker, the last broker's to the first. "": cancel the
-    reassignment under way.
-    """
+    reassignment under way."""
 
     partition: str
     replicas: str

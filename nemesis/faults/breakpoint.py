@@ -24,8 +24,7 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
     start later. Each process counts events from then on, and one process of each node is stopped.
     `before` says where in the turn: "send": everything is on disk and in the trace, and no message
     of the turn has left; "commit": nothing of the turn has been written, and only messages that do
-    not wait for the disk have left.
-    """
+    not wait for the disk have left."""
 
     on: str
     event: str

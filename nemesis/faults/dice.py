@@ -1,8 +1,7 @@
 """The random parts of a fault: targets, partitions, lengths. Pure, seeded.
 
 Lengths are around the cluster's own timeouts, shorter and longer, because that is where protocols
-decide: a pause just short of the session must change nothing, one just beyond it moves leaders.
-"""
+decide: a pause just short of the session must change nothing, one just beyond it moves leaders."""
 
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
     """A fault that lets the disk of the nodes `on` fail until the heal, which also starts nodes
     that have stopped because of it.
 
-    Its effect is the number of writes that it affected.
-    """
+    Its effect is the number of writes that it affected."""
 
     on: str
 
@@ -276,8 +275,7 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
     header or prefix hash; None: drawn), or in the small value stored under `key` ("": a drawn one).
 
     With `files`, a pattern for file names, it is a bit of one of those files instead, `within` two
-    offsets if given.
-    """
+    offsets if given."""
 
     part: Literal["payload", "header", "chain", "value"] | None = None
     key: str = ""

@@ -2,8 +2,7 @@
 
 The class of a fault defines its fields in the schedule file and what can be wrong with them, which
 nodes a role may stand for, how the fault is injected and healed, how a random storm draws it, which
-plainer forms a shrinker may try instead, how it is described, and how a page draws it.
-"""
+plainer forms a shrinker may try instead, how it is described, and how a page draws it."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Site:
 
     `number` is the number of the fault in its schedule, `nodes` are those that its `on` stands for
     at the moment, `others` resolves its `to`, `undo` heals the fault in force with a given name and
-    returns its nodes. `rng` is the fault's own generator.
-    """
+    returns its nodes. `rng` is the fault's own generator."""
 
     number: int
     nodes: tuple[str, ...]
@@ -95,8 +93,7 @@ class Drawing:
     empty: the kind has no target. `aliases` are the groups that include the kind.
     `delays_follower`, `fails_leader` and `restarts` are its places in the lists from which the
     scenarios of a storm choose; a kind with two places is drawn twice as often. A seed draws by
-    place, so a new kind goes to the end of a list.
-    """
+    place, so a new kind goes to the end of a list."""
 
     targets: tuple[tuple[str, float], ...] = ()
     aliases: tuple[str, ...] = ("all",)
@@ -110,8 +107,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     """The base of all faults: a class for each kind.
 
     A class has the fields of the fault in the schedule file, the class attributes below, and the
-    methods. The defaults are those of a fault on the nodes `on` that lasts.
-    """
+    methods. The defaults are those of a fault on the nodes `on` that lasts."""
 
     letter: ClassVar[str]
     """Drawn on the bar of a fault, because colour alone must not carry the meaning."""

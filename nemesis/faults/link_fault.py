@@ -1,8 +1,7 @@
 """The base of faults on links: each fault puts link rules of its own in force.
 
 So faults over the same link do not depend on each other: the link is cut until the last cut over it
-is healed.
-"""
+is healed."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ def may_lose_synced(schedule: Schedule, copies: int | None = None) -> bool:
     That takes one of: `copies` brokers whose disks lose data and notice (None: min_isr, as in
     `outnumber_copies`; under flush "async" power cuts count too); a majority less one of the voters
     with such disks; or one disk that loses data without a sign of it, for example by a power cut
-    after syncs that strace confirmed and did not make.
-    """
+    after syncs that strace confirmed and did not make."""
     if _hit(schedule, {"unnoticed"}, "nv"):
         return True
     lies = any(isinstance(fault, Syscall) and fault.action == "lie" for fault in schedule.faults)

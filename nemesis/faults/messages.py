@@ -131,8 +131,7 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     """One link rule as written: `action` on the messages from `on` to `to` that match.
 
     `kinds` and `match` narrow it to kinds of messages and to header fields (bounds as in `After`).
-    Of the messages that match, `percent` are acted on, at most `limit` in each direction.
-    """
+    Of the messages that match, `percent` are acted on, at most `limit` in each direction."""
 
     action: Literal["drop", "delay", "duplicate", "hold"]
     two_way: bool = False

@@ -46,8 +46,7 @@ class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
     """A `restart` after which the node, and each later process of it, runs `protocol`.
 
     `harness.systems.floodmark.brokers.check_upgrades` refuses a protocol that cannot be mixed with
-    the cluster's own.
-    """
+    the cluster's own."""
 
     protocol: str
 

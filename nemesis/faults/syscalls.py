@@ -30,8 +30,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
 
     `action` "error": they fail with `errno` (the name of the error) without being made. "lie": they
     are confirmed and not made. "delay": they take `delay_ms` longer. "kill": the `nth` call kills
-    the process.
-    """
+    the process."""
 
     on: str
     action: Literal["error", "lie", "delay", "kill"]

@@ -1,7 +1,6 @@
 """The cluster and the workload of a schedule, triggers that wait for an event, and their checks.
 
-They are part of the schedule file: `nemesis.formats.schedule` exports these names.
-"""
+They are part of the schedule file: `nemesis.formats.schedule` exports these names."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class Cluster(Strict, frozen=True, kw_only=True):
     `fetch_max_bytes` of a partition at once, and get at least one batch (Kafka:
     `replica.fetch.max.bytes`). A disk in user space writes back data that is `write_back_ms` old
     (Linux: `dirty_expire_centisecs`), and all data that it has when the storm begins; 0: it does
-    neither.
-    """
+    neither."""
 
     protocol: str = "kafka"
     brokers: int = 3
@@ -148,8 +146,7 @@ class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
     """One client operation: exactly one of `at_ms` and `after` says when it begins.
 
     `client` is a client of its own, numbered on after producers and consumers; it either sends or
-    polls, one operation after another. `must` "ok": the run proves nothing if it ends otherwise.
-    """
+    polls, one operation after another. `must` "ok": the run proves nothing if it ends otherwise."""
 
     client: str
     partition: str = "log-0"
@@ -206,8 +203,7 @@ class Workload(Strict, frozen=True, kw_only=True):
     after the last heal until the cluster has recovered. `operations` are begun one by one, besides
     the drawn ones; if there are only operations (a scripted workload), the storm ends when all are
     done, at `duration_ms` at the latest. `idempotent` producers send a batch again until it is
-    acknowledged, and brokers append it once.
-    """
+    acknowledged, and brokers append it once."""
 
     seed: Seed = 0
     operations: tuple[Operation, ...] = ()

@@ -1,8 +1,7 @@
 """A fault of a schedule, as data: the fields of all kinds, and how a file becomes faults.
 
 The kinds themselves are modules of `nemesis.faults`. The package `nemesis` registers them here when
-it is imported, so all code that can import this module can read every fault.
-"""
+it is imported, so all code that can import this module can read every fault."""
 
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     the target stood for. The counts are in lines of effects: messages dropped, delayed and
     duplicated; connections or packets affected (by links that see no messages); processes stopped
     at a breakpoint; writes to a disk that failed, were late, or are lost; system calls that failed,
-    lied, were late, or ended their process.
-    """
+    lied, were late, or ended their process."""
 
     fault: Number
     what: str

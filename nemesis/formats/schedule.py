@@ -6,8 +6,7 @@ from the start of the workload. docs/file-formats.md describes it.
 
 Import the parts of a schedule from here (cluster and workload are defined in
 `nemesis.formats.cluster_spec`, the base of faults in `nemesis.formats.fault`); the kinds of faults
-are in `nemesis.faults`.
-"""
+are in `nemesis.faults`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The link rules that each kind of links (hub, TCP proxy, kernel) can carry out. Pure data.
 
 Whatever must know which faults on links are possible uses these values: the random storms, the
-check of a schedule, and the links themselves when a rule is put in force.
-"""
+check of a schedule, and the links themselves when a rule is put in force."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The queue of messages that link rules delay until a time, or hold until they are released. Pure.
 
 It is bounded. If it is full the *newest* message is dropped, as by a full socket: messages that are
-already under way stay complete and in order.
-"""
+already under way stay complete and in order."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The kernel tells the inode of the socket that dialed (sock_diag(7), or else the table
 /proc/net/tcp), and the folder of open files of a process shows which inodes it holds. A node is
-recognized by its processes: the one that was started, and all of its process group or session.
-"""
+recognized by its processes: the one that was started, and all of its process group or session."""
 
 from __future__ import annotations
 

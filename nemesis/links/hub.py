@@ -12,8 +12,7 @@ A receiver that does not read may be:
 * paused: the kernel's buffers and a queue of `QUEUE_MESSAGES` fill up, the rest is dropped;
 * cut off by a rule: that rule drops the messages; the connection stays up, so the first message
   after the heal passes at once. For the same reason the hub uses no ZeroMQ heartbeats: they would
-  take a paused node for a dead one.
-"""
+  take a paused node for a dead one."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     `nodes` maps each node to its own address. `seed` draws losses and jitter. The hub dies with
     `parent_pid`, the process that started it. It writes its output to `output_file` ("": to its
     parent's), and messages that its rules dropped or held to `messages_file` ("": nowhere). `curve`
-    has the keys of the run, if it has any: then each process may send under its own names only.
-    """
+    has the keys of the run, if it has any: then each process may send under its own names only."""
 
     bind: str
     control: str

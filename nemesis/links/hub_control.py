@@ -77,8 +77,7 @@ class HubStats(msgspec.Struct, kw_only=True):
     and messages of processes outside this run, or under another's name; `broken_off` connections
     that ended during the handshake; `overflow` messages that found no room in the queue of delayed
     and held ones. `delayed` and `held` are in that queue now. `rules` are the counts of the rules
-    in force.
-    """
+    in force."""
 
     forwarded: int = 0
     garbage: int = 0

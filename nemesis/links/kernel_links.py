@@ -5,8 +5,7 @@ Broker number i has the address 10.213.i.2 and voter number i 10.214.i.2; the cl
 harness, are 10.213.i.1 or 10.214.i.1 to it. So a pair of addresses identifies a link, and no
 connection has to be looked up. TCP here is the kernel's: a SYN into a cut is not answered, and
 after a heal senders repeat lost segments when their timers run out, at most a second later if the
-kernel has an option for that.
-"""
+kernel has an option for that."""
 
 from __future__ import annotations
 

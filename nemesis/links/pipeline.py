@@ -2,8 +2,7 @@
 messages. Pure.
 
 The hub of real processes and the simulated network each have a `LinkPipeline` and a clock, so a
-rule does the same to a message in both.
-"""
+rule does the same to a message in both."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ class LinkPipeline(Generic[Load]):
     `peek` returns the header fields of a message; it is called only if a rule of its link needs
     them. `rng` draws percentages and jitter. `exempts`, if set, is called with sender and receiver
     of each message that is to be dropped or held; True lets the message pass. `on_affected`, if
-    set, is called for each message that was really dropped or held.
-    """
+    set, is called for each message that was really dropped or held."""
 
     def __init__(self, peek: Callable[[Load], Mapping[str, Any]], rng: random.Random) -> None:
         self._peek = peek

@@ -31,8 +31,7 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     in all. `delay_ms` and `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy that
     a `duplicate` makes; `bytes_per_s` is the rate of a `slow`. In a `half-open` the receivers lose
     their connections, and the senders do not notice. Raises UsageError for a rule that cannot be
-    carried out.
-    """
+    carried out."""
 
     senders: tuple[str, ...]
     receivers: tuple[str, ...]

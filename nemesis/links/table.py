@@ -14,8 +14,7 @@ How the rules of one link combine, in whatever order they were added:
 Order within a link is kept: a message never overtakes an earlier one that is still under way, so a
 delayed message holds back all behind it, even after its rule is gone. Two things step out of this
 order on purpose: late copies, which neither wait nor are waited for, and held messages. Messages of
-a node to itself are never affected.
-"""
+a node to itself are never affected."""
 
 from __future__ import annotations
 

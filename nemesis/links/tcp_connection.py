@@ -2,8 +2,7 @@
 
 A connection goes through phases. *naming*: it is accepted, and the proxy does not know yet who
 dialed. *held*: a cut is between the two; the node knows nothing of the connection. *dialing*: the
-proxy connects to the node. *up*. *over*.
-"""
+proxy connects to the node. *up*. *over*."""
 
 from __future__ import annotations
 

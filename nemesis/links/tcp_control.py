@@ -46,8 +46,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     `shared_clients` are the names of the clients that share one process, which dials as
     `nemesis.links.tcp_rules.CLIENTS`. `seed` draws jitter. A process that dials may be named
     (`SetProcesses`) up to `naming_s` seconds later. The proxy dies with `parent_pid`, the process
-    that started it, and writes its output to `output_file` ("": to its parent's).
-    """
+    that started it, and writes its output to `output_file` ("": to its parent's)."""
 
     doors: tuple[Door, ...]
     shared_clients: tuple[str, ...] = ()

@@ -3,8 +3,7 @@ with a bound.
 
 While no rule is about the direction and nothing waits, the proxy writes past the queue. Its bound
 is back-pressure: if it is full, the proxy stops reading from the source, so the sender's own
-buffers fill, as with a receiver that does not read.
-"""
+buffers fill, as with a receiver that does not read."""
 
 from __future__ import annotations
 

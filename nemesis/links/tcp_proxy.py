@@ -9,8 +9,7 @@ things are not as they would be on a wire, because a listener cannot leave a SYN
   hears nothing of it. If the dialer is still there at the heal, the proxy connects to the node
   then.
 * A node that does not listen (it is dead) gives a connection that is reset, not a refused one.
-* Bytes that waited for a heal pass at once: no retransmission timer has to run out.
-"""
+* Bytes that waited for a heal pass at once: no retransmission timer has to run out."""
 
 from __future__ import annotations
 

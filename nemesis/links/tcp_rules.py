@@ -8,8 +8,7 @@ TCP repeats lost segments, so no rule loses bytes: under a `drop` they wait. Wha
 * `delay`: bytes wait, in order; several such rules add up. `slow`: at most `bytes_per_s` pass on
   each connection.
 * `reset`: each connection between the two is reset, in whichever direction the rule is written.
-* `half-open`: each connection that exists ends for the receivers only.
-"""
+* `half-open`: each connection that exists ends for the receivers only."""
 
 from __future__ import annotations
 

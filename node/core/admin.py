@@ -2,8 +2,7 @@
 
 The functions are pure: from the metadata image and a command they make the records to append, or an
 error in one sentence. A command whose work is already done appends nothing and is no error, so that
-it can be sent again when its answer was lost. See docs/protocols.md.
-"""
+it can be sent again when its answer was lost. See docs/protocols.md."""
 
 from __future__ import annotations
 

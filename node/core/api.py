@@ -8,8 +8,7 @@ A turn: a world drains its inbox, steps every event, commits storage once, and o
 message marked AFTER_COMMIT leaves after the commit of what its step wrote, one marked AT_ONCE may
 leave before (`node.core.before_commit`). Time is integer microseconds and only ever an argument;
 `effects.deadline_us` says when to step again if nothing arrives. A crash drops the object; a
-restart builds a new one from what is on the disk.
-"""
+restart builds a new one from what is on the disk."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     `incarnation` numbers this node's processes from 1. `flush_interval_ms` is the time between
     flushes of deferred writes; 0: each turn's writes are synced. A leader keeps `retention_records`
     committed records and may delete older ones (0: keeps all). A follower's fetch asks for at most
-    `fetch_max_bytes` of a partition.
-    """
+    `fetch_max_bytes` of a partition."""
 
     node: str
     voters: tuple[str, ...]

@@ -11,8 +11,7 @@ checksum covers the version too. Batches of version 1 do not name their producer
 
 Each replica computes a chained prefix hash: h(previous hash, leader epoch, count, all that follows
 the header). Two logs agree up to a batch end iff their hashes there are equal. The hash is never
-sent.
-"""
+sent."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ The rule is about the trace, because the trace of a turn must be written before 
 messages marked `AT_ONCE` leave early if all that the turn has traced holds without the commit. An
 append claims nothing of the disk. A high watermark or an acknowledgement does, unless it covers
 only what earlier turns have committed: so a leader counts itself only for what its disk has.
-After Raft's thesis, 10.2.1 (writing to the leader's disk in parallel).
-"""
+After Raft's thesis, 10.2.1 (writing to the leader's disk in parallel)."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@
 A node is a broker (has data partitions), a voter of the metadata partition, or both; every node
 replicates the metadata partition. Messages are handled on `Deliver`, everything that depends on
 time on `Tick`, which a world steps once after it has drained the inbox: a node that was paused
-reads its messages before it concludes anything from silence.
-"""
+reads its messages before it concludes anything from silence."""
 
 from __future__ import annotations
 

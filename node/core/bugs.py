@@ -2,8 +2,7 @@
 
 A correct broker has all of them off. `KNOWN_BUGS` is the catalogue, with one entry for each bug.
 `Bugs` has one field for each, which the other modules read. docs/protocols.md describes them, and
-lists the bugs that this design cannot express.
-"""
+lists the bugs that this design cannot express."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ class KnownBug(NamedTuple):
     `protocol` is a protocol that takes the decision which the bug changes, `breaks` the property
     that the checker must find broken, `breaks_at` the rule that its first wrong step breaks (of
     `RULES` in checker/formats/story.py). A search for the bug also draws the kinds of `faults`, and
-    turns on the `dimensions` of schedules without which the bug cannot show.
-    """
+    turns on the `dimensions` of schedules without which the bug cannot show."""
 
     name: str
     code: str

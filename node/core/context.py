@@ -30,8 +30,7 @@ class Context:
     `hw_moved`: some high watermark differs from its checkpoint. `disk_emptied`: the disk lost
     everything since this node's first process. `more`: other messages of this turn follow
     (`api.Deliver`), and `appended` has the replicas that got records in this turn and have not
-    answered the waiting requests.
-    """
+    answered the waiting requests."""
 
     def __init__(
         self, config: NodeConfig, storage: Storage, bugs: Bugs, jitter: Jitter, now_us: int

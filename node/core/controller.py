@@ -2,8 +2,7 @@
 
 Every change is a batch of records in the metadata log. It takes effect, and is answered, only when
 it is committed there, so a deposed controller changes nothing. Decisions build on `image`, which
-includes records that are appended but not committed yet. See docs/protocols.md.
-"""
+includes records that are appended but not committed yet. See docs/protocols.md."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class Controller:
     `image` is the metadata log applied up to its end. `applied` is the metadata offset up to which
     each broker has applied the log. `_heard_us` is the time of each broker's last heartbeat that
     had applied the log up to `_must_apply`: older ones do not prove that the broker still gets
-    metadata.
-    """
+    metadata."""
 
     def __init__(self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image) -> None:
         self._protocol = protocol

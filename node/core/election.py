@@ -8,8 +8,7 @@ the old ones. Sources: KIP-966, KIP-455; docs/protocols.md.
 
 Terms: an eligible leader replica (ELR) has left the ISR while that was below MinISR, and still has
 every committed record. The last-known ELR are members that left the ELR because they may have lost
-data.
-"""
+data."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The module knows only epochs and offsets. A leader enters its own epoch at its l
 elected, before any record (KAFKA-7415). So a leader's cache is never empty, and its last entry is
 the current epoch.
 
-Invariant: entries[i].epoch < entries[i+1].epoch and entries[i].start < entries[i+1].start.
-"""
+Invariant: entries[i].epoch < entries[i+1].epoch and entries[i].start < entries[i+1].start."""
 
 from __future__ import annotations
 

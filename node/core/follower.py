@@ -6,8 +6,7 @@ offset and last epoch. The offset alone is not enough: after a cut and new recor
 there again, and a late second copy of the diverging response would cut records that were
 acknowledged since.
 
-All functions have the step's context `ctx` and the replica `r`. See docs/protocols.md.
-"""
+All functions have the step's context `ctx` and the replica `r`. See docs/protocols.md."""
 
 from __future__ import annotations
 

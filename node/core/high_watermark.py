@@ -3,8 +3,7 @@
 The arithmetic is pure: KIP-966 and KIP-497 (maximal ISR); for majorities the high-water mark
 pattern with Raft's rule for older terms. The HW of one leader in one epoch only rises. It may rise
 at a follower's fetch, a committed ISR change, a produce request, and at the election.
-See docs/protocols.md.
-"""
+See docs/protocols.md."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ def isr_high_watermark(
     `maximal_isr` also has replicas that a proposal under way may have added, `leo_of` the log ends
     known in this leader epoch: a member without one blocks. `committed_isr` is the size of the
     committed ISR: while it is below `min_isr`, the controller may keep an ELR that the leader does
-    not know of.
-    """
+    not know of."""
     if committed_isr < min_isr:
         return None
     ends = []
@@ -53,8 +51,7 @@ def majority_high_watermark(
     An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of older
     terms commit with a record of the leader's own term, never by counting alone (Raft, figure 8);
     -1 means that counting is enough. `half_is_enough` takes the offset that half of an even number
-    of voters have: the index at N/2 of the *ascending* ends.
-    """
+    of voters have: the index at N/2 of the *ascending* ends."""
     ends = sorted((leo_of.get(v, 0) for v in voters), reverse=not half_is_enough)
     candidate = ends[len(voters) // 2]
     return candidate if candidate > epoch_start else None

@@ -5,8 +5,7 @@ bytes of LeaderEpoch and HW and no records, and remembers it as a data waiter of
 log grows, each waiter gets one notification. A notification only ends a sleep early, so a lost one
 costs time and nothing else.
 
-Source: Liftbridge's replication protocol (`replica.max.idle.wait`); docs/protocols.md.
-"""
+Source: Liftbridge's replication protocol (`replica.max.idle.wait`); docs/protocols.md."""
 
 from __future__ import annotations
 

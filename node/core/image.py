@@ -1,8 +1,7 @@
 """The cluster's metadata: the records of the metadata partition, applied to one image.
 
 The records name leaders, epochs, ISR and replicas of partitions, never offsets of data records: the
-controller knows no high watermark and no log end.
-"""
+controller knows no high watermark and no log end."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class PartitionRecord(
     are members that left the ELR because they may have lost data (KIP-966). While a reassignment is
     under way, `target` has the new replicas in order, `adding` those that were no replicas before
     it and `removing` those that will be none after it. `unclean`: the leader came from outside ISR
-    and ELR, and has not proposed an ISR yet.
-    """
+    and ELR, and has not proposed an ISR yet."""
 
     partition: StoredPartitionName
     replicas: Nodes

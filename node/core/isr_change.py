@@ -3,8 +3,7 @@
 While a proposal is in flight the high watermark waits for every replica that may already be a
 member (the maximal ISR); only a definite answer narrows it again. A replica has one proposal at a
 time, and one without an answer is never rolled back. See docs/protocols.md; KIP-497, KIP-841,
-KIP-903, KIP-966.
-"""
+KIP-903, KIP-966."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def may_expand(
 
     Below `leso` the leader's own high watermark may be stale, so `hw` alone does not prove
     completeness (KAFKA-7128). Rules 4 and 5, that the fetch is of this leader epoch and of the
-    registered, active process, are tested by `maybe_expand`.
-    """
+    registered, active process, are tested by `maybe_expand`."""
     return caught_up_ago_us <= lag_us and fetch_offset >= hw and fetch_offset >= leso
 
 

@@ -3,8 +3,7 @@
 The module knows one replica and the fetches of its peers. The order of the tests in `on_fetch` is
 part of the protocol: a fetch that is refused, or that diverges, does not change the leader's state
 (KAFKA-13141). All functions have the step's context `ctx` and the replica `r`. See
-docs/protocols.md.
-"""
+docs/protocols.md."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ replicas that reported its leader (the witnesses). When a majority of the follow
 reported, it elects another leader. The reports of a partition expire one leader timeout after the
 last of them. They are kept in memory only: a new controller starts without any.
 
-Source: Liftbridge's replication protocol, partition leader failure; docs/protocols.md.
-"""
+Source: Liftbridge's replication protocol, partition leader failure; docs/protocols.md."""
 
 from __future__ import annotations
 

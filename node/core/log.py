@@ -4,8 +4,7 @@ The module knows storage and batches, and nothing of roles, peers or high waterm
 (where each batch starts and ends) is in memory, the bytes are in storage.
 
 Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log; chains[i]
-is the prefix hash at the end of batch i.
-"""
+is the prefix hash at the end of batch i."""
 
 from __future__ import annotations
 

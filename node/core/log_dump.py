@@ -1,7 +1,6 @@
 """The contents of a replica's log on disk, batch by batch, from any kind of disk. Pure.
 
-After a run the dump is evidence for the checker, so damage is reported in it and never raised.
-"""
+After a run the dump is evidence for the checker, so damage is reported in it and never raised."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A log whose head was deleted still has to be compared with others: by the epoch of its last record
 (truncate-on-fetch, votes) and by its prefix hash. So the start carries both for the record before
-it, like the last included index and term of a snapshot in Raft.
-"""
+it, like the last included index and term of a snapshot in Raft."""
 
 from __future__ import annotations
 

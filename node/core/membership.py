@@ -2,8 +2,7 @@
 
 Each process has its own broker epoch. The controller assigns it when it accepts the registration,
 and every fetch and proposal carries it: a message of an earlier process never counts for this one.
-See docs/protocols.md; KIP-841, KIP-903.
-"""
+See docs/protocols.md; KIP-841, KIP-903."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A message is a typed header and, for data, a body of raw bytes (`body`, never pa
 The body of a fetch response begins with 16 bytes, leader epoch and HW big-endian (Liftbridge's
 replication protocol), followed by whole batches. Names follow Kafka's; see docs/protocols.md.
 `corr` is a correlation id: it serves clients and tracing, no replication rule reads it. Every field
-has a type of `node.formats.wire_bounds`, which a decoder enforces.
-"""
+has a type of `node.formats.wire_bounds`, which a decoder enforces."""
 
 from __future__ import annotations
 
@@ -100,8 +99,7 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
     if the follower's log differs from the leader's: then there are no batches and HW must be
     ignored. After OFFSET_OUT_OF_RANGE a follower goes on from `log_end`; one below `log_start`
     starts over there, and `before_start` is (epoch, prefix hash) of the last deleted record.
-    `leader` is a hint.
-    """
+    `leader` is a hint."""
 
     partition: PartitionName
     error: Error = Error.NONE

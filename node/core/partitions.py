@@ -3,8 +3,7 @@
 A replica may miss states of its partition between two records that it applies (removed and added
 again, leadership lost and regained). A record counts only if its partition epoch is newer than the
 replica's, since a leader may have learned the state from its AlterPartition answer already. See
-docs/protocols.md.
-"""
+docs/protocols.md."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ batch that its log has already. The state follows from the batches in a log and 
 replicas with equal logs have equal states, whichever leads.
 
 The state is bounded: WINDOW batches of a producer, MAX_PRODUCERS producers of a partition. If there
-are more, the producer that has not written for longest is dropped.
-"""
+are more, the producer that has not written for longest is dropped."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 There is no subclass per protocol, and no module compares a protocol's name: the core reads these
 fields. `expected` says which properties each protocol keeps, and `citation` from which source it
-is.
-"""
+is."""
 
 from __future__ import annotations
 
@@ -106,8 +105,7 @@ class Protocol:
     alone, so a leader does not begin its term with a record of its own. `half_is_enough`: the
     offset that half of an even number of voters have commits. `last_index_matches`: the leader
     counts a fetch's offset before it compares the follower's log with its own. `appends_by_index`:
-    a follower skips records below its log end, without a comparison.
-    """
+    a follower skips records below its log end, without a comparison."""
 
     name: str
     citation: str

@@ -4,8 +4,7 @@ This is Raft by pull, as in KRaft: voters elect, and followers fetch. The log, t
 the truncation are those of every other partition. A voter's term and vote are on disk before any
 message carries them. Pre-vote keeps a returning voter from raising the term. Check quorum makes a
 leader resign if no majority fetches from it. Nodes that are not voters only fetch (observers). See
-docs/protocols.md; KIP-595, KIP-996.
-"""
+docs/protocols.md; KIP-595, KIP-996."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class Quorum:
     A voter whose log is damaged lacks records that it has acknowledged. It neither votes nor
     campaigns until it has a record of a later term than its term at the damage: the leader of that
     term was elected without it, and has everything. A voter with an emptied disk knows neither its
-    votes nor what it acknowledged, so it only fetches, and its fetches do not count.
-    """
+    votes nor what it acknowledged, so it only fetches, and its fetches do not count."""
 
     def __init__(self, ctx: Context, r: Replica, voters: tuple[str, ...]) -> None:
         self.r = r

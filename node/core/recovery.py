@@ -4,8 +4,7 @@ It asks every member of the last-known ELR (replicas that left the ELR because t
 data) for the length of its log, and elects the longest: highest last epoch, then highest end. The
 last-known ELR has at least MinISR members, so a committed record is lost only if all of them lost
 it. The controller waits for all of them; an operator who cannot wait can order an unclean election.
-Source: KIP-966; docs/protocols.md.
-"""
+Source: KIP-966; docs/protocols.md."""
 
 from __future__ import annotations
 

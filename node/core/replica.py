@@ -2,8 +2,7 @@
 
 State only: `leader.py` and `follower.py` change it, `quorum.py` and `partitions.py` decide the
 role. Invariants: hw <= leo; a leader has `leso` (its log end when its epoch began) set and no fetch
-state; a follower the reverse; committed `isr` is a subset of `maximal_isr`.
-"""
+state; a follower the reverse; committed `isr` is a subset of `maximal_isr`."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ class Fetching:
     While `asking` names an epoch, the follower asks where that epoch ends instead of fetching.
     `heard_us` is the time of the leader's last valid answer; `notified`: a notification of new data
     has come since the fetch was sent. `failures` counts up to MOST_FAILURES; `cut`: this leader has
-    given a diverging answer.
-    """
+    given a diverging answer."""
 
     outstanding: bool = False
     asking: int | None = None

@@ -3,8 +3,7 @@
 The leader decides, at an append, in whole batches, and never above its high watermark. Followers do
 not count records: they delete up to the log start that the leader's answers state, so that no
 replica has deleted what its leader still offers. A follower whose log ends below the leader's log
-start starts over there. docs/protocols.md, "Retention".
-"""
+start starts over there. docs/protocols.md, "Retention"."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A message speaks for its sender only: a broker registers, fetches and proposes for itself, only
 nodes answer nodes, and only the harness commands the controller. The sender's name is verified
-before, by the world that carries messages.
-"""
+before, by the world that carries messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A leader's answer to a fetch: batches, nothing after a wait, or an error.
 
-Followers read to the log end, consumers to the high watermark.
-"""
+Followers read to the log end, consumers to the high watermark."""
 
 from __future__ import annotations
 

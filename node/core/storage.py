@@ -3,8 +3,7 @@
 All writes are buffered until the world commits the turn; reads see them at once. A `durable` write
 is on disk when the turn's AFTER_COMMIT messages leave; a deferred one (durable=False) survives a
 kill but not a power cut until the next flush. One partition, or one key, is always written with the
-same durability.
-"""
+same durability."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ A world whose clock stands still chooses itself which wait ends next. A name has
 wait, then its partition or broker, then the node or client that waits: `wait/log-0/n2` is the fetch
 of n2 that its leader holds. Some waits have no deadline and are measured from a past moment (the
 last heartbeat of a broker): those end if that moment is made long past. As `snapshot` does, this
-module looks inside all parts of a node.
-"""
+module looks inside all parts of a node."""
 
 from __future__ import annotations
 

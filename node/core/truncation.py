@@ -4,8 +4,7 @@ watermark.
 The module has all rules but truncate-on-fetch, which is part of every fetch (`follower.py`), and
 the leader's answers to these requests. If the leader does not know the epoch, the follower cuts to
 its own high watermark, as the KIPs say. If the answer is lost, the request is sent again.
-KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
-"""
+KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Bounds of the numbers in the files of a run, for the types of all formats.
 
 A number from a file is used for arithmetic on 64-bit integers and to reserve memory, so each has a
-range in its type, and a line with a number out of its range is refused by its reader.
-"""
+range in its type, and a line with a number out of its range is refused by its reader."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The one error hierarchy of floodmark (every package may import it).
 
 An error that reaches the command line is printed as its one sentence, and the process ends with its
-`exit_code`: 64 if the user can correct the input, 70 if the harness itself could not go on.
-"""
+`exit_code`: 64 if the user can correct the input, 70 if the harness itself could not go on."""
 
 from __future__ import annotations
 

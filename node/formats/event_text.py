@@ -2,8 +2,7 @@
 
 `action` is a predicate: the caller puts the node's name in front and a full stop at the end.
 `message` is the label of an arrow for the message that shows the event's effect. A caller that
-knows more than the event (which record is lost, which events came before) adds that itself.
-"""
+knows more than the event (which record is lost, which events came before) adds that itself."""
 
 from __future__ import annotations
 

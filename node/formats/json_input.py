@@ -2,8 +2,7 @@
 
 Files, lines and messages outlive their writer, are copied, cut and edited. A reader names the form
 that it needs (a type that `msgspec` decodes to) and gets a value of it, or `Unreadable` with the
-reason. Size and depth have bounds.
-"""
+reason. Size and depth have bounds."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
     is wrong, "" if nothing. A batch that cannot be read at all has `count` 0, and its
     `stored_chain` is used to compute the next hash. A batch that is not `sound` fails its checksum.
     `control`: the batch is a leader's own and has no client's records. `produced` is the id and
-    epoch of its idempotent producer, and the sequence of its first record; None if it has none.
-    """
+    epoch of its idempotent producer, and the sequence of its first record; None if it has none."""
 
     base_offset: int
     count: int = 0

@@ -3,8 +3,7 @@
 A run folder may come from anybody. A link in it leads out of it, so results written there end up
 elsewhere; a FIFO or a device in the place of a file makes a reader wait for ever; a file of ten
 gigabytes may be nothing but a hole. So nothing is read or written in a folder that has such an
-entry.
-"""
+entry."""
 
 from __future__ import annotations
 

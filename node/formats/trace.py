@@ -5,8 +5,7 @@ host's monotonic clock), `node`, `incarnation` (1 for a node's first process, +1
 `event`; events about a partition have `partition`. In the file they have `seq` too, which numbers
 the events of a process from 0. The remaining fields depend on the event and are listed in `FIELDS`.
 Offsets are 0-based; LEO and HW are exclusive. Hashes are the chained prefix hash as 16 hexadecimal
-digits, "" if a log is empty.
-"""
+digits, "" if a log is empty."""
 
 from __future__ import annotations
 
@@ -183,8 +182,7 @@ def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     A pattern is a dict of field name to a plain value, which must be equal, or to {"at_least": n}
     or {"at_most": n}, which compare numbers; both bounds may be given together. {"given": true}
     fits a field that is present and not null, {"given": false} one that is missing or null. A
-    missing field fits no other condition; an empty pattern fits every record.
-    """
+    missing field fits no other condition; an empty pattern fits every record."""
     return all(_fits(fields.get(name, _MISSING), wanted) for name, wanted in pattern.items())
 
 

@@ -3,8 +3,7 @@
 A message is one ZeroMQ frame, its envelope, and a second one, its body, if it has data. The
 envelope is a version byte, the lengths of two names in a byte each, the receiver, the sender, and
 the header (msgpack), which `node.core.wire` decodes. A frame costs more than its bytes, above all
-if each is encrypted by itself, so a message has no more of them.
-"""
+if each is encrypted by itself, so a message has no more of them."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A number from the wire is packed into a field of fixed size (a batch keeps its e
 used for arithmetic on microseconds, written to the trace, or used as a key of the disk. Each has a
 range in its type, so a message with a number out of its range is refused by its decoder, and no
 later step can fail for it. Every range ends well below the size of its field, so that a node can
-still count on from the number (the next term, the end of a batch).
-"""
+still count on from the number (the next term, the end of a batch)."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Only the harness uses them: with a breakpoint it can put a kill or a cut link between the commit of
 a write and its acknowledgement. The harness arms breakpoints through a pipe, ahead of time; each
 order replaces all earlier ones and is confirmed. A process that is stopped at one writes no trace,
-reads no message and sends nothing. Its connections stay up, as those of a hung process do.
-"""
+reads no message and sends nothing. Its connections stay up, as those of a hung process do."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `before` "send": the turn is on disk and in the trace, and only those of its messages have left
     that do not wait for the disk (AT_ONCE). "commit": nothing of the turn is on disk; again only
-    such messages have left, with the trace that must precede them.
-    """
+    such messages have left, with the trace that must precede them."""
 
     number: int
     event: str

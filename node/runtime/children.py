@@ -6,8 +6,7 @@ kernel kills a child, even a stopped one, when its parent dies, however it dies.
 normally imports its parent's main script again (as `__mp_main__`). Our parent is a console script
 or pytest: that import would cost every child the whole command line, or worse, run it. So the
 parent's `__main__` is hidden while a child starts, and the function that a child runs must be
-importable.
-"""
+importable."""
 
 from __future__ import annotations
 

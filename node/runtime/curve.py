@@ -7,8 +7,7 @@ gate then knows by whose key each message came, whatever name the message claims
 gate is open. Sources: ZeroMQ RFCs 26 (CurveZMQ) and 27 (ZAP).
 
 A gate has no thread: its sockets are part of its process's poll, and `serve` answers the handshakes
-that have come.
-"""
+that have come."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ class Gate:
     `unauthenticated` counts refused connections, `wrong_names` dropped messages that claimed a name
     which does not belong to their key. `broken_off` counts connections that the caller closed
     before the handshake was over: it has no keys, or was killed just then. A caller that does not
-    speak ZeroMQ at all is disconnected by the library and not counted.
-    """
+    speak ZeroMQ at all is disconnected by the library and not counted."""
 
     def __init__(self, context: zmq.Context[Socket], keys: CurveKeys | None) -> None:
         self._context = context

@@ -4,8 +4,7 @@
     journal    deferred writes since the flush      (node.runtime.journal)
     lock       locked (flock) by the process that has the store open
 
-The kernel unlocks the directory when that process dies.
-"""
+The kernel unlocks the directory when that process dies."""
 
 from __future__ import annotations
 

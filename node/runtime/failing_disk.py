@@ -3,8 +3,7 @@ full disk.
 
 The store asks before each write; a correct store ends its process at the first error. The faults
 come through the pipe of `node.runtime.breakpoints`. Damage to the files of a node that is down is
-in `node.runtime.disk_damage`.
-"""
+in `node.runtime.disk_damage`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ once, at start, and emptied whenever its content has been committed to LMDB.
 
 A frame is one turn: a msgpack list of the operations of `node.runtime.overlay`. So a turn is
 replayed whole or not at all. The generation is also kept in LMDB and rises with every flush: a
-journal of an older generation, whose content LMDB has already, is ignored.
-"""
+journal of an older generation, whose content LMDB has already, is ignored."""
 
 from __future__ import annotations
 

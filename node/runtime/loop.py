@@ -8,8 +8,7 @@ before commit would let a killed leader claim a high watermark or an acknowledge
 never had.) Only a turn with messages that leave early (`node.core.before_commit`) writes its trace
 before the commit. A turn that fails in the core leaves its trace in the output file only.
 
-A breakpoint stops the turn between two of these steps (`node.runtime.breakpoints`).
-"""
+A breakpoint stops the turn between two of these steps (`node.runtime.breakpoints`)."""
 
 from __future__ import annotations
 

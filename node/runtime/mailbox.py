@@ -3,8 +3,7 @@
 The module knows frames and addresses, not what messages mean. Sending is best effort, as the core
 expects: a message that cannot leave at once (no connection, a full queue) is dropped and counted. A
 message to a peer that is not connected is not queued (IMMEDIATE), so a peer that comes back gets no
-stale messages.
-"""
+stale messages."""
 
 from __future__ import annotations
 

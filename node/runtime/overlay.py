@@ -1,8 +1,7 @@
 """Writes that are not in LMDB yet: as operations for the journal, and their net effect in memory.
 
 The module knows nothing of files. An `Overlay` lies over the tables of `node.runtime.tables`: logs
-and values that it does not mention are as in the tables.
-"""
+and values that it does not mention are as in the tables."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Exit codes: 0 stopped by request (SIGTERM), everything flushed; 70 the core found its own state
 contradictory, or any other error of ours; 73 the node's address cannot be used; 74 the disk refused
 (full, damaged, not ours, open elsewhere); 1 it hung when asked to stop, and its output file ends
-with its stacks. In all other cases that file ends with the reason, in one sentence.
-"""
+with its stacks. In all other cases that file ends with the reason, in one sentence."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     asks the kernel), and `boots` counts the simulated reboots of this node. `breakpoints` are
     armed, and `disk_faults` in force, from the first turn on. Timeouts are measured with `clock`.
     `disk_pid` is the process that serves the disk in user space, 0 if none does. Files are created
-    as needed, folders must exist.
-    """
+    as needed, folders must exist."""
 
     core: NodeConfig
     data_dir: str

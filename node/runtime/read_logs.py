@@ -1,8 +1,7 @@
 """The logs of a stopped node, read from its disk for `logs/<node>.jsonl`.
 
 Changes nothing: the journal is replayed in memory only. The dump is evidence for the checker, so
-damage is reported in it and never raised.
-"""
+damage is reported in it and never raised."""
 
 from __future__ import annotations
 

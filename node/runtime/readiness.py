@@ -3,8 +3,7 @@
 A socket is waited for by the descriptor that ZeroMQ has for it (ZMQ_FD). That costs one system
 call, while `zmq.Poller` looks into each socket before and after it waits. But such a descriptor
 only announces new arrivals: after a wait that returns a socket, its owner must receive until
-`zmq.Again`, or call `again`.
-"""
+`zmq.Again`, or call `again`."""
 
 from __future__ import annotations
 

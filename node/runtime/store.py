@@ -14,8 +14,7 @@ the first deferred write after a flush. If they differ, there was none, and the 
 they are equal, it is clean if the journal is of that generation, of this boot of the host, and not
 torn. Starting changes nothing on disk until the first commit, so a process that starts unclean and
 dies before is followed by one that also starts unclean. What the core must drop after an unclean
-start, it drops durably in its first turn.
-"""
+start, it drops durably in its first turn."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class LmdbStorage:
     `map_bytes` and grows up to `map_limit`; a journal above `journal_limit` bytes is flushed. Every
     method may raise StorageError, also because of the faults of `disk`. After one from `commit` or
     `flush` memory and disk differ, so the store refuses all further work. With `retries` (a bug) it
-    goes on as if a second try of the sync had succeeded.
-    """
+    goes on as if a second try of the sync had succeeded."""
 
     clean: bool
     path: Path

@@ -9,8 +9,7 @@ journal.
     N <partition name>                     ->  <partition id, 4>
     M <name>                               ->  <unsigned number, 8> (the store's own counters)
 
-Numbers are big endian, so that keys sort as offsets do.
-"""
+Numbers are big endian, so that keys sort as offsets do."""
 
 from __future__ import annotations
 

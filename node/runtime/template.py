@@ -7,8 +7,7 @@ A child that it forks becomes the child of the process that asked, which reaps i
 the kernel kills it. For that the asking process is a "subreaper" while it asks: the template forks
 twice, and the kernel gives the orphan to the nearest subreaper.
 
-`Template` is the end of the process that asks, `main` runs in the template.
-"""
+`Template` is the end of the process that asks, `main` runs in the template."""
 
 from __future__ import annotations
 

@@ -200,8 +200,7 @@ def _ranked(result: RunResult | None) -> tuple[Anomaly, ...]:
 def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     """Read a run folder; its command lines begin with `program`, quoted for the shell.
 
-    Raises ReportError when `run_dir` holds nothing of a run.
-    """
+    Raises ReportError when `run_dir` holds nothing of a run."""
     if not run_dir.is_dir():
         raise ReportError(f"{run_dir}: no such run folder")
     if not any((run_dir / part).exists() for part in _PARTS):

@@ -53,8 +53,7 @@ def idle_majority(
     (and of the voters) was up and reachable, if it is longer than a failover of the system.
 
     A node counts as held from the begin of a fault on it until a failover after its end. No node
-    counts as reachable while a fault on links lasts, nor one that ended by itself.
-    """
+    counts as reachable while a fault on links lasts, nor one that ended by itself."""
     failover_us = info.failover_ms * 1000
     held = [*_held(faults, failover_us, gap.end_us)]
     held += ((x.t_us, gap.end_us, (x.node,)) for x in exits if not x.expected)

@@ -2,8 +2,7 @@
 they hold. The page's script replays them; without it, the grid shows the end of the run.
 
 A step is small and flat, so that thousands of them stay a few dozen kilobytes: time, replica, what
-happened, two offsets, an epoch.
-"""
+happened, two offsets, an epoch."""
 
 from __future__ import annotations
 

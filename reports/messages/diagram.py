@@ -1,8 +1,7 @@
 """The message diagram as inline SVG: a lifeline for each process, time going down, by rows.
 
 Rows stand at equal distances, for their order matters; each says its time. The arrow of a dropped
-message ends at two bars. The drawing has a fixed size and scrolls in its frame on a phone.
-"""
+message ends at two bars. The drawing has a fixed size and scrolls in its frame on a phone."""
 
 from __future__ import annotations
 

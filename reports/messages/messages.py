@@ -3,8 +3,7 @@
 Brokers do not record their messages, but the receiver's trace shows what each message did. An arrow
 is drawn from the events of both ends, at the time when the message took effect: a follower's append
 is a fetch-response, an acknowledgement a produce-response. Messages that a link fault affected are
-recorded (`messages.jsonl`); the arrows of dropped ones end at two bars.
-"""
+recorded (`messages.jsonl`); the arrows of dropped ones end at two bars."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """`store/index.html`: the results of a store's nightly runs, as one self-contained page.
 
-It shows buckets of failures, the new ones first, and has no script.
-"""
+It shows buckets of failures, the new ones first, and has no script."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The list of a store's runs with their verdicts, the first page of `floodmark serve`.
 
-A run folder that cannot be read is listed as such: nothing in a store is hidden.
-"""
+A run folder that cannot be read is listed as such: nothing in a store is hidden."""
 
 from __future__ import annotations
 

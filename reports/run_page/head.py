@@ -354,8 +354,7 @@ def properties(folder: RunFolder) -> list[PropertyResult]:
 def summary(run_dir: Path, program: str = PROGRAM) -> str:
     """Return about ten lines: verdict, sentence, settings, findings, how to run it again.
 
-    Raises ReportError when the folder holds nothing of a run.
-    """
+    Raises ReportError when the folder holds nothing of a run."""
     folder = read(Path(run_dir), program)
     fact = dict(facts(folder))
     by_name = {badge.name: badge for badge in badges(folder)}

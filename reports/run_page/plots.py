@@ -1,8 +1,7 @@
 """Plots of a run as pictures, for slides and issue trackers: `plots/<name>.png` and `.svg`.
 
 Drawn by matplotlib from what the page draws, in the page's palette. The same folder gives the same
-bytes: no date, no random ids, text left as text.
-"""
+bytes: no date, no random ids, text left as text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The sections of the page of a run, in the order of the page.
 
 A section is an entry here, a function from the run folder to its data, and a template that draws
-the data.
-"""
+the data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Schedules that once found a bug of ours stay here, and find it no more.
 
 Each file in `corpus/` is as the search shrunk it; its expectation names the property that it broke
-before the bug was fixed. `corpus.txt` says what each of them was.
-"""
+before the bug was fixed. `corpus.txt` says what each of them was."""
 
 from __future__ import annotations
 

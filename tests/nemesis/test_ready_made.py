@@ -1,7 +1,6 @@
 """Scenarios of the documents on real processes: broken where they say so, and nowhere else.
 
-About 15 s a row on two cores, 30 s for the last five; 5 minutes in all.
-"""
+About 15 s a row on two cores, 30 s for the last five; 5 minutes in all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The page in a real headless browser: nothing on the console, no request, and it works.
 
-`make nightly-tests` runs these; `--basetemp` keeps a screenshot of every kind of run.
-"""
+`make nightly-tests` runs these; `--basetemp` keeps a screenshot of every kind of run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The palette as the colour-blind see it: text is readable, and outcomes look different.
 
 No meaning depends on colour alone (marks, letters, dashes and hatches repeat it); these are the
-colours that stand side by side.
-"""
+colours that stand side by side."""
 
 from __future__ import annotations
 

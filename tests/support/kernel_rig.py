@@ -1,8 +1,7 @@
 """A run in namespaces of its own, without pytest: `python -m tests.support.kernel_rig WHAT`.
 
 `faults` tries link rules between three nodes and prints what came of each as JSON. `wait` starts
-nodes, prints the network namespaces of all, and waits to be killed.
-"""
+nodes, prints the network namespaces of all, and waits to be killed."""
 
 from __future__ import annotations
 

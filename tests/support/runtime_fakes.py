@@ -22,8 +22,7 @@ class FakeCore:
 
     The partition of a produce request chooses what happens: `deferred-..` is kept not durably,
     `boom` breaks an invariant, `crash` raises another error, anything else is kept durably.
-    A metadata request is answered at once, before the commit, with the modules loaded here.
-    """
+    A metadata request is answered at once, before the commit, with the modules loaded here."""
 
     def __init__(self, config: NodeConfig, storage: Storage, rng: Random, now_us: int) -> None:
         self.config = config

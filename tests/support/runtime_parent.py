@@ -2,8 +2,7 @@
 
 Arguments: the configuration as JSON, and the modules of a template, if there shall be one. Prints
 the pid of the child, then waits to be killed. Imports something heavy of its own, that no child may
-import.
-"""
+import."""
 
 from __future__ import annotations
 

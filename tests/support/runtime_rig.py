@@ -1,7 +1,6 @@
 """A broker process under test and its one client: started, written to, watched, and reaped.
 
-Nothing here sleeps for a guessed time: every wait is for an event, and fails at a deadline.
-"""
+Nothing here sleeps for a guessed time: every wait is for an event, and fails at a deadline."""
 
 from __future__ import annotations
 

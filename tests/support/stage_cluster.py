@@ -6,8 +6,7 @@ truncated and deleted records, acknowledgements and refusals. A script of a know
 (tests/node/core/known_bugs/NAME.txt) has two lines more:
 
     bug M22                             or `none`: correct brokers
-    finds leader-outside-isr lost       anomalies that the checker must find, among others
-"""
+    finds leader-outside-isr lost       anomalies that the checker must find, among others"""
 
 from __future__ import annotations
 

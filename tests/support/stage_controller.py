@@ -1,8 +1,7 @@
 """One voter, its own majority, that is asked as the controller: a stage of scripts.
 
 Every broker of `start` is started and is heard until it is fenced; the first `rf` are replicas of
-log-0. The output of a command is the answer to it, and how log-0 and the brokers have changed.
-"""
+log-0. The output of a command is the answer to it, and how log-0 and the brokers have changed."""
 
 from __future__ import annotations
 

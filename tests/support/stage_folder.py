@@ -1,8 +1,7 @@
 """A run folder that somebody damages, and what the checker says of it: a stage of scripts.
 
 It begins as the folder of a valid run: twelve records, acknowledged and read by process 50, read
-finally, and in all logs. Texts have no spaces.
-"""
+finally, and in all logs. Texts have no spaces."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ in one letter how it ended:
     L   a record is lost that was acknowledged, and whose promise still held
     S   a follower is stuck: it fetches the same offset for ever and can use no answer
     D   a follower is content, and has another record than its leader at some offset
-    .   none of these: all replicas have one log
-"""
+    .   none of these: all replicas have one log"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The link hub as a real process, with nodes n1, n2 and n3 around it: a stage of scripts.
 
 They are started once in a process of tests. A case begins with whole nodes, without rules, and with
-nothing on its way. A message is a fetch with a number in it.
-"""
+nothing on its way. A message is a fetch with a number in it."""
 
 from __future__ import annotations
 

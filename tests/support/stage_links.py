@@ -1,8 +1,7 @@
 """The rules of links, and the messages that they keep back: a stage of scripts.
 
 Messages are fetches of log-0 at offset 5, unless their fields are others. `*` stands for all nodes,
-`-` for none. Times are milliseconds.
-"""
+`-` for none. Times are milliseconds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The loop of a broker process with nothing real around it: a stage of scripts.
 
 Time moves only when the loop waits. The output of `run` has all that was done, in order: `tick @5`
-(at 5 us), `deliver, more @0`, `wait 3` (milliseconds), `commit`, `trace 2` (events), `send a b`.
-"""
+(at 5 us), `deliver, more @0`, `wait 3` (milliseconds), `commit`, `trace 2` (events), `send a b`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A fault is a command with its kind as name and its fields as options (`kill on=n1 at_ms=10`); values
 that begin with a bracket are JSON. So are operations (`send client=c1 at_ms=5`). The output has the
-acts on the world ("10 kill n1": at 10 ms) and the record of the nemesis ("#0 inject n1").
-"""
+acts on the world ("10 kill n1": at 10 ms) and the record of the nemesis ("#0 inject n1")."""
 
 from __future__ import annotations
 

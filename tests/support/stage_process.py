@@ -1,7 +1,6 @@
 """A real broker process around a fake core, and its one client: a stage of scripts.
 
-Partitions choose what the core does (`runtime_fakes.FakeCore`). Requests are numbered from 0.
-"""
+Partitions choose what the core does (`runtime_fakes.FakeCore`). Requests are numbered from 0."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Logs are written as in the cases of the truncate-on-fetch protocol: `0e1 1e1 2e2` is three batches
 of one record, in epochs 1, 1 and 2; `0-10e1` is one batch of eleven. A record's payload is its own
-name, so two logs with the same name at an offset hold the same bytes there.
-"""
+name, so two logs with the same name at an offset hold the same bytes there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The arithmetic of the core, one function a command: a stage of scripts.
 
-Epochs are written as `2@4`: epoch 2, and the offset where it begins or ends.
-"""
+Epochs are written as `2@4`: epoch 2, and the offset where it begins or ends."""
 
 from __future__ import annotations
 

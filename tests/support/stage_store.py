@@ -1,8 +1,7 @@
 """A real disk and a simulated one, which get the same writes, kills and damage: a stage of scripts.
 
 The simulated disk must always have what the real one has. Batches have two records, and a command
-that is refused says why.
-"""
+that is refused says why."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The TCP proxy as a real process, between nodes that are plain programs: a stage of scripts.
 
 One proxy serves all cases of a process. `rule n1 n2 drop` puts a rule in force; rules are numbered
-from 1 in each case. A link is called as its receiver, if it has no other name.
-"""
+from 1 in each case. A link is called as its receiver, if it has no other name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One voter of the metadata partition, with the other voters by hand: a stage of scripts.
 
 A record of its log stands for the first record of a leader. The output has the messages, and role,
-term, log end and high watermark if they are others.
-"""
+term, log end and high watermark if they are others."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ term. `outcome` says in one letter how a history ended:
         may have seen it and its producer may have its acknowledgement
     S   a follower is stuck and never has what its leader has
     D   a follower makes progress, and has another record than its leader at some offset
-    .   none of these: all logs are one
-"""
+    .   none of these: all logs are one"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The reading shares nothing with the builder: it keeps the whole log of every replica as a list, one
 entry an offset, at every event, and looks up in that what a sentence states. A sentence that it
-cannot read counts as false.
-"""
+cannot read counts as false."""
 
 from __future__ import annotations
 

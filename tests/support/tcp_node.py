@@ -4,8 +4,7 @@ It does what lines of its standard input say, one JSON list a line, and answers 
 `dial NAME HOST PORT`, `send NAME TEXT`, `flood NAME BYTES` (sends without waiting, as much as
 fits), `receive NAME BYTES SECONDS`, `close NAME`, `abort NAME`, `heard` (bytes that its echo
 servers got), `connections` (how many they accepted), `child` (from now on a child process in a
-session of its own obeys).
-"""
+session of its own obeys)."""
 
 import json
 import os

@@ -2,8 +2,7 @@
 simulated world (`harness.sim`), with links and a client that a test moves by hand.
 
 Every message takes the same time. Links can be cut, and a rule can hold or drop messages. The
-simulator's invariants are checked after each turn of each node.
-"""
+simulator's invariants are checked after each turn of each node."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class World:
     """Brokers n1.., voters v1.., one client "c1" whose messages are kept in `mail`, and the links.
 
     `cut` has links (source, receiver); `hold` and `drop` are rules (source, receiver, message).
-    What is held waits in `held`. `heard` is called with each message that is sent.
-    """
+    What is held waits in `held`. `heard` is called with each message that is sent."""
 
     def __init__(
         self,

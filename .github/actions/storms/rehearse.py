@@ -3,8 +3,7 @@
     python .github/actions/storms/rehearse.py FOLDER adapter=my.py:MyLog storms=1
 
 FOLDER gets a copy of these sources, the environment, the store, and the files that GITHUB_ENV and
-the like name. Steps that use other actions are left out. Prints the exit code of each step.
-"""
+the like name. Steps that use other actions are left out. Prints the exit code of each step."""
 
 from __future__ import annotations
 

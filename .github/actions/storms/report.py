@@ -1,8 +1,7 @@
 """Turns what `floodmark run` or `floodmark search` printed with --json into JUnit and a summary.
 
 `report.py STORE` reads STORE/outcome.json, and writes there junit.xml, summary.md and verdict. It
-prints the folder of each run that failed and has no page yet. Standard library only.
-"""
+prints the folder of each run that failed and has no page yet. Standard library only."""
 
 from __future__ import annotations
 

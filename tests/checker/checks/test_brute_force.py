@@ -1,8 +1,7 @@
 """The checks against slow definitions that follow docs/checks.md word by word.
 
 Hypothesis writes tiny runs that say anything. The definitions expand every record and compare every
-pair. Histories of a correct log, as they are and corrupted, are in `test_checker_model`.
-"""
+pair. Histories of a correct log, as they are and corrupted, are in `test_checker_model`."""
 
 from __future__ import annotations
 

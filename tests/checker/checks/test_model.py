@@ -1,8 +1,7 @@
 """Histories of a model of a correct log, as they are and corrupted in one known way.
 
 A correct one has no anomaly. A corrupted one has the anomaly that was made, and no others than come
-with it by their definition. Either way the checker says what the slow definitions say.
-"""
+with it by their definition. Either way the checker says what the slow definitions say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Near misses: without one piece of its evidence an anomaly is not concluded, and nothing is valid.
 
-Its legal look-alike is the golden that is just short of it (`test_goldens.py`).
-"""
+Its legal look-alike is the golden that is just short of it (`test_goldens.py`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Run folders that somebody sent: links, FIFOs, devices, holes and odd names in them.
 
-Nothing outside of them is written or removed, nothing waits for ever, and the run is unknown.
-"""
+Nothing outside of them is written or removed, nothing waits for ever, and the run is unknown."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The story of each known bug names the step at which its row of the catalogue says it breaks.
 
 A bug is shown by its script, or else by the schedule that a search or an exploration found, in
-`known_bugs/`.
-"""
+`known_bugs/`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The story of each known loss of other systems marks the fault that its row names.
 
 `known_losses/` has what real runs left of the first lost record: its operations, the faults, the
-exits, the answers to probes and the logs at its offset.
-"""
+exits, the answers to probes and the logs at its offset."""
 
 from __future__ import annotations
 

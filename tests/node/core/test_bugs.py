@@ -1,7 +1,6 @@
 """The known bugs: each in the smallest script that shows it, and the facts of the catalogue.
 
-The scripts are in `known_bugs/`; `stage_cluster` says how to read them.
-"""
+The scripts are in `known_bugs/`; `stage_cluster` says how to read them."""
 
 from __future__ import annotations
 

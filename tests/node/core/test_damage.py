@@ -1,7 +1,6 @@
 """A disk gives back what was not written: a log uses none of it.
 
-`scripts/damage-in-clusters.txt` has what becomes of the broker.
-"""
+`scripts/damage-in-clusters.txt` has what becomes of the broker."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The tables are in docs/protocols.md, and are computed here: from every history of
 `scripts/histories.txt` and `scripts/voters.txt` played through the broker's own functions, and from
-all pairs of short logs.
-"""
+all pairs of short logs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A disk that refuses: one sentence, nothing half written, and a store that can be opened again.
 
 No real disk is filled: RLIMIT_FSIZE makes the kernel refuse growth of any file, and the map limit
-makes LMDB refuse its own.
-"""
+makes LMDB refuse its own."""
 
 from __future__ import annotations
 

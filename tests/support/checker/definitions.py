@@ -2,8 +2,7 @@
 
 Every record stands alone, every pair is compared: nothing here is fast, sorted or clever. Counts
 are by anomaly, those that are allowed included. The order of
-reads and of sends is judged in `order_definitions`, replicas' logs in `log_definitions`.
-"""
+reads and of sends is judged in `order_definitions`, replicas' logs in `log_definitions`."""
 
 from __future__ import annotations
 

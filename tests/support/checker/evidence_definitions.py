@@ -1,7 +1,6 @@
 """Slow definitions of the evidence that each property needs, word by word after docs/checks.md.
 
-The facts are those of a `Story`. Missing evidence is reported by need and by property.
-"""
+The facts are those of a `Story`. Missing evidence is reported by need and by property."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 `goldens.txt` tells each pair once, in the language of `story_text`: the steps that the two share,
 those of `bad` and those of `good`, and what each of them has. That is written down by hand, after
-docs/checks.md: every anomaly by name with its count, lack of exercise left out.
-"""
+docs/checks.md: every anomaly by name with its count, lack of exercise left out."""
 
 from __future__ import annotations
 

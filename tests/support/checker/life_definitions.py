@@ -1,7 +1,6 @@
 """Slow definitions of liveness, exercise and leadership, word by word after docs/checks.md.
 
-The facts are those of a `Story`; times are microseconds.
-"""
+The facts are those of a `Story`; times are microseconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs for property tests of what concerns a whole run: phases, faults, exits, controllers.
 
-Times are few and close together, so that many fall exactly on a limit.
-"""
+Times are few and close together, so that many fall exactly on a limit."""
 
 from __future__ import annotations
 

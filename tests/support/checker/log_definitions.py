@@ -1,7 +1,6 @@
 """Slow definitions of what replicas' logs and traces can show, word by word after docs/checks.md.
 
-Every offset of every log is looked at on its own. The facts are those of a `Story`.
-"""
+Every offset of every log is looked at on its own. The facts are those of a `Story`."""
 
 from __future__ import annotations
 

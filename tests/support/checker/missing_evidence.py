@@ -3,8 +3,7 @@
 A unit is a log of a partition, a dump, its last line, the records or hashes of its batches, a
 trace, its HW events, the final reads, the last or a middle operation, the partitions that run.json
 names. Nothing is contradicted by taking it away, so nothing new may count against the system; and a
-verdict may not get better.
-"""
+verdict may not get better."""
 
 from __future__ import annotations
 

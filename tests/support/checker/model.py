@@ -2,8 +2,7 @@
 
 Operations take effect one after another, 10 ms apart, each somewhere between its invocation and its
 completion; so operations overlap, and all that was acknowledged or read is explained. Some end
-unknown and take effect later or never, some are refused, leaders change, consumers are moved.
-"""
+unknown and take effect later or never, some are refused, leaders change, consumers are moved."""
 
 from __future__ import annotations
 

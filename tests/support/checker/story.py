@@ -1,8 +1,7 @@
 """Tells tiny runs: a story of a few lines becomes a run folder that the checker judges.
 
 Operations happen one after another, a millisecond each, unless `begin` and `end` (milliseconds)
-say otherwise. Batches are (value, count) or (value, count, epoch); a log is a list of batches.
-"""
+say otherwise. Batches are (value, count) or (value, count, epoch); a log is a list of batches."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ at the top of a file gives steps a name. Each block of expectations judges the s
 
     python -m tests.support.checker.story_text --update
 
-writes all lines of `says` and `sentence` again, and nothing else: they are prose, not truth.
-"""
+writes all lines of `says` and `sentence` again, and nothing else: they are prose, not truth."""
 
 from __future__ import annotations
 

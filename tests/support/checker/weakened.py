@@ -2,8 +2,7 @@
 
 A history of a correct log, or one that was corrupted in a known way, in our own form, as EDN or as
 JSON lines, loses one piece. What the checker says of the rest is compared with the slow
-definitions; besides, nothing may count against a log that is correct.
-"""
+definitions; besides, nothing may count against a log that is correct."""
 
 from __future__ import annotations
 
