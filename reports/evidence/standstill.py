@@ -3,8 +3,7 @@ nothing although a majority of the nodes was up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.formats.process_exits import Exit
@@ -21,11 +20,6 @@ class Idle(NamedTuple):
     nodes: tuple[str, ...]
     start_us: int
     end_us: int
-
-    @property
-    def length_us(self) -> int:
-        """The duration."""
-        return self.end_us - self.start_us
 
 
 def in_vain(faults: Sequence[Executed], bypassed: Sequence[str] = ()) -> list[str]:
@@ -49,49 +43,33 @@ def in_vain(faults: Sequence[Executed], bypassed: Sequence[str] = ()) -> list[st
 def idle_majority(
     gap: AckGap, info: RunInfo, faults: Sequence[Executed], exits: Sequence[Exit]
 ) -> Idle | None:
-    """Return the longest part of a time without acknowledgements in which a majority of the brokers
-    (and of the voters) was up and reachable, if it is longer than a failover of the system.
-
-    A node counts as held from the begin of a fault on it until a failover after its end. No node
-    counts as reachable while a fault on links lasts, nor one that ended by itself."""
-    failover_us = info.failover_ms * 1000
-    held = [*_held(faults, failover_us, gap.end_us)]
-    held += ((x.t_us, gap.end_us, (x.node,)) for x in exits if not x.expected)
-    ends = {time for start, end, _ in held for time in (start, end)}
-    times = sorted({gap.start_us, gap.end_us, *(t for t in ends if gap.start_us < t < gap.end_us)})
-    nobody = longest = now = Idle((), 0, 0)
-    for start, end in pairwise(times):
-        out = {n for a, b, nodes in held if a < end and b > start for n in nodes}
-        up = tuple(node for node in info.brokers if node not in out)
-        if out & {""} or not (_is_majority(up, info.brokers) and _has_quorum(info, out)):
-            now = nobody
-            continue
-        both = tuple(node for node in now.nodes if node in up)
-        goes_on = _is_majority(both, info.brokers)
-        now = Idle(both, now.start_us, end) if goes_on else Idle(up, start, end)
-        longest = max(longest, now, key=lambda idle: idle.length_us)
-    return longest if 0 < failover_us < longest.length_us else None
+    """Return the time without acknowledgements, or the part of it after the last fault, if it is
+    longer than a failover and a majority of the brokers (and of the voters) was up and reachable.
+    A node is not while a fault is on it and a failover long after, none while a fault is on links,
+    and one that ended by itself is down from then on."""
+    failover_us, end_us = info.failover_ms * 1000, gap.end_us
+    held = [(x.t_us, end_us, (x.node,)) for x in exits if not x.expected]
+    for fault in (f for f in faults if f.status == "done"):
+        until_us = fault.end_us + failover_us if fault.healed or not fault.lasts else end_us
+        held.append((fault.start_us, until_us, fault.nodes if fault.on_process else _every(info)))
+    ends = [until_us for _, until_us, _ in held if gap.start_us < until_us < end_us]
+    for start_us in (gap.start_us, max(ends, default=end_us)):
+        now = [nodes for a, b, nodes in held if a < end_us and b > start_us]
+        left = [n for n in _every(info) if not any(n in nodes for nodes in now)]
+        up = tuple(node for node in info.brokers if node in left)
+        is_quorum = all(
+            2 * sum(n in left for n in group) > len(group)
+            for group in (info.brokers, info.voters)
+            if group
+        )
+        if up and is_quorum and 0 < failover_us < end_us - start_us:
+            return Idle(up, start_us, end_us)
+    return None
 
 
 def _stops(fault: Executed) -> bool:
     return fault.status == "done" and (fault.ends_process or fault.what == "pause")
 
 
-def _held(
-    faults: Sequence[Executed], failover_us: int, last_us: int
-) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Yield from when to when each fault held which nodes; the node "" stands for any."""
-    for fault in faults:
-        if fault.status == "done":
-            end = fault.end_us + failover_us if fault.healed or not fault.lasts else last_us
-            yield fault.start_us, end, fault.nodes if fault.on_process else ("",)
-
-
-def _is_majority(nodes: Sequence[str], group: Sequence[str]) -> bool:
-    return 2 * len(nodes) > len(group)
-
-
-def _has_quorum(info: RunInfo, out: set[str]) -> bool:
-    """Return whether a majority of the voters, if there are any, is not out."""
-    left = [node for node in info.voters if node not in out]
-    return not info.voters or _is_majority(left, info.voters)
+def _every(info: RunInfo) -> tuple[str, ...]:
+    return (*info.brokers, *info.voters)

@@ -182,13 +182,13 @@ def _gap(folder: RunFolder) -> Badge:
         "" if alone else (f"; all partitions together at most {wording.span(found[''].length_us)}")
     )
     idle = standstill.idle_majority(worst, folder.info, folder.faults, folder.exits)
-    up = (
-        ""
-        if idle is None
-        else f" From {folder.seconds(idle.start_us):.1f} s on {wording.listing(idle.nodes)} were "
-        f"up and reachable for {wording.span(idle.length_us)}: longer than a failover takes "
-        f"({wording.span(folder.info.failover_ms * 1000)})."
-    )
+    up = ""
+    if idle is not None:
+        up = (
+            f" From {folder.seconds(idle.start_us):.1f} s on {wording.listing(idle.nodes)} were up "
+            f"and reachable for {wording.span(idle.end_us - idle.start_us)}: longer than a "
+            f"failover takes ({wording.span(folder.info.failover_ms * 1000)})."
+        )
     return Badge(
         "Longest gap",
         wording.span(worst.length_us),
