@@ -102,3 +102,10 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     measures: dict[str, Any] = {}
     problems: tuple[str, ...] = ()
     format: Number = 1
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """The broken properties, each with the class of its first anomaly, "?" if unknown."""
+        found = {p.property: "?" for p in self.properties if p.verdict is Verdict.INVALID}
+        against = [a for a in self.anomalies if a.verdict is Verdict.INVALID]
+        return found | {a.property: a.name for a in reversed(against)}

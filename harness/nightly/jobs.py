@@ -15,7 +15,7 @@ from checker.formats.verdict import RunResult, Verdict
 from harness.formats.nightly_journal import DeterminismChecked, Ran, Replayed
 from harness.formats.nightly_run import system_label
 from harness.nightly import corpus, plan
-from harness.replay.replay import broken_classes, is_met, replay, requested_schedule
+from harness.replay.replay import is_met, replay, requested_schedule
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import build_page, run_and_judge
 from harness.runs.program import called
@@ -147,7 +147,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
         """Add the verdict to the row of a run; keep the run folder or remove it."""
         faults = _lines(folder / "faults.jsonl", FaultLine)
         row.verdict, row.sentence = result.verdict.value, result.sentence
-        row.broken = broken_classes(result)
+        row.broken = result.broken
         row.lost = sum(a.count for a in result.anomalies if a.property == LOST_WRITES)
         row.faults = sum(fault.action == "inject" for fault in faults)
         if not row.system:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from checker.formats.anomalies import PROPERTIES
-from checker.formats.verdict import RunResult, Verdict
+from checker.formats.verdict import Verdict
 from checker.story.story import write_story
 from harness.formats.finding import REAL
 from harness.runs.interrupts import Interrupts
@@ -145,7 +145,7 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
     build_page(run.folder.path, output)
     if request.trace:
         output(summarise(run.folder.path, result))
-    broken = broken_properties(result)
+    broken = tuple(result.broken)
     return ReplayOutcome(
         seed=seed,
         verdict=result.verdict.value,
@@ -154,20 +154,6 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
         failed=has_failed(schedule.expectation, result.verdict, broken),
         folder=str(run.folder.path),
     )
-
-
-def broken_properties(result: RunResult) -> tuple[str, ...]:
-    """Return the names of the properties that a run broke."""
-    return tuple(p.property for p in result.properties if p.verdict is Verdict.INVALID)
-
-
-def broken_classes(result: RunResult) -> dict[str, str]:
-    """Return the broken properties, each with its first anomaly's class ("?" if unknown)."""
-    found = dict.fromkeys(broken_properties(result), "?")
-    for anomaly in reversed(result.anomalies):
-        if anomaly.verdict is Verdict.INVALID:
-            found[anomaly.property] = anomaly.name
-    return found
 
 
 def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:

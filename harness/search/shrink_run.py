@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.run_info import RunInfo
-from harness.replay.replay import broken_properties
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule, system_of
 from harness.runs.progress import Progress
@@ -97,7 +96,7 @@ def _simulated(
     request: ShrinkRequest, schedule: Schedule, result: RunResult, stop: Stop
 ) -> FinishJob | None:
     """Return the job for the first seed that breaks a property of the run, None if none does."""
-    broken = broken_properties(result)
+    broken = tuple(result.broken)
     subject = SimulatedSubject(protocol=schedule.cluster.protocol, bugs=schedule.cluster.bugs)
     for seed in range(schedule.workload.seed, schedule.workload.seed + SEEDS_TRIED):
         if stop():

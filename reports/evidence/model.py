@@ -234,6 +234,8 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
         lines, schedule.faults if schedule else (), traced.starts(), traced.last_us
     )
     unseen, lag = curves.read(tables)
+    first = [*ops.invoked_us[:1].tolist(), *(x.t_us for x in lines[:1])]
+    first += [up.start_us for up in traced.processes]
     return RunFolder(
         path=run_dir,
         info=info,
@@ -254,7 +256,7 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
         baseline=json_file(run_dir / baseline.FILE, Baseline, notes),
         unseen=unseen,
         lag=lag,
-        zero_us=_zero(info, ops, lines, traced),
+        zero_us=info.phases.storm_us or info.phases.start_us or min(first, default=0),
         last_us=traced.last_us,
         program=program,
     )
@@ -288,15 +290,6 @@ def _schedule(file: Path, notes: Notes) -> Schedule | None:
     return tolerantly(
         file, lambda: parse_schedule(file.read_bytes(), source=shown(file)), notes, missing
     )
-
-
-def _zero(info: RunInfo, ops: Operations, lines: list[FaultLine], seen: ClusterTimeline) -> int:
-    """Return the start of the page's clock: the storm, else the first known event."""
-    if info.phases.storm_us:
-        return info.phases.storm_us
-    first = [int(ops.invoked_us[0])] if len(ops) else []
-    first += [line.t_us for line in lines[:1]] + [up.start_us for up in seen.processes]
-    return info.phases.start_us or min(first, default=0)
 
 
 def _windows(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[LogWindow]:

@@ -48,7 +48,8 @@ def idle_majority(
     A node is not while a fault is on it and a failover long after, none while a fault is on links,
     and one that ended by itself is down from then on."""
     failover_us, end_us = info.failover_ms * 1000, gap.end_us
-    held = [(x.t_us, end_us, (x.node,)) for x in exits if not x.expected]
+    held: list[tuple[int, int, tuple[str, ...]]] = []
+    held += ((x.t_us, end_us, (x.node,)) for x in exits if not x.expected)
     for fault in (f for f in faults if f.status == "done"):
         until_us = fault.end_us + failover_us if fault.healed or not fault.lasts else end_us
         held.append((fault.start_us, until_us, fault.nodes if fault.on_process else _every(info)))

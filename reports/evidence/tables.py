@@ -3,7 +3,7 @@ made of, else tables made of the files in memory. Only `checker.ingest` reads th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ class RunTables:
         for table, own in found.items():
             if not own or any(part.stat().st_mtime_ns < changed for part in own):
                 return False
-            if not all(_has_columns(part, table) for part in own):
+            if not all(_rows_in(part, SCHEMAS[table].names) is not None for part in own):
                 return False
         for table, own in found.items():
             self._files.setdefault(table, []).extend(own)
@@ -95,7 +95,7 @@ class RunTables:
     def number(self, table: str) -> int:
         """Return how many rows a table has."""
         made: int = sum(part.num_rows for part in self._made.get(table, ()))
-        return made + sum(_rows_in(file) for file in self._files.get(table, ()))
+        return made + sum(_rows_in(file) or 0 for file in self._files.get(table, ()))
 
     def rows(self, table: str) -> Iterator[Table]:
         """Yield the rows of a table in chunks; text columns are dictionary-encoded."""
@@ -139,16 +139,12 @@ def _read(file: Path, columns: Sequence[str]) -> Any:
         return opened.read(columns=list(columns))
 
 
-def _has_columns(file: Path, table: str) -> bool:
-    """Return whether a file is a table of this version."""
+def _rows_in(file: Path, columns: Iterable[str] = ()) -> int | None:
+    """Return the number of rows of a table; None if it is damaged or lacks one of `columns`."""
     try:
-        return set(SCHEMAS[table].names) <= set(pq.read_schema(file).names)
+        known = pq.read_metadata(file)
+        return (
+            int(known.num_rows) if {*columns} <= {*known.schema.to_arrow_schema().names} else None
+        )
     except DAMAGED:
-        return False
-
-
-def _rows_in(file: Path) -> int:
-    try:
-        return int(pq.read_metadata(file).num_rows)
-    except DAMAGED:
-        return 0
+        return None

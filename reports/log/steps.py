@@ -65,14 +65,11 @@ def log(folder: RunFolder) -> list[tuple[Grid, Markup | None]]:
     made = []
     for grid in grids(folder):
         replay = found.get(f"{grid.partition}/{grid.window_low}")
-        made.append((grid, None if replay is None else _as_data(replay)))
+        # In a script element nothing may end the element.
+        text = msgspec.json.encode(replay).decode()
+        text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        made.append((grid, None if replay is None else Markup(text)))
     return made
-
-
-def _as_data(replay: Replay) -> Markup:
-    """JSON for a script element: nothing in it can end the element."""
-    text = msgspec.json.encode(replay).decode()
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def replays(folder: RunFolder) -> dict[str, Replay]:

@@ -68,7 +68,9 @@ def messages(folder: RunFolder) -> Messages | None:
     inside += [*_faults(folder, place, counted=not affected), *_evenly(affected)]
     inside.sort(key=lambda row: (row.t_us, bool(row.sender)))
     inside = list(_once(inside))
-    kept = _kept(inside, _centre(folder, place))
+    broke = next((s.t_us for s in folder.steps if s.rule or s.breaks), None)
+    found_us = min((a.t_us for a in folder.anomalies if a.t_us >= 0), default=place.end_us)
+    kept = _kept(inside, found_us if broke is None else broke)
     where = wording.clip(place.partition, 120)
     about = f"{where} around the first finding"
     if place.high > place.low:
@@ -107,13 +109,6 @@ def _place(folder: RunFolder) -> _Window | None:
     low, high = (found.offset, found.offset + 1) if found.offset >= 0 else (0, 0)
     start, end = found.t_us - AROUND_US, found.t_us + AROUND_US
     return _Window(found.partition, low, high, start, end)
-
-
-def _centre(folder: RunFolder, place: _Window) -> int:
-    """Return the moment that must be seen."""
-    broke = [s.t_us for s in folder.steps if s.rule or s.breaks]
-    found = [a.t_us for a in folder.anomalies if a.t_us >= 0]
-    return next(iter(broke), min(found, default=place.end_us))
 
 
 def _kept(found: list[MessageRow], centre: int) -> list[MessageRow]:

@@ -122,6 +122,8 @@ def buckets(nightly_runs: Sequence[NightlyRun]) -> list[BucketTrend]:
     for times in met.values():
         counts = {number: bucket.count for number, bucket in times}
         smallest = min((b for _, b in reversed(times)), key=lambda b: (not b.schedule, b.faults))
+        folder = smallest.schedule.rpartition("/")[0]
+        unmet = [u.file for u in nightly_runs[-1].unmet if u.is_finding]
         found.append(
             BucketTrend(
                 shown=smallest,
@@ -130,16 +132,11 @@ def buckets(nightly_runs: Sequence[NightlyRun]) -> list[BucketTrend]:
                 total=sum(counts.values()),
                 counts=tuple(counts.get(number, 0) for number in shown),
                 is_new=times[0][0] == latest,
-                is_gone=_is_gone(nightly_runs[-1], smallest),
+                is_gone=bool(folder) and any(file.endswith(folder) for file in unmet),
             )
         )
     found.sort(key=lambda b: (b.shown.expected, not b.is_new, -b.last, -b.total, b.shown.key))
     return found
-
-
-def _is_gone(nightly: NightlyRun, bucket: Bucket) -> bool:
-    folder = bucket.schedule.rpartition("/")[0]
-    return any(u.is_finding and folder and u.file.endswith(folder) for u in nightly.unmet)
 
 
 def still_open(

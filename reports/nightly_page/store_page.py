@@ -4,7 +4,6 @@ A run folder that cannot be read is listed as such: nothing in a store is hidden
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -163,17 +162,10 @@ def _read(folder: Path, path: str, modified_s: float) -> RunRow:
         modified_s=modified_s,
         verdict=result.verdict.value if result else UNJUDGED,
         sentence=result.sentence if result else f"{info.state}, and not judged",
-        classes=tuple(_classes(result)) if result else (),
+        classes=tuple(f"{name}: {first}" for name, first in result.broken.items())
+        if result
+        else (),
     )
-
-
-def _classes(result: RunResult) -> Iterator[str]:
-    broken: Sequence[str] = [p.property for p in result.properties if p.verdict is Verdict.INVALID]
-    for name in broken:
-        first = (
-            a.name for a in result.anomalies if a.property == name and a.verdict is Verdict.INVALID
-        )
-        yield f"{name}: {next(first, '?')}"
 
 
 def _decoded(file: Path, kind: type[T]) -> T | None:

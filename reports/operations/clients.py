@@ -149,17 +149,13 @@ def _row(
     low, high = svg.merge(x0[info], x1[info], -1 if len(info) <= budget else MERGE_GAP)
     body.append(svg.path("info", svg.bars(low, high, 3) + svg.bars(low, high, 11)))
     body.append(svg.path("fail", svg.ticks(x0[fail] // 4 * 4, 1.5, 11)))
-    for i in _spread(np.sort(np.concatenate((info, fail))), budget):
+    other = np.sort(np.concatenate((info, fail)))
+    for i in other[
+        np.unique(np.linspace(0, len(other) - 1, min(len(other), budget)).astype(np.int64))
+    ]:
         hit = svg.bars(x0[i : i + 1], np.maximum(x1[i : i + 1], x0[i : i + 1] + 30), 7)
         body.append(svg.path("hit", hit, ops.title(int(rows[i]), axis.zero_us)))
     return svg.drawing(body, ROW_HEIGHT)
-
-
-def _spread(rows: Ints, most: int) -> Ints:
-    """Select at most `most` of the rows, evenly over all of them."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def _rings(

@@ -87,16 +87,12 @@ def _staircase(curve: Curve, axis: svg.Axis, top: int) -> str:
     if not len(rows):
         return ""
     if len(rows) > MOST_POINTS:
-        rows = _peaks(curve, rows)
+        # The highest and the last point of each stretch: no peak is lost.
+        parts = np.array_split(rows, MOST_POINTS // 2)
+        kept = {
+            int(row) for part in parts for row in (part[np.argmax(curve.values[part])], part[-1])
+        }
+        rows = np.array(sorted(kept), dtype=np.int64)
     xs = axis.units(curve.t_us[rows]).tolist()
     ys = (HEIGHT - 2 - (HEIGHT - 8) * curve.values[rows] / top).tolist()
     return svg.steps([*zip(xs, ys, strict=True), (svg.UNITS, ys[-1])])
-
-
-def _peaks(curve: Curve, rows: svg.Ints) -> svg.Ints:
-    """Select the highest and the last point of each stretch if there are too many: no peak is
-    lost."""
-    kept: list[int] = []
-    for part in np.array_split(rows, MOST_POINTS // 2):
-        kept += [int(part[int(np.argmax(curve.values[part]))]), int(part[-1])]
-    return np.array(sorted(set(kept)), dtype=np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from harness.formats.run_info import RunInfo
@@ -11,9 +13,11 @@ from reports.evidence.model import RunFolder
 
 def facts(folder: RunFolder) -> list[tuple[str, str]]:
     """Return the recorded settings of the run: (name, value) pairs."""
-    info = folder.info
+    info, measures = folder.info, folder.result.measures if folder.result else {}
+    # The others are in results.json.
+    figures = {name: value for name, value in measures.items() if isinstance(value, int | float)}
 
-    def pairs(values: dict[str, object]) -> str:
+    def pairs(values: Mapping[str, object]) -> str:
         return wording.clip(_plain(values)[1:-1], 600)
 
     made = [
@@ -25,7 +29,7 @@ def facts(folder: RunFolder) -> list[tuple[str, str]]:
         ("state", info.state),
         ("command", wording.clip(" ".join(info.command), 600)),
         ("times", "" if info.system.simulated else _times(info)),
-        ("measures", pairs(_figures(folder.result.measures)) if folder.result else ""),
+        ("measures", pairs(figures)),
     ]
     return [(name, value) for name, value in made if value]
 
@@ -34,11 +38,6 @@ def _times(info: RunInfo) -> str:
     """Return the times that a verdict on a third-party system knows."""
     start = wording.span(info.phases.storm_us - info.phases.start_us)
     return f"start {start}; failover with a restart at most {wording.span(info.failover_ms * 1000)}"
-
-
-def _figures(measures: dict[str, object]) -> dict[str, object]:
-    """Return the measures that are one figure; the others are in results.json."""
-    return {name: value for name, value in measures.items() if isinstance(value, int | float)}
 
 
 def _plain(value: object) -> str:

@@ -66,7 +66,9 @@ def headline(folder: RunFolder) -> str:
     found = _about(folder)
     if folder.verdict is not Verdict.INVALID or found is None:
         return _of_verdict(folder)
-    t_us = _moment(folder, found)
+    # The loss of the story, else the time of the finding.
+    loss_us = -1 if folder.story is None else folder.story.loss_us
+    t_us = found.t_us if loss_us < 0 else loss_us
     when = f", {folder.seconds(t_us):.2f} s" if t_us >= 0 else ""
     if found.name in _STUCK:
         return f"{found.partition or 'The cluster'} {_STUCK[found.name]}{when}"
@@ -93,13 +95,6 @@ def _counted(folder: RunFolder, found: Anomaly) -> tuple[int, tuple[str, str]]:
     if found.name in _LOST and isinstance(loss, dict) and (number := loss.get("acknowledged")):
         return int(number), _LOST_RECORDS
     return found.count, _WHAT.get(found.name, (f"time {found.name}", f"times {found.name}"))
-
-
-def _moment(folder: RunFolder, found: Anomaly) -> int:
-    """Return when it happened: the loss of the story, else the time of the finding."""
-    if folder.story is not None and folder.story.loss_us >= 0:
-        return folder.story.loss_us
-    return found.t_us
 
 
 def _of_verdict(folder: RunFolder) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from checker.formats.verdict import PropertyResult, Verdict
-from harness.formats.baseline import Side
 from nemesis.formats.schedule import Cluster
 from reports import theme, wording
 from reports.evidence import standstill
@@ -47,7 +46,7 @@ class ShownCommand:
 def sentence(folder: RunFolder) -> str:
     """Return the verdict in one sentence: the checker's, or the reason why there is none."""
     if folder.result is not None:
-        return wording.bare(wording.clip(folder.result.sentence)) or _bare(folder.verdict)
+        return wording.bare(wording.clip(folder.result.sentence)) or folder.verdict
     recorded = len(folder.operations)
     what = wording.count(recorded, "operation") if recorded else "no operation"
     last = f" up to {folder.seconds(folder.operations.last_us()):.1f} s" if recorded else ""
@@ -65,17 +64,6 @@ def sentence(folder: RunFolder) -> str:
         case "finished":
             return f"No verdict yet: the run finished with {what} and was not judged."
     return f"No verdict: the folder does not say how far the run came; it holds {what}{last}."
-
-
-def _bare(verdict: Verdict) -> str:
-    """Word a result that came without a sentence."""
-    return {
-        Verdict.VALID: "Every property that was checked held.",
-        Verdict.INVALID: "At least one property was broken.",
-        Verdict.UNKNOWN: "The run could not be judged.",
-        Verdict.NOT_EXERCISED: "The run proves nothing: its faults or its clients did too little.",
-        Verdict.NOT_EXAMINED: "There was nothing to judge.",
-    }[verdict]
 
 
 def badges(folder: RunFolder) -> list[Badge]:
@@ -207,14 +195,9 @@ def _baseline(folder: RunFolder) -> list[Badge]:
         return [Badge("Baseline run", "not run", "See 'Minimal reproduction'.", "plain")]
     both = not pair.baseline.broken and pair.as_it_is.verdict == "invalid"
     tone: Tone = "good" if both else "unsure"
-    return [Badge("Baseline run", _outcome(pair.baseline), pair.says("invalid"), tone)]
-
-
-def _outcome(side: Side) -> str:
-    """Name the outcome of the correct protocol, which keeps the record if it broke nothing."""
-    if side.broken or side.verdict not in ("valid", "not-exercised"):
-        return f"{side.name}: {side.verdict}"
-    return f"{side.name} keeps the record"
+    kept = not pair.baseline.broken and pair.baseline.verdict in ("valid", "not-exercised")
+    outcome = " keeps the record" if kept else f": {pair.baseline.verdict}"
+    return [Badge("Baseline run", pair.baseline.name + outcome, pair.says("invalid"), tone)]
 
 
 def _again(folder: RunFolder) -> list[Badge]:
@@ -318,7 +301,10 @@ def commands(folder: RunFolder) -> list[ShownCommand]:
     where, program = shlex.quote(folder.folder), folder.program
     alien = folder.info.world == "simulated" or bool(folder.info.source)
     known = bool(folder.info.replay) or folder.schedule is not None
-    made = [_again_for_real(folder, where)] if known and not alien else []
+    name = folder.info.system.name
+    system = "" if folder.info.system.simulated else f"--system {shlex.quote(name)} "
+    line = folder.info.replay or f"{program} run {system}--schedule {where}"
+    made = [ShownCommand("run the same storm again", line)] if known and not alien else []
     if folder.schedule is not None and folder.info.system.simulated:
         how = "run it again, the same step by step" if not made else "the same simulated, in steps"
         made.append(ShownCommand(how, f"{program} replay {where} --trace"))
@@ -336,13 +322,6 @@ def commands(folder: RunFolder) -> list[ShownCommand]:
         ShownCommand("judge what was recorded again", f"{program} check {where}"),
         ShownCommand("build this page again", f"{program} report {where}"),
     ]
-
-
-def _again_for_real(folder: RunFolder, where: str) -> ShownCommand:
-    name = folder.info.system.name
-    system = "" if folder.info.system.simulated else f"--system {shlex.quote(name)} "
-    line = folder.info.replay or f"{folder.program} run {system}--schedule {where}"
-    return ShownCommand("run the same storm again", line)
 
 
 def properties(folder: RunFolder) -> list[PropertyResult]:

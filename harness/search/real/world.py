@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import Finding, RunCounts, SafeRun, is_undelivered
-from harness.replay.replay import broken_classes
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import build_page, run_and_judge
 from harness.runs.program import called
@@ -174,7 +173,7 @@ def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
     """Return the result of a judged run folder as a search needs it."""
     failed, unknown = result.verdict is Verdict.INVALID, result.verdict is Verdict.UNKNOWN
     lost, on_links = effects(folder)
-    broken = broken_classes(result)
+    broken = result.broken
     return Attempt(
         failed=failed,
         property=next(iter(broken), "") if failed else "",
