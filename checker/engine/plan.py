@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from checker.checks.findings import Origin
+from checker.engine.folder_lock import locked
 from checker.engine.result_cache import ResultsPlace
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult, Verdict
@@ -95,21 +96,23 @@ def check(
     """Judge run folders and keep their results; return these in the order of `paths`. Each run gets
     `results.json` and its tables in its own folder, or in a folder of its own under `out`. Unless
     `again`, a run that has not changed since it was judged keeps its result. `together` gives all
-    runs to one executor; else each is finished before the next. Raises OSError if results cannot be
-    written."""
+    runs to one executor; else each is finished before the next. Other commands wait that judge one
+    of these runs, or build its page. Raises OSError if results cannot be written."""
     refused = {path: refusal(path) for path in paths}
     places = [ResultsPlace(path, out) for path in paths if refused[path] is None]
-    known = [place.begin() for place in places]
-    new = [p for p, result in zip(places, known, strict=True) if again or result is None]
     made: dict[ResultsPlace, RunResult] = {}
-    for batch in [new] if together and new else [[place] for place in new]:
-        runs = [_run_of(place) for place in batch]
-        for place, run, concluded in zip(batch, runs, judge(runs, make), strict=True):
-            made[place] = concluded.result
-            place.finish(concluded.result, run.meta)
-    results = iter([made.get(p) or result for p, result in zip(places, known, strict=True)])
-    judged = [refused[path] or next(results) for path in paths]
-    return [result for result in judged if result is not None]
+    for batch in [places] if together else [[place] for place in places]:
+        with locked(place.target or place.folder for place in batch):
+            known = {place: place.begin() for place in batch}
+            made |= {place: result for place, result in known.items() if result and not again}
+            new = [place for place in batch if place not in made]
+            runs = [_run_of(place) for place in new]
+            concluded = judge(runs, make) if runs else []
+            for place, run, each in zip(new, runs, concluded, strict=True):
+                made[place] = each.result
+                place.finish(each.result, run.meta)
+    results = (made[place] for place in places)
+    return [refused[path] or next(results) for path in paths]
 
 
 def refusal(folder: Path) -> RunResult | None:

@@ -56,11 +56,13 @@ class ResultsPlace:
     """A run folder and the folder of its results: the same, or one of its own under `out`."""
 
     def __init__(self, folder: Path, out: Path | None) -> None:
-        """Choose the folder of results; none if `out` is None and the run folder does not exist."""
+        """Choose the folder of results and make it; none if `out` is None and the run folder does
+        not exist. Raises OSError."""
         self.folder = folder.absolute()
         self.target: Path | None = self.folder if self.folder.is_dir() else None
         if out is not None:
             self.target = out.absolute() / own_name(self.folder)
+            self.target.mkdir(parents=True, exist_ok=True)
         self._mark = ""
 
     @property

@@ -156,7 +156,7 @@ class StagedExecutor:
         return [
             _History(source, run.meta, run.written)
             for number, run in enumerate(self._runs)
-            if run.written is not None and run.meta.history_whole
+            if run.written is not None
             for source in sources(number, run.folder)
             if source.kind == "history" and source.size > LARGE_HISTORY_BYTES
         ]

@@ -37,7 +37,6 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     # Clients read until they had everything or gave up: records not read by then are unseen.
     complete_reads: bool = False
-    history_whole: bool = True
     drawn: bool = False
     faults: tuple[str, ...] = ()
     scripted: bool = False

@@ -1,10 +1,10 @@
 """Reading of a history into the tables ops, sends and reads: by column, or line by line if anything
-in it is odd.
+in it must be reported.
 
 By column, many lines are read at once, block by block. Single operations are read only if they are
-not plain, or begin in one block and end in another. If something must be reported (a line that
-cannot be read, a clock that goes back, a number used twice), the whole history is read again, line
-by line.
+not plain, begin in one block and end in another, or share a block of our lines with a line of an
+unusual form. If something must be reported (a line that cannot be read, a clock that goes back, a
+number used twice), the whole history is read again, line by line.
 """
 
 from __future__ import annotations
@@ -122,10 +122,15 @@ class _ByColumn:
 
     def take(self, first: int, text: bytes) -> dict[str, pa.Table]:
         """Return the tables of some lines. Raises NotPlain."""
-        block = self._block(first, text)
-        if block is None:
+        reader = self.reader
+        try:
+            block = self._block(first, text)
+            found = None if block is None else block.columns(self._known.run, reader.origin_us)
+        except NotPlain:
+            self._take_lines(first, text)
             return {}
-        reader, found = self.reader, block.columns(self._known.run, self.reader.origin_us)
+        if found is None:
+            return {}
         self._follow(found)
         for op in found.awaited:
             invoked = reader.open.pop(op.op, None)
@@ -142,6 +147,17 @@ class _ByColumn:
         for process, used in found.used.items():
             reader.used.setdefault(process, set()).update(used)
         return found.tables
+
+    def _take_lines(self, first: int, text: bytes) -> None:
+        """Take the lines of a block one by one. Raises NotPlain if one must be reported."""
+        if self._form != "own":
+            raise NotPlain
+        reader, known = self.reader, len(self.reader.invoked)
+        reader.read_block(first, text)
+        if reader.damaged or reader.into.problems.notes or not reader.in_turn:
+            raise NotPlain
+        begun = np.array([op for _, op in reader.invoked[known:]], np.int64)
+        self._invoked.append(_ranges(np.sort(begun)))
 
     def _block(self, first: int, text: bytes) -> HistoryBlock | None:
         if self._form == "own":

@@ -325,8 +325,8 @@ def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Row
     # Also a partition that was only ever assigned has a history.
     seen = seen.union(*(kept for _, _, _, kept in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    whole = not reader.damaged and reader.into.meta.history_whole
-    yield rows(HistoryParts, run, partitions, whole=whole, **dict.fromkeys(reader.marks, 1))
+    about = dict.fromkeys(reader.marks, 1)
+    yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
     if ops := _columns("ops", reader.ops):
         yield from downsample_operations(
             run,

@@ -80,7 +80,7 @@ def take_tables(
     """Add facts and counts of rows of history tables to `into`. `rows_of` yields the name of a
     table and rows of it; `known` are names of flags of `HistoryParts` that are known to hold."""
     seen: set[str] = set()
-    whole, marks = into.meta.history_whole, {*known}
+    whole, marks = True, {*known}
     counts: dict[str, list[pa.Table]] = {}
     injected = injected_faults_of(source.folder, into.meta)
     try:

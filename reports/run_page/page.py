@@ -9,6 +9,7 @@ from typing import Final
 import jinja2
 from markupsafe import Markup
 
+from checker.engine.folder_lock import locked
 from node.formats.errors import FloodmarkError
 from node.formats.run_folder_entries import foreign_entry
 from reports import theme
@@ -27,10 +28,15 @@ def build(run_dir: Path, *, plots: bool = False, program: str = PROGRAM) -> Path
     With `plots`, also save the plots as pictures and embed them. Command lines on the page begin
     with `program`. Damaged or missing files become notes on the page. Raises ReportError when the
     folder holds no run or the page is too large, StorageError when the page cannot be written; then
-    no file is left or changed."""
+    no file is left or changed. Waits for a command that judges the run."""
     run_dir = Path(run_dir)
     if why := foreign_entry(run_dir):
         raise ReportError(f"{run_dir}: no page is built of this folder, since {why}")
+    with locked([run_dir]):
+        return _build(run_dir, plots, program)
+
+
+def _build(run_dir: Path, plots: bool, program: str) -> Path:
     try:
         folder = model.read(run_dir, program)
         text = render(replace(folder, plots=_plots(folder)) if plots else folder)

@@ -88,6 +88,7 @@ class Known:
     groups: list[Group]
     excused: Counter[str] | None = None
     """How many are allowed for reasons of their own; None for what is told by hand."""
+    torn: bool = False
 
     def counted(self, anomalies: Iterable[Anomaly]) -> Counter[str]:
         """Return anomalies by name; lack of exercise only if the expectation has it."""
@@ -105,7 +106,7 @@ def _known(
         story.write(Path(folder))
         about = read_meta(Path(folder), Problems())
         facts = facts_of(Path(folder))
-    return Known(name, about, facts, Counter(due), groups_of(facts), excused)
+    return Known(name, about, facts, Counter(due), groups_of(facts), excused, story.torn)
 
 
 def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
@@ -145,7 +146,7 @@ def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool
         assert _excused(anomalies) == {n: c for n, c in known.excused.items() if n in names}
         for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
             told = sum(bool(f.unknown) for _, f in own if f.property == name.removesuffix(UNKNOWN))
-            assert not known.about.history_whole or told == known.due[name]
+            assert known.torn or told == known.due[name]
     unknown = sum(f.unknown_value_count for f in found)
     assert not strange or unknown == known.due["phantom"] + known.due["misrouted"]
 

@@ -29,11 +29,23 @@ class SparkCluster:
     url: str
     environment: dict[str, str]
     logs: Path
+    workers: list[subprocess.Popen[bytes]]
 
     def executors(self) -> int:
         """Count the executors that its workers have started so far."""
         said = "".join(path.read_text() for path in self.logs.glob("worker-*.txt"))
         return len(re.findall(r"Asked to launch executor", said))
+
+    def in_a_task(self, worker: int) -> bool:
+        """Return whether an executor of a worker has started a process that runs Python."""
+        return any(
+            b"CoarseGrainedExecutorBackend" in _command(executor) and _children(executor)
+            for executor in _children(self.workers[worker].pid)
+        )
+
+    def kill_worker(self, worker: int) -> None:
+        """Kill a worker with its executors."""
+        _end(self.workers[worker])
 
 
 @contextmanager
@@ -50,6 +62,7 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
         "PYSPARK_PYTHON": sys.executable,
     }
     with ExitStack() as stack:
+        processes: dict[str, subprocess.Popen[bytes]] = {}
 
         def start(name: str, program: str, *arguments: str) -> Path:
             log = folder / f"{name}.txt"
@@ -66,6 +79,7 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
                     cwd=folder,
                     start_new_session=True,
                 )
+            processes[name] = process
             stack.callback(_end, process)
             return log
 
@@ -96,7 +110,24 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
                 str(folder / f"work-{number}"),
             )
             until(lambda log=log: "Successfully registered" in log.read_text(), "a worker")
-        yield SparkCluster(found[0], environment, folder)
+        started = [processes[f"worker-{number}"] for number in range(workers)]
+        yield SparkCluster(found[0], environment, folder, started)
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name of the program, in parentheses, may have any character.
+            parent = stat.read_bytes().rpartition(b")")[2].split()[1]
+            found += [int(stat.parent.name)] if int(parent) == pid else []
+    return found
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from checker.ingest.ingest import tables_of
 from checker.ingest.line_shapes import NotPlain
 from checker.ingest.lines import Problems
 from checker.ingest.read_by_column import into_parts
+from checker.ingest.read_history import Reader
 from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
@@ -61,15 +63,34 @@ def in_parts(folder: Path, target: Path) -> bool:
     return into_parts(source, read_meta(folder, Problems()), target)
 
 
+def of_no_column(line: bytes) -> bytes:
+    """Return a line with a number that no column has room for, and an empty line."""
+    return line[:-2] + b',"error":"%d"}\n\n' % 10**30
+
+
 @pytest.mark.parametrize("size", [70, 401, 1_999, 7_000, 1 << 20])
+@pytest.mark.parametrize("odd", [(), (0,), (33, 40), range(65)])
 def test_the_tables_are_the_same_however_it_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, odd: Sequence[int]
 ) -> None:
     folder = busy().write(tmp_path / "run")
     history = folder / "history.jsonl"
-    lines = enumerate(history.read_bytes().splitlines())
-    history.write_bytes(b"".join(b'%b,"seq":%d}\n' % (line[:-1], nth) for nth, line in lines))
+    lines = [
+        b'%b,"seq":%d}\n' % (line[:-1], nth)
+        for nth, line in enumerate(history.read_bytes().splitlines())
+    ]
+    for nth in odd:
+        lines[nth] = of_no_column(lines[nth])
+    history.write_bytes(b"".join(lines))
     check_run(folder, write=True)
+    alone: list[int] = []
+    read = Reader.read_block
+
+    def one_by_one(reader: Reader, first: int, text: bytes) -> None:
+        alone.append(first)
+        read(reader, first, text)
+
+    monkeypatch.setattr(Reader, "read_block", one_by_one)
     monkeypatch.setattr(read_by_column, "BLOCK_BYTES", size)
     monkeypatch.setattr(read_by_column, "ROWS_A_PART", size // 100)
     parts = tmp_path / "parts"
@@ -77,6 +98,8 @@ def test_the_tables_are_the_same_however_it_is_cut(
     for name in (f"{table}.parquet" for table in HISTORY_TABLES):
         made, whole = (pq.read_table(of / name).to_pylist() for of in (parts, folder / "tables"))
         assert sorted(map(str, made)) == sorted(map(str, whole)), name
+    # Only blocks with an odd line, or with the empty line after it, are read line by line.
+    assert bool(odd) <= len(alone) <= 2 * len(odd)
 
 
 def test_a_made_history_can_be_had_as_lines(

@@ -109,7 +109,7 @@ def starts_known(s: Story, partition: str) -> bool:
 
 def whole(s: Story) -> bool:
     """Return whether the history is complete: what it lacks did not happen. An empty one is not."""
-    sound = bool(s.history) and s.run.get("history_whole", True) and not flaws(s)
+    sound = bool(s.history) and not s.torn and not flaws(s)
     return sound and not cut(s)
 
 

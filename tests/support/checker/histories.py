@@ -123,7 +123,8 @@ around = st.builds(
 
 def surrounded(steps: list[Step], known: Around) -> Story:
     """Return the steps as a story, with all that is known around them."""
-    s = tell(steps, history_whole=known.whole, complete_reads=known.complete_reads)
+    s = tell(steps, complete_reads=known.complete_reads)
+    s.torn = not known.whole
     s.run["promise"]["staleness_ms"] = known.staleness_ms
     if known.watermarks is not None:
         s.run["capabilities"] = ["trace", "hw"]

@@ -52,6 +52,7 @@ class Story:
         self.extra: dict[str, bytes] = {}
         self.unfinished: set[str] = set()
         """Nodes whose dump lacks its last line."""
+        self.torn = False
         self.as_told = False
         """Whether lines stand in the order in which they were told, and not in that of time."""
         self.run: dict[str, Any] = {
@@ -321,6 +322,10 @@ class Story:
         known = {"kind": kind, "sentence": " ".join(words)}
         self.run["problems"] = [*self.run.get("problems", ()), known]
 
+    def tear(self) -> None:
+        """End the history with a line that cannot be read."""
+        self.torn = True
+
     def in_this_order(self) -> None:
         """Keep the lines in the order in which they were written."""
         self.as_told = True
@@ -388,7 +393,8 @@ class Story:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "run.json").write_text(json.dumps(self.run))
         (folder / "schedule.json").write_text(json.dumps(self.schedule))
-        (folder / "history.jsonl").write_bytes(b"".join(encode(op) for op in self.lines()))
+        history = b"".join(encode(op) for op in self.lines()) + b"{\n" * self.torn
+        (folder / "history.jsonl").write_bytes(history)
         for name, lines in (("faults", self.faults), ("exits", self.exits)):
             (folder / f"{name}.jsonl").write_bytes(_lines(lines))
         for where in ("trace", "logs"):

@@ -244,7 +244,7 @@ def judged(case: Case, folder: Path) -> tuple[RunResult, Story]:
     about = json.loads((made / "run.json").read_text()) | {"promise": s.run["promise"]}
     (made / "run.json").write_text(json.dumps(about))
     s.history = list(ops_in(Source(0, made, "history", file, form=about["source"]), ()))
-    s.run |= {"source": about["source"], "history_whole": not validate(file)}
+    s.run["source"], s.torn = about["source"], bool(validate(file))
     s.as_told = True
     return check_run(made), s
 
