@@ -31,9 +31,9 @@ class RulesStage:
 
     def cache(self, *begins: str) -> str:
         """Note the beginnings of these epochs; return all that are known then."""
-        for epoch, start in map(_pair, begins):
-            self._cache.note(epoch, start)
-        return " ".join(f"{epoch}@{start}" for epoch, start in self._cache.entries())
+        noted = [self._cache.note(*_pair(one)) for one in begins]
+        known = " ".join(f"{epoch}@{start}" for epoch, start in self._cache.entries())
+        return f"{known} ({sum(noted)} changed it)"
 
     def forget(self) -> None:
         self._cache = EpochCache()
