@@ -208,19 +208,10 @@ def test_every_record_of_a_poll_counts(
     assert counts == records
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        '{"type":"ok","f":"poll","process":1,"time":9,"value":[["poll",{"1":[],"1":[[0,5]]}]]}',
-        '{"type":"ok","f":"poll","process":1,"time":9,"value":[["poll",{"1":[[0,-5]]}]]}',
-        '{"type":"ok","f":"poll","process":1,"time":9,"index":007,"value":[["poll",{}]]}',
-        '{"type":"ok","f":"poll","process":2,"time":9,"value":[["poll",{}]]}',
-        '{"type":"ok","f":"send","process":1,"time":9,"value":[]}',
-        '{"type":"invoke","f":"poll","process":1,"time":9,"value":[["poll"]]}',
-        "[1]",
-        "",
-    ],
-)
+ODD_LINES = Path(__file__).with_name("odd_jepsen_lines.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("wrong", ODD_LINES)
 def test_a_line_that_is_not_as_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:

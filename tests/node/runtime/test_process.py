@@ -15,7 +15,9 @@ import msgspec
 import pytest
 
 from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest
+from node.formats.trace import APPEND, event
 from node.runtime import template
+from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.loop import monotonic_us
 from node.runtime.node_clock import NodeClock
 from node.runtime.process import spawn
@@ -186,3 +188,23 @@ def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool, modules: Seq
 def _state(pid: int) -> str:
     """Return the kernel's letter for what a process does."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_breakpoints_of_the_start_are_in_force_from_the_first_turn(tmp_path: Path) -> None:
+    first = Breakpoint(number=1, event="started")
+    with Node(tmp_path, FakeCore, breakpoints=(first,)) as node:
+        node.start()
+        until(lambda: node.trace("break"), "the breakpoint")
+        node.breakpoints.order([])
+        assert node.stop() == 0
+
+
+def test_without_a_pipe_nothing_ever_stops() -> None:
+    points = Breakpoints(Armed("n1", 1, [Breakpoint(number=1, event="append")]))
+    assert (
+        points.reached(
+            [event(APPEND, "log-0", base_offset=0, leo=1, leader_epoch=1, hash="", role="leader")]
+        )
+        is None
+    )
+    assert points.wake_fd == -1
