@@ -75,10 +75,9 @@ class Reader(FileReader[Op]):
         self.unknown: dict[int, list[Send]] = {}
         # what shows in the history: names of flags of `HistoryParts`
         self.marks: set[str] = set()
-        # the time and number of every invocation, in order of line; by process the first and the
-        # last operation; whether their numbers rise in that order
+        # the time and number of every invocation, in order of line; by process the last operation;
+        # whether their numbers rise in that order
         self.invoked: list[tuple[int, int]] = []
-        self.first_op: dict[int, int] = {}
         self.last_op: dict[int, int] = {}
         self.in_turn = True
         self.ops: list[tuple[Any, ...]] = []
@@ -133,15 +132,17 @@ class Reader(FileReader[Op]):
             )
             return
         invoked = self.open.pop(op.op, None)
-        if invoked is None and self.is_awaited(number, op):
-            return
-        if invoked is not None and (invoked.process, invoked.f) != (op.process, op.f):
+        if invoked is None:
+            if not self.lines_lost:
+                message = f"line {number}: operation {op.op} ends but was never invoked."
+                self.problem("orphan", message)
+        elif (invoked.process, invoked.f) != (op.process, op.f):
             self.problem(
                 "other",
                 f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
                 f"but was invoked as {invoked.f} of process {invoked.process}.",
             )
-        elif invoked is not None and self.last_op[op.process] != op.op:
+        elif self.last_op[op.process] != op.op:
             self.note_overlap(number, op)
         self.completed.add(op.op)
         self.add(invoked, op, number)
@@ -149,10 +150,7 @@ class Reader(FileReader[Op]):
     def note_turn(self, op: Op) -> None:
         """Note that a process invoked an operation, to know the order of its operations."""
         self.invoked.append((op.t_us, op.op))
-        last = self.last_op.get(op.process)
-        if last is None:
-            self.first_op[op.process] = op.op
-        elif last > op.op:
+        if self.last_op.get(op.process, op.op) > op.op:
             self.in_turn = False
         self.last_op[op.process] = op.op
 
@@ -165,12 +163,6 @@ class Reader(FileReader[Op]):
             f"operation {self.last_op[op.process]}. A process does one operation after another: "
             "give each thread a process number of its own.",
         )
-
-    def is_awaited(self, number: int, op: Op) -> bool:
-        """Return whether the invocation of this completion may still come; report it if not."""
-        if not self.lines_lost:
-            self.problem("orphan", f"line {number}: operation {op.op} ends but was never invoked.")
-        return False
 
     def judge_whole(self, numbered: bool) -> None:
         """Report missing lines that only the whole history shows, such as a missing operation
