@@ -1,4 +1,4 @@
-"""Lines read by their shapes are what they are one by one, also where they are nearly right."""
+"""Lines read by their shapes are what they are one by one; columns that say nothing go."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from checker.ingest.history_columns import HistoryBlock, _read
 from checker.ingest.line_shapes import NotPlain, scan, templates
 from checker.ingest.op_columns import KINDS, TYPES, filled
 from checker.ingest.read_history import strict
+from checker.ingest.row_group import table_of
 from harness.formats.history import Op, Read, RecordRun, Send, encode
 from node.formats.json_input import Unreadable
 
@@ -123,3 +125,14 @@ def test_a_number_of_an_exemplar_in_a_line_is_no_place() -> None:
     op = Op(op=1_000, t_us=1_001, process=1_000, client="1002", type="invoke", f="poll")
     lines = [encode(op), encode(msgspec.structs.replace(op, op=7))]
     assert by_shape(b"".join(lines)) == lines
+
+
+@pytest.mark.parametrize(
+    ("hw", "stays"),
+    [([-1, -1], False), ([-1, 4], True), ([4, -1], True), ([-1, None], True), ([], True)],
+)
+def test_a_column_stays_unless_it_says_nothing_in_all_rows(
+    hw: list[int | None], stays: bool
+) -> None:
+    rows = pa.RecordBatch.from_pydict({"hw": pa.array(hw, pa.int64())})
+    assert (table_of(rows).column("hw") is not None) == stays

@@ -137,14 +137,6 @@ def test_a_door_for_commands_is_not_for_every_caller(stack: ExitStack) -> None:
     until(lambda: place.connected(hub), "a connection")
 
 
-def test_without_keys_everybody_is_heard(stack: ExitStack) -> None:
-    place = Place(stack, None)
-    anybody = place.call(None)
-    until(lambda: place.connected(anybody), "a connection")
-    anybody.send_multipart([b"n1", b"n9"])
-    assert place.heard() == [b"n1", b"n9"]
-
-
 def test_keys_do_not_show_in_messages() -> None:
     assert SERVER[1] not in f"{SERVER_KEYS} {SERVER_KEYS!r}"
 
