@@ -138,8 +138,8 @@ class Tracers:
     def add(
         self, node: str, starter: Sequence[str], pids: Collection[int], fault: CallFails
     ) -> int:
-        """Attach strace to the processes `pids` of a node; return the number of the fault. Raises
-        FloodmarkError."""
+        """Attach strace (its command line begins with `starter`) to the processes `pids` of a node;
+        return the number of the fault. Raises FloodmarkError if it is down or strace fails."""
         if not pids:
             raise FloodmarkError(f"{node} is down")
         if any(other == node for other, _ in self._tracers.values()):

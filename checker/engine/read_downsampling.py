@@ -293,7 +293,7 @@ def _units(reads: _Reads) -> tuple[I64, Mask]:
 
 
 def splittable(group: Group) -> bool:
-    """Return whether the reads of a partition that downsampling kept are enough to judge it."""
+    """Return whether the reads that downsampling kept give the same findings as all reads would."""
     skipped = group.of(SkippedPolls)
     if not len(skipped):
         return True

@@ -113,9 +113,9 @@ class Nested:
 
 
 class OpColumns:
-    """Operations by column. `number`: the numbers of each operation by name, such as "op"; `sends`:
-    how many sends it has, with their numbers in `send` and their partitions in `send_to`; `reads`,
-    `read` and `read_of` likewise; `runs` and `run`: the runs of records of each read."""
+    """Operations by column. `number`: their integer fields by name, such as "op"; `sends`: how many
+    each has, with integer fields in `send`, partitions in `send_to`; `reads`, `read` and `read_of`
+    likewise; `runs` and `run`: the ranges of consecutive records that each read returned."""
 
     def __init__(
         self, lines: Scanned, template: I64, templates: Sequence[LineTemplate[Op]]

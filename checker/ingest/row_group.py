@@ -51,7 +51,7 @@ class Table:
                 continue
             column = self.rows.column(name)
             if column.null_count:
-                raise ValueError(f"a row has no {name}")
+                raise ValueError(f"{column.null_count} of {self.num_rows} rows have no {name}")
             given[name] = column.to_numpy(zero_copy_only=False)
         return rows(kind, run, self.words("partition"), **given)
 

@@ -33,7 +33,7 @@ class _Unforked:
 
 
 class Prefixes:
-    """The tree of prefixes. To add one takes constant time, to ask takes one step for each fork."""
+    """A tree of log prefixes, to tell in one step for each fork whether one contains another."""
 
     def __init__(self) -> None:
         self._branches = [_Unforked(None, [0], [""])]

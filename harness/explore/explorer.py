@@ -105,7 +105,7 @@ class _Found:
 
 
 class Explorer:
-    """One exploration within some bounds. It can be stopped, and goes on at the next `run`."""
+    """A search of all states of a cluster within `bounds`, made by one call of `run`."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         """With `check`, other forms of merged node states are kept, to be stepped again. Without

@@ -64,7 +64,7 @@ class Waits:
         return self._next[key]
 
     def is_circular(self, nodes: Nodes, cuts: Cuts) -> bool:
-        """Return whether the state counts as rest because the ends of waits lead back to it."""
+        """Return whether timeouts still end in this state, but lead only around in a circle."""
         return (nodes, cuts) in self._circular
 
     def _look_ahead(self, nodes: Nodes, cuts: Cuts) -> None:

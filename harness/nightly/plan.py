@@ -87,7 +87,7 @@ def seed_of(number: int) -> int:
 
 def shares(systems_share: int, rows_share: int = 0) -> dict[str, float]:
     """Return the percentage of the budget for each kind of work, if storms on third-party systems
-    get `systems_share` percent, and the rows about them `rows_share`."""
+    get `systems_share` percent, and the cases of `rows.json` about such systems `rows_share`."""
     asked = {SYSTEM: float(systems_share), ROW: float(rows_share)}
     left = (100 - systems_share - rows_share) / 100
     usual = {name: percent * left for name, percent in SHARES.items()}

@@ -14,7 +14,7 @@ from node.formats.json_input import Unreadable
 
 
 def judge_outside(folders: Sequence[Path], output: Callable[[str], None]) -> list[Verdict]:
-    """Judge runs, say what each breaks, return verdicts. Raises UsageError if one is not whole."""
+    """Judge runs by the KIP-966 model; say what breaks. Raises UsageError if one is incomplete."""
     return [_judge(folder, output) for folder in folders]
 
 

@@ -103,7 +103,7 @@ def check_payload(payload: bytes) -> None:
         raise WireError(f"metadata records not understood: {error}") from None
     for record in records:
         if isinstance(record, PartitionRecord) and record.leader_epoch > MAX_EPOCH:
-            raise WireError(f"metadata: leader epoch {record.leader_epoch} is too large")
+            raise WireError(f"{record.partition}: leader epoch {record.leader_epoch} > {MAX_EPOCH}")
 
 
 def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -> list[Record]:

@@ -37,7 +37,7 @@ class Written(NamedTuple):
 
 
 class Standing(Enum):
-    """The relation of a produced batch to the log that is to append it."""
+    """The relation of a batch to its producer's last ones in the log, by epoch and sequence."""
 
     NEXT = "follows on what the log has"
     DUPLICATE = "is in the log, among the last of its producer"

@@ -47,8 +47,8 @@ def boot_digest(boot_id: str) -> bytes:
 
 
 class JournalContents(msgspec.Struct, frozen=True):
-    """The contents of a journal file. `generation` is -1 if the header is damaged or missing. The
-    first `valid_bytes` are sound, and have the writes of `turns`; `torn`: other bytes follow."""
+    """A journal file: `boot` identifies the host's boot, `generation` counts the flushes before it,
+    -1 without a sound header. The first `valid_bytes` hold `turns`; `torn`: more bytes follow."""
 
     generation: int
     boot: bytes

@@ -148,4 +148,4 @@ def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
             value = 22 + max(0, *struct.unpack_from(">i", entry, 18))
             yield offset, entry[value + 4 :]
         except (struct.error, ValueError, IndexError):
-            raise ValueError(f"{file} cannot be read before byte {at}") from None
+            raise ValueError(f"{file} has an unreadable record at or before byte {at}") from None

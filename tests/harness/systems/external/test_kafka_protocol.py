@@ -49,7 +49,7 @@ def test_records_below_the_high_watermark_are_read(
     "text", [FORMAT_0[:-2], FORMAT_0[:-2] + "00", LATER, FORMAT_0[:20], COMPRESSED, "ff" * 40]
 )
 def test_what_cannot_be_read_is_one_sentence(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"00000000\.log cannot be read before byte"):
+    with pytest.raises(ValueError, match=r"00000000\.log has an unreadable record at"):
         found(written(tmp_path, text))
 
 
