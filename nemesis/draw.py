@@ -81,8 +81,7 @@ def draw(
 
 
 class _Storm:
-    """The drawing of one storm: the time that is reached, and the kinds that are still to be
-    drawn."""
+    """The drawing of one storm: the time reached so far, and the kinds still to be drawn."""
 
     def __init__(self, dice: Dice, duration: int, kinds: tuple[str, ...]) -> None:
         self._dice = dice
@@ -100,8 +99,7 @@ class _Storm:
         self._end = duration - max(1, min(1000, duration // 10))
 
     def faults(self) -> list[Fault]:
-        """Return the faults of one episode after another, until the next one does not fit any
-        more."""
+        """Return the faults of one episode after another, until the next one does not fit."""
         found: list[Fault] = []
         now = self._start
         while len(found) + 4 < MAX_FAULTS:

@@ -283,8 +283,7 @@ class Injector:
         ).nodes
 
     def _fail(self, index: int, start_us: int, why: str, nodes: Sequence[str] = ()) -> None:
-        """Record a fault without effect: no matter in a drawn storm, a flaw in a written
-        schedule."""
+        """Record a fault without effect: normal in a drawn storm, a flaw of a written schedule."""
         action: Action = "skipped" if self._schedule.drawn else "missed"
         self._write(index, action, start_us, nodes=nodes, detail=why)
 

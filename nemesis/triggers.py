@@ -1,5 +1,4 @@
-"""Faults and operations that wait for a trace event: each counts matching events up to its n-th.
-Pure."""
+"""Faults and operations that wait for the n-th trace event that matches. Pure."""
 
 from __future__ import annotations
 

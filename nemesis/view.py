@@ -91,8 +91,7 @@ class ClusterView:
         return self._controller or None
 
     def leader(self, partition: str) -> str | None:
-        """Return the running node that claims to lead in the highest epoch; None if there is
-        none."""
+        """Return the running node that claims to lead in the highest epoch, if any."""
         if partition == METADATA_PARTITION:
             return self.controller()
         return self._facts(partition).leader or None

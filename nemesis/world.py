@@ -160,8 +160,7 @@ class World:
         raise _unable("have its disks restored")
 
     def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Let system calls of the node's process fail in this way; return the number of the
-        fault."""
+        """Let system calls of the node's process fail this way; return the fault's number."""
         raise _unable("have its system calls fail")
 
     def remove_call_fault(self, node: str, number: int) -> int:

@@ -46,8 +46,7 @@ class Axis:
         return max(1, self.end_us - self.start_us)
 
     def fraction(self, t_us: float) -> float:
-        """Return the position of a moment: 0 at the start and 1 at the end of the window, clipped
-        to it."""
+        """Return the position of a moment: 0 is the start and 1 the end of the window; clipped."""
         return min(1.0, max(0.0, (t_us - self.start_us) / self.length_us))
 
     def covers(self, start_us: int, end_us: int | None = None) -> bool:

@@ -33,15 +33,13 @@ def bare(sentence: str) -> str:
 
 
 def by_number(name: str) -> tuple[str, int, str]:
-    """Return a sort key for names: by their first letter, then by number, so c2 comes before
-    c10."""
+    """Return a sort key for names: by their first letter, then by number (c2 before c10)."""
     digits = "".join(c for c in name if c.isdecimal())[:9]
     return (name[:1], int(digits or 0), name)
 
 
 def count(number: int, noun: str = "", plural: str = "") -> str:
-    """Format a number, `1,234`, or with a noun `1 batch`, `1,234 batches` (`plural` if an s is not
-    enough)."""
+    """Format a number, `1,234`, or with a noun, `1 batch`, `1,234 batches` (`plural` if not s)."""
     if not noun:
         return f"{number:,}"
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
@@ -107,8 +105,7 @@ def place_of(path: Path) -> str:
 
 
 def folder_of(replay: str, run: str) -> str:
-    """Return the folder given by `--schedule` in a replay command, else `store/` and the run's
-    name."""
+    """Return the folder that `--schedule` names in a replay command, else `store/` and the run."""
     try:
         parts = shlex.split(replay)
     except ValueError:

@@ -156,8 +156,7 @@ class UserDisk:
         self._order(DiskOrder(what="sync"))
 
     def end(self) -> None:
-        """End the disk's process, after its node is down: all written data counts as synced
-        then."""
+        """End the disk's process once its node is down: all written data then counts as synced."""
         if self._process is None:
             return
         self._process.kill()
@@ -223,8 +222,7 @@ class UserDisk:
 
 @cache
 def why_impossible() -> str:
-    """Return why there can be no disk in user space on this machine, as a sentence; "" if there
-    can."""
+    """Return in a sentence why this machine can have no disk in user space; "" if it can."""
     near, far = multiprocess.Pipe()
     child = children.start("disk-probe", process.probe, os.getpid(), far)
     far.close()

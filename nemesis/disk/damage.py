@@ -1,5 +1,4 @@
-"""Damage to the files of a disk while no process serves it: a flipped bit, nothing left, an old
-copy."""
+"""Damage to files of a disk that no process serves: a flipped bit, nothing left, an old copy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The faults in force on a disk in user space, and the orders of the harness to its process.
-Pure."""
+"""The faults in force on a disk in user space, and the harness's orders to its process. Pure."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ class Change(NamedTuple):
 
 
 class FileChanges:
-    """The unsynced changes of one file in their order, and the bytes that failed syncs have
-    lost."""
+    """The unsynced changes of one file in order, and the bytes that failed syncs have lost."""
 
     def __init__(self, store: ExtentStore) -> None:
         self._store = store

@@ -36,8 +36,7 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
         return Injected(detail=" ".join(command.replicas))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any fault can have, and a partition that is not in the
-        cluster."""
+        """Yield the problems of any fault, and a partition that is not in the cluster."""
         yield from super().problems(cluster, workload)
         partition = getattr(self, "partition", None)
         if partition is not None and partition not in cluster.partition_names():
@@ -104,8 +103,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any command can have, and replicas that are not different
-        brokers."""
+        """Yield the problems of any command, and replicas that are not different brokers."""
         yield from super().problems(cluster, workload)
         if self.replicas not in ("", ROTATE):
             names = self.replicas.split(",")
@@ -158,8 +156,7 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
     drawing = "it changes what a schedule promises"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any command can have, and a `min_isr` above the number of
-        replicas."""
+        """Yield the problems of any command, and a `min_isr` above the number of replicas."""
         yield from super().problems(cluster, workload)
         if not 1 <= self.min_isr <= cluster.replication_factor:
             yield "min_isr must be 1..replication_factor"

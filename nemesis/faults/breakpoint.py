@@ -1,5 +1,4 @@
-"""Breakpoint: a process stops at an exact place of a turn. And release, which undoes another
-fault."""
+"""Breakpoint: a process stops at an exact place of a turn; and release, which undoes a fault."""
 
 from __future__ import annotations
 

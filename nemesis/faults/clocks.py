@@ -103,8 +103,7 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any fault can have, and a rate of 100 %, which changes
-        nothing."""
+        """Yield the problems of any fault, and a rate of 100 %, which changes nothing."""
         yield from super().problems(cluster, workload)
         if self.percent == 100:
             yield "percent is 100, which changes nothing"

@@ -81,6 +81,5 @@ class Dice:
         return self.between(timeout * low, timeout * high)
 
     def beyond_session(self) -> int:
-        """Draw a length in ms that is longer than the session timeout, so that the fault moves
-        leaders."""
+        """Draw a length in ms beyond the session timeout, so that the fault moves leaders."""
         return self.between(1.15 * self.timings.session_ms, 1.9 * self.timings.session_ms)

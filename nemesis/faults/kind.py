@@ -77,8 +77,7 @@ class Healed:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The effect of a fault on messages and processes: counts by the field names of
-    `faults.jsonl`."""
+    """The effect of a fault on messages and processes: counts by field name of `faults.jsonl`."""
 
     nodes: tuple[str, ...]
     counts: Mapping[str, int]

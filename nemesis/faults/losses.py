@@ -1,5 +1,4 @@
-"""The losses that the faults of a schedule may cause on disks, and whether a protocol can survive
-them."""
+"""The losses that a schedule's faults may cause on disks, and which protocols survive them."""
 
 from __future__ import annotations
 

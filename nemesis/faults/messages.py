@@ -83,8 +83,7 @@ class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
 
 
 class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
-    """`percent` of the messages from `on` to `to` are lost (if `kinds` are given, only of
-    these)."""
+    """`percent` of the messages from `on` to `to` are lost (with `kinds` only of these kinds)."""
 
     percent: Percent
 

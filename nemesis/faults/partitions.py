@@ -62,8 +62,7 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
 
 
 class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
-    """The nodes `on` are cut from all other brokers and voters, with `clients` also from the
-    clients."""
+    """The nodes `on` are cut from all other brokers and voters, with `clients` from clients too."""
 
     on: str
     clients: bool = False

@@ -11,8 +11,7 @@ from nemesis.world import World
 
 
 class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
-    """The node gets a SIGSTOP; it is continued after `for_ms`, by a `resume`, or at the final
-    heal."""
+    """The node gets a SIGSTOP; it goes on after `for_ms`, by a `resume`, or at the final heal."""
 
     letter = "P"
     colour = "var(--info)"

@@ -60,8 +60,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return site.rng.getrandbits(31) if reordered else None
 
     def plainer(self) -> Iterator[PowerCut]:
-        """Yield the fault with no unsynced byte kept, with all of them kept, and without
-        reordering."""
+        """Yield the fault with no unsynced byte kept, with all kept, and without reordering."""
         for keep in (0, 100):
             if self.keep_percent not in (0, keep):
                 yield msgspec.structs.replace(self, keep_percent=keep)

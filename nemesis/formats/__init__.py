@@ -1,2 +1,1 @@
-"""The schedule file and the other files that the nemesis writes: types, validation, reading,
-writing."""
+"""The schedule file and the nemesis's other files: types, validation, reading, writing."""

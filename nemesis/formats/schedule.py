@@ -121,8 +121,7 @@ def parse(text: bytes, *, source: str = "schedule") -> Schedule:
 
 
 def load(path: Path) -> Schedule:
-    """Return the schedule in a file, or in the `schedule.json` of a run folder. Raises
-    UsageError."""
+    """Return the schedule of a file, or of a run folder's `schedule.json`. Raises UsageError."""
     file = path / "schedule.json" if path.is_dir() else path
     if path.is_dir() and not file.exists():
         raise UsageError(f"{path}: holds no schedule.json")

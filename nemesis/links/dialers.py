@@ -109,8 +109,7 @@ class Dialers:
                 yield pid, name
 
     def _name(self, pid: int) -> str | None:
-        """Return the name of a process: its own, else that of its group, else that of its
-        session."""
+        """Return the name of a process: its own, else its group's, else its session's."""
         if pid in self._pids:
             return self._pids[pid]
         try:
@@ -185,8 +184,7 @@ def _diagnostics() -> socket.socket | None:
 
 
 def _asked_for(diagnostics: socket.socket, ends: Ends) -> str | None:
-    """Return the inode of one socket; None if it is closed. Raises OSError if the kernel does not
-    say."""
+    """Return a socket's inode; None if it is closed. Raises OSError if the kernel does not say."""
     ports = struct.pack("!HH", ends.dialer[1], ends.dialed[1])
     hosts = b"".join(socket.inet_aton(host).ljust(16, b"\0") for host, _ in ends)
     query = _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)

@@ -96,8 +96,7 @@ class Hub:
     """The hub's sockets and its loop; `LinkPipeline` decides about messages and keeps them."""
 
     def __init__(self, config: HubConfig) -> None:
-        """Bind and connect the sockets. Raises FloodmarkError for an address that cannot be
-        used."""
+        """Bind and connect the sockets. Raises FloodmarkError for an unusable address."""
         self._context: zmq.Context[Socket] = zmq.Context()
         self._gate = Gate(self._context, config.curve)
         self._inbox = self._bound(zmq.PULL, config.bind, wire.MAX_FRAME_BYTES, MESSAGES)

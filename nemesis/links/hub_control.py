@@ -1,5 +1,4 @@
-"""The control of the link hub: its commands and answers (msgpack), and the harness's end of
-them."""
+"""The control of the link hub: commands and answers (msgpack), and the harness's end of it."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ _commands: Final = msgspec.msgpack.Decoder(Command)
 
 
 def decode_command(frames: Sequence[bytes]) -> Command:
-    """Return the command in these frames. Raises FloodmarkError, with one sentence, for anything
-    else."""
+    """Return the command in these frames. Raises FloodmarkError for anything else."""
     if len(frames) != 1:
         raise FloodmarkError(f"a command is one frame, not {len(frames)}")
     try:
@@ -173,8 +171,7 @@ class HubControl:
         self.close()
 
     def _ask(self, command: Command, deadline_ms: int = 0) -> HubAnswer:
-        """Send a command and wait for its answer. Raises HubGone, or FloodmarkError if it is
-        refused."""
+        """Send a command, return the answer. Raises HubGone, or FloodmarkError if it is refused."""
         deadline_ms = deadline_ms or self._deadline_ms
         self._socket.send(msgspec.msgpack.encode(command))
         started = time.monotonic()

@@ -76,8 +76,7 @@ class KernelLinks:
         """Ignore the processes of a node: its address identifies it."""
 
     def prefix(self, node: str) -> tuple[str, ...]:
-        """Return the words to put before the command line of a node, so that it runs in its
-        namespace."""
+        """Return the words before a node's command line that make it run in its namespace."""
         return self._spaces[node].prefix()
 
     def add(self, rule: LinkRule) -> int:

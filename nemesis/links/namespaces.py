@@ -39,8 +39,7 @@ def program(name: str) -> str:
 
 
 def check_possible() -> None:
-    """Raise UsageError, in one sentence, if this user cannot make network namespaces on this
-    machine."""
+    """Raise UsageError if this user cannot make network namespaces on this machine."""
     for name in PACKAGES:
         program(name)
     if inside():
@@ -84,8 +83,7 @@ def own(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def run(command: Sequence[str], text: str = "") -> str:
-    """Run a program with `text` as its input; return its output. Raises FloodmarkError if it
-    fails."""
+    """Run a program on the input `text`; return its output. Raises FloodmarkError if it fails."""
     try:
         done = subprocess.run(
             list(command), input=text, capture_output=True, text=True, timeout=COMMAND_S

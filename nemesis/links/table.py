@@ -79,8 +79,7 @@ class LinkTable:
         self._floors: dict[tuple[str, str], int] = {}
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force from the next message on; return its number, which is never used
-        again."""
+        """Put a rule in force from the next message on; return its number, never used again."""
         self._last_number += 1
         self._armed[self._last_number] = _Armed(self._last_number, rule)
         self._of_link.clear()
@@ -148,8 +147,7 @@ class LinkTable:
         return LinkDecision((first, *later))
 
     def _arrival(self, link: tuple[str, str], time_us: int, now_us: int) -> int:
-        """Return the arrival time in the order of the link, which later messages must not go
-        below."""
+        """Return the arrival time in the order of the link; later messages arrive no sooner."""
         floor = self._floors.get(link, 0)
         time_us = max(time_us, floor)
         if time_us > now_us:

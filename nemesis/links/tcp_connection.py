@@ -74,8 +74,7 @@ class ConnectionEnd(asyncio.Protocol):
 
     @property
     def ends(self) -> Ends | None:
-        """The addresses of this end and of the proxy's listening socket; None if this end is
-        gone."""
+        """The addresses of this end and of the proxy's listener; None if this end is gone."""
         if self._transport is None or self._gone:
             return None
         dialer = self._transport.get_extra_info("peername")
@@ -171,8 +170,7 @@ class ProxiedConnection:
         return self.phase == "over"
 
     def apply_rules(self) -> None:
-        """Apply the rules in force again, because they have changed or it is known now who
-        dialed."""
+        """Apply the rules in force again: they have changed, or it is known now who dialed."""
         if self.is_over:
             return
         self.near.out.apply(self._rules.state(self.number, self.dialer, self.node))

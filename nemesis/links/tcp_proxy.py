@@ -146,8 +146,7 @@ class TcpProxy:
         connection.up()
 
     async def _name(self, connection: ProxiedConnection) -> str:
-        """Return the name of the dialer. A process that was started just now may be named in a
-        moment."""
+        """Return the dialer's name. A process that has just started may be named in a moment."""
         # The protocol is made before its transport: let that come first.
         await asyncio.sleep(0)
         ends = connection.near.ends

@@ -84,8 +84,7 @@ class Executed:
 
     @property
     def short_victims(self) -> str:
-        """The nodes or links that the fault hit, short enough for a bar: an isolated node without
-        its links."""
+        """The nodes or links that it hit, short enough for a bar: of an isolated node no links."""
         return wording.listing(self.nodes) if _is(self.what, "bar_names_nodes") else self.victims
 
     def title(self, zero_us: int) -> str:

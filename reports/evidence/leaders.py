@@ -166,15 +166,13 @@ def _processes(
 def _held(
     events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
 ) -> Iterator[tuple[Event, int]]:
-    """Yield the roles that a node reported, each with its end: the next event, or the end of the
-    process."""
+    """Yield the roles that a node reported, each until the next one or the end of its process."""
     for e, later in zip(events, [*(e.t_us for e in events[1:]), last_us], strict=True):
         yield e, min(later, deaths.get((e.node, e.incarnation), last_us))
 
 
 def _in_sync(events: list[Event], last_us: int) -> Iterator[InSync]:
-    """Yield the intervals of in-sync sets; of a commit that several voters report the first
-    counts."""
+    """Yield the intervals of in-sync sets; a commit that several voters report counts once."""
     seen: set[int] = set()
     kept: list[Event] = []
     for e in events:

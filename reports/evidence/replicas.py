@@ -72,8 +72,7 @@ class Replicas:
         return log.filter(pc.and_(pc.equal(log["partition"], partition), inside))
 
     def lines(self, places: Iterable[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
-        """Return the line in its log file of the batch that holds each (node, partition, offset),
-        if any."""
+        """Return the line of each (node, partition, offset)'s batch in its log file, if any."""
         found = {}
         for node, partition, offset in places:
             rows = self._overlapping(partition, offset, offset + 1)

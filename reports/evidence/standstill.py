@@ -14,8 +14,7 @@ from reports.evidence.operations import AckGap
 
 
 class Idle(NamedTuple):
-    """The nodes that were up and reachable from `start_us` to `end_us`, without an
-    acknowledgement."""
+    """The nodes up and reachable from `start_us` to `end_us`, without an acknowledgement."""
 
     nodes: tuple[str, ...]
     start_us: int

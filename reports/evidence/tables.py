@@ -58,8 +58,7 @@ class RunTables:
             self._make(source)
 
     def _stand_for(self, source: Source) -> bool:
-        """Take the tables of a file if all are there, of this version, and none is older than the
-        file."""
+        """Take a file's tables if all are there, of this version, and not older than the file."""
         name = source.path.stem if source.kind in _PARTED else ""
         found = {table: self._parts(table, name) for table in _TABLES[source.kind]}
         changed = source.path.stat().st_mtime_ns

@@ -84,8 +84,7 @@ class Traces:
 
 
 def of_probes(run_dir: Path, exits: tuple[Exit, ...], notes: Notes) -> Traces:
-    """Return the leaders and in-sync sets that a system's nodes reported when the harness asked
-    them."""
+    """Return the leaders and in-sync sets that nodes reported when the harness asked them."""
     schema = SCHEMAS["trace"]
     rows = [
         {name: getattr(e, name, None) for name in schema.names} | {"line": number}

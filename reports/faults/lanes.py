@@ -67,8 +67,7 @@ def findings(folder: RunFolder, axis: svg.Axis) -> TrackRow | None:
 
 
 def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
-    """Draw the lanes of the nodes (processes and the faults on them), then the lanes of link
-    faults."""
+    """Draw the lanes of the nodes (processes and faults on them), then those of link faults."""
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
     rows: list[TrackRow] = []
     nodes = (*folder.info.brokers, *folder.info.voters) or tuple(
@@ -168,8 +167,7 @@ def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
 
 
 def sentences(folder: RunFolder) -> list[tuple[Executed, str]]:
-    """Return each fault with its sentence; if there are very many, those nearest to the first
-    finding."""
+    """Return each fault with its sentence; of very many those nearest to the first finding."""
     chosen = list(folder.faults)
     if len(chosen) > MOST_SENTENCES:
         found = folder.first_finding

@@ -44,8 +44,7 @@ class GridLine:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The ends of one replica's log, its HW, its epochs as a text, and whether they differ from
-    most."""
+    """The ends of a replica's log, its HW and epochs, and whether they differ from most."""
 
     head: Head
     epochs: str

@@ -59,8 +59,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def log(folder: RunFolder) -> list[tuple[Grid, Markup | None]]:
-    """Return every offset grid with its replay as JSON for the page's script, None if it has
-    none."""
+    """Return every offset grid with its replay as JSON for the page's script, None without."""
     found = {} if folder.lean else replays(folder)
     made = []
     for grid in grids(folder):

@@ -184,8 +184,7 @@ def _addressed(found: list[MessageRow]) -> list[MessageRow]:
 
 
 def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
-    """Yield the writes and reads of clients at this place; acknowledgements come from the
-    traces."""
+    """Yield the writes and reads of clients at this place; traces have the acknowledgements."""
     # Without traces nobody knows which server answered: one lifeline stands for all of them.
     traced = folder.traces.rows.num_rows and not folder.traces.probed
     whole = "" if traced else "servers"

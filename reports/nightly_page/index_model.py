@@ -91,8 +91,7 @@ class VersionsCompared:
 
     @property
     def words(self) -> str:
-        """Format the comparison: `nats: 2.12.1 (9 storms) to 2.15.1 (8 storms): gone: lost (3 of
-        9); ..`."""
+        """Format the comparison: `nats: 2.12.1 (9 storms) to 2.15.1 (8): gone: lost (3 of 9)`."""
         configuration = f" with {self.given}" if self.given else ""
         named: dict[str, list[str]] = {"gone": [], "new": [], "in both": []}
         for name, failed in self.failed.items():

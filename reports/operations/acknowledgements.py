@@ -25,8 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
-    """Draw each completed write as a dot at its completion time and latency (log scale), and
-    quantiles."""
+    """Draw each completed write as a dot by completion time and latency, and quantiles."""
     ops = folder.operations
     done = ops.writes & (ops.completed_us >= 0)
     rows = np.flatnonzero(

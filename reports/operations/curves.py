@@ -21,8 +21,7 @@ _AGAIN: Final = "The tables of this run folder do not hold it: judge the run aga
 
 
 def panels(folder: RunFolder, axis: svg.Axis, first: Iterable[str]) -> list[Panel]:
-    """Return the panels of unread records and of replication lag; partitions in `first` come
-    first."""
+    """Return the panels of unread records and replication lag; partitions in `first` lead."""
     return [_unseen(folder.unseen, axis), _lag(folder, axis, list(dict.fromkeys(first)))]
 
 

@@ -1,5 +1,4 @@
-"""The cause strip: faults, leaders, the life of the record on each replica, and the loss, on one
-axis of time."""
+"""The cause strip: faults, leaders, the record on each replica, and the loss, on one axis."""
 
 from __future__ import annotations
 

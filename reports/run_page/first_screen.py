@@ -52,8 +52,7 @@ _STUCK: Final = {
 
 
 class HeadLine(NamedTuple):
-    """One of the lines under the headline; `rule` is the rule that the cause breaks, `code` is a
-    command."""
+    """One of the lines under the headline; `rule` is what the cause breaks, `code` a command."""
 
     name: str
     text: str
@@ -117,8 +116,7 @@ def _of_verdict(folder: RunFolder) -> str:
 
 
 def lines(folder: RunFolder) -> list[HeadLine]:
-    """Return the lines under the headline: the lost record, cause, fault, and how to repeat the
-    run."""
+    """Return the lines under the headline: lost record, cause, fault, how to repeat the run."""
     made: list[HeadLine] = []
     if folder.verdict is Verdict.INVALID:
         made = [*_whose(folder), *_cause(folder), *_needed(folder)]

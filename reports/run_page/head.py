@@ -251,8 +251,7 @@ def _tested(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def _disk(folder: RunFolder) -> list[tuple[str, str]]:
-    """Return a sentence on the disks if they were chosen, with the write-back age of one in user
-    space."""
+    """Return a sentence on disks that were chosen, with the write-back age of one in user space."""
     form, schedule = folder.info.system.disk, folder.schedule
     if form == "user-space" and schedule is not None:
         age_s = schedule.cluster.write_back_ms / 1000

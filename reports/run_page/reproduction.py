@@ -60,8 +60,7 @@ def reproduction(folder: RunFolder) -> list[Plan] | None:
 
 
 def _fates(drawn: tuple[Fault, ...], minimal: tuple[Fault, ...]) -> dict[int, str]:
-    """Return the fate of each drawn fault: the most similar faults of a kind count as the same
-    one."""
+    """Return the fate of each drawn fault; the most similar ones of a kind count as the same."""
     left = list(minimal)
     fates = dict.fromkeys(range(len(drawn)), "removed")
     for exact in (True, False):
