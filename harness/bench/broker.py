@@ -62,8 +62,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judging(msgspec.Struct, frozen=True, kw_only=True):
-    """The time that the end of a run takes: seconds from the last operation to the verdict, the
-    checker's part of them, and from the verdict to the page."""
+    """The end of a run: seconds to the verdict, the checker's part of them, and on to the page."""
 
     storm_s: float
     operations: int
@@ -190,8 +189,7 @@ def measure_system(
 
 
 def _await_acknowledgement(cluster: ClusterUnderTest, driver: RunClients, since_us: int) -> None:
-    """Return when something was acknowledged since `since_us`: on a machine that is very busy, a
-    measurement lasts longer than it should."""
+    """Return when something was acknowledged since `since_us`, late on a busy machine."""
     deadline = time.monotonic() + FIRST_ACK_S
     acked: int | None = None
     while time.monotonic() < deadline:

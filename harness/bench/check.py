@@ -1,5 +1,4 @@
-"""`floodmark bench check`: the speed and memory of the checker on histories of growing size, and
-whether it finds exactly the anomalies injected into them."""
+"""`floodmark bench check`: speed, memory and findings of the checker on growing histories."""
 
 from __future__ import annotations
 
@@ -181,8 +180,7 @@ def _judged(
 
 
 def floor_of(folder: Path) -> float:
-    """Return the processor seconds to read all tables of a history with PyArrow and to sort each
-    column of numbers once: no checker can need less."""
+    """Return the processor seconds to read and sort all columns once: no checker needs less."""
     began = time.process_time()
     for name in HISTORY_TABLES:
         path = folder / "tables" / f"{name}.parquet"

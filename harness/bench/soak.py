@@ -83,8 +83,7 @@ class StormSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """The growth of one measure: its median in the first and in the last third of the storms after
-    the warm-up, and whether that counts as flat."""
+    """The growth of a measure from the first to the last third of the storms after the warm-up."""
 
     what: str
     first: float
@@ -93,8 +92,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a soak: verdicts, growth, and deletions of log heads in each storm. `unstarted`
-    counts the clusters that did not start."""
+    """The result of a soak; `unstarted` counts the clusters that did not start."""
 
     settings: SoakRequest
     storms: int
@@ -215,8 +213,7 @@ class PeakMonitor(PeriodicThread):
         self._data = data
 
     def inside(self, phases: Phases) -> dict[str, tuple[float, float]]:
-        """Return the medians of memory and disk use in the middle and in the last third of a storm.
-        Empty if one of these thirds has no sample."""
+        """Return the medians in the middle and the last third of a storm, {} without a sample."""
         begin, end = phases.storm_us, phases.heal_us
         third = (end - begin) / 3
         middle = [m for m in self.moments if begin + third <= m.t_us < end - third]

@@ -43,8 +43,7 @@ _SUMMARIES: Final = {
     "faults": "List the kinds of faults and what each does.",
     "protocols": "List the replication protocols and what each may break.",
 }
-"""The commands as `--help` lists them, in the order of use, each with the first sentence of its own
-help. Others follow by name, and are imported for that."""
+"""The commands that `--help` lists, in the order of use; others follow by name."""
 
 
 class _InOrder(typer.core.TyperGroup):
@@ -67,8 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def assemble(words: Sequence[str] | None = None) -> typer.Typer:
-    """Return the application. With the words of a command line it has only the commands that these
-    need: the named one, or those that `--help` lists."""
+    """Return the application with the commands that the words of a command line need."""
     app = typer.Typer(
         cls=_InOrder,
         add_completion=False,

@@ -23,8 +23,7 @@ _META: Final = ("ge", "gt", "le", "description")
 
 
 class Option(NamedTuple):
-    """An option or argument: the field that it fills, its spelling on the command line, the kind of
-    its values (None for a flag), and its help."""
+    """An option or argument: its field, spelling, kind of values (None for a flag), and help."""
 
     owner: type[msgspec.Struct]
     field: str

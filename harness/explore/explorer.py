@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -78,48 +77,23 @@ class _Edge(NamedTuple):
 _Numbered = tuple[int, State]
 
 
-class _Frontier(NamedTuple):
-    """The progress of an exploration: the round, its states that are still to be expanded at this
-    depth and at the next, and the states of the next round."""
-
-    round: int
-    depth: int
-    now: list[_Numbered]
-    deeper: list[_Numbered]
-    next_round: list[_Numbered]
-
-
-@dataclass
-class _Found:
-    """All that an exploration has found. `bad` and `bad_next` map the state after a violation to
-    the violation; `bad_next` has those that take one action more than the round."""
-
-    model: Model
-    known: KnownStates
-    bad: dict[State, _Edge] = field(default_factory=dict)
-    bad_next: dict[State, _Edge] = field(default_factory=dict)
-    edges: int = 0
-    deepest: int = 0
-    digest: bytes = b""
-    frontier: _Frontier | None = None
-
-
 class Explorer:
-    """A search of all states of a cluster within `bounds`, made by one call of `run`."""
+    """One exploration within some bounds, to be run once. `_bad` and `_bad_next` have violations by
+    the state after them; those in `_bad_next` take one action more than the round."""
 
     def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         """With `check`, other forms of merged node states are kept, to be stepped again. Without
         `reduced`, a state is followed even if a known one covers it."""
         self.bounds = bounds
+        self.model = Model(bounds, check=check, reduced=reduced)
+        self._known = KnownStates(reduced=reduced)
+        self._bad: dict[State, _Edge] = {}
+        self._bad_next: dict[State, _Edge] = {}
+        self._edges = 0
+        self._rounds = 0
+        self._deepest = 0
+        self._digest = b""
         self._began_s = time.process_time()
-        self._found = _Found(
-            Model(bounds, check=check, reduced=reduced), KnownStates(reduced=reduced)
-        )
-
-    @property
-    def model(self) -> Model:
-        """The model of the cluster that is explored."""
-        return self._found.model
 
     def run(
         self,
@@ -130,67 +104,65 @@ class Explorer:
     ) -> Exploration:
         """Explore until all states are known, a violation is found, a limit is reached, or `stop`
         returns True. The last argument is called with a line on the progress after each round."""
-        found = self._found
         self._began_s, wall_s = time.process_time(), time.monotonic()
         first = self.model.boot()
-        found.known.add(self.model.key(first), first, 0, before=-1, action=STEP, costs=False)
-        found.frontier = _Frontier(0, 0, [(0, first)], [], [])
+        self._known.add(self.model.key(first), first, 0, before=-1, action=STEP, costs=False)
+        states = [(0, first)]
         outcome: Outcome | None = None
         # Objects made here stay, and are in no cycles; the garbage collector would search them in
         # vain.
         with no_collections():
             while outcome is None:
-                outcome = self._round(limits, stop)
+                outcome, states = self._round(states, limits, stop)
                 told(self._status())
             memory_mb = self._memory_mb()
         return Exploration(
             bounds=self.bounds,
             outcome=outcome,
-            states=len(found.known),
-            edges=found.edges,
+            states=len(self._known),
+            edges=self._edges,
             nodes=len(self.model.local),
             steps=self.model.local.made,
-            rounds=found.frontier.round,
-            depth=found.deepest,
+            rounds=self._rounds,
+            depth=self._deepest,
             cpu_s=self._spent_s(),
             wall_s=time.monotonic() - wall_s,
             memory_mb=memory_mb,
-            digest=found.digest.hex(),
+            digest=self._digest.hex(),
             counterexamples=tuple(self._counterexamples(limits.more)),
         )
 
     # -- rounds
 
-    def _round(self, limits: ExplorationLimits, stop: Callable[[], bool]) -> Outcome | None:
-        """Continue this round to its end. Return the outcome if nothing is left, else None."""
-        found = self._found
-        assert found.frontier is not None
-        number, depth, now, deeper, next_round = found.frontier
-        while now or deeper:
+    def _round(
+        self, now: list[_Numbered], limits: ExplorationLimits, stop: Callable[[], bool]
+    ) -> tuple[Outcome | None, list[_Numbered]]:
+        """Follow the states of a round to its end. Return the outcome, or the next states."""
+        depth = 0
+        deeper: list[_Numbered] = []
+        next_round: list[_Numbered] = []
+        while now or (deeper and not self._bad):
             if not now:
-                if found.bad:
-                    break
                 now, deeper, depth = deeper, [], depth + 1
-                found.deepest = max(found.deepest, depth)
+                self._deepest = max(self._deepest, depth)
             for before, state in now[:SLICE]:
-                self._add(before, self.model.edges(state), number, deeper, next_round)
+                self._add(before, self.model.edges(state), deeper, next_round)
             now = now[SLICE:]
-            found.frontier = _Frontier(number, depth, now, deeper, next_round)
             if (late := self._limit(limits, stop)) is not None:
-                return late
-        found.bad = found.bad or found.bad_next
-        if found.bad:
-            return "violation"
+                return late, []
+        self._bad = self._bad or self._bad_next
+        if self._bad:
+            return "violation", []
         # A path with one action less may have been found later.
         now = [
             (n, s)
             for n, s in next_round
-            if not found.known.is_covered(self.model.key(s), s, number + 1)
+            if not self._known.is_covered(self.model.key(s), s, self._rounds + 1)
         ]
         if not now:
-            return "none"
-        found.frontier = _Frontier(number + 1, 0, now, [], [])
-        return None
+            return "none", []
+        self._rounds += 1
+        return None, now
 
     def _limit(self, limits: ExplorationLimits, stop: Callable[[], bool]) -> Outcome | None:
         if stop():
@@ -205,28 +177,26 @@ class Explorer:
         self,
         before: int,
         edges: Iterator[Edge],
-        round_: int,
         deeper: list[_Numbered],
         next_round: list[_Numbered],
     ) -> None:
         """Add the states that all possible actions in a state lead to."""
-        found = self._found
         for action, after, violation, costs in edges:
-            found.edges += 1
+            self._edges += 1
             if violation is not None:
                 # The state may be known; the violation is one of the path to it.
-                bad = found.bad_next if costs else found.bad
+                bad = self._bad_next if costs else self._bad
                 if len(bad) < MOST_VIOLATIONS:
                     bad.setdefault(after, _Edge(before, action, violation, costs))
                 continue
             key = self.model.key(after)
-            number = found.known.add(
-                key, after, round_ + costs, before=before, action=action, costs=costs
+            number = self._known.add(
+                key, after, self._rounds + costs, before=before, action=action, costs=costs
             )
             if number is None:
                 continue
-            whole = _encoder.encode((found.digest, key, after.held, after.left, action))
-            found.digest = hashlib.blake2b(whole, digest_size=8).digest()
+            whole = _encoder.encode((self._digest, key, after.held, after.left, action))
+            self._digest = hashlib.blake2b(whole, digest_size=8).digest()
             (next_round if costs else deeper).append((number, after))
 
     def _spent_s(self) -> float:
@@ -239,8 +209,8 @@ class Explorer:
     # -- results
 
     def _counterexamples(self, most: int) -> Iterator[Counterexample]:
-        for before, last, violation, costs in itertools.islice(self._found.bad.values(), most):
-            way = [(last, costs), *self._found.known.way_to(before)]
+        for before, last, violation, costs in itertools.islice(self._bad.values(), most):
+            way = [(last, costs), *self._known.way_to(before)]
             yield Counterexample(
                 actions=tuple(action for action, _ in reversed(way)),
                 invariant=violation.invariant,
@@ -250,10 +220,8 @@ class Explorer:
             )
 
     def _status(self) -> str:
-        found = self._found
-        assert found.frontier is not None
         nodes, memory_mb = len(self.model.local), self._memory_mb()
         return (
-            f"{found.frontier.round} actions: {len(found.known):,} states, {nodes:,} of nodes, "
+            f"{self._rounds} actions: {len(self._known):,} states, {nodes:,} of nodes, "
             f"{self._spent_s():.0f} s, {memory_mb:,} MiB"
         )

@@ -1,10 +1,9 @@
-"""Fields of a node that do not affect what it does while the clock stands still and no node is
-asked to stop.
+"""Fields of a node that do not affect what it does while the clock stands still.
 
 They are set to fixed values, so that nodes that differ only in them count as one state. Some decide
-only how long a wait takes, some belong to a role that the replica does not have, some are read
-under other protocols only. `Explorer(check=True)` also steps the nodes with the fields as they
-were, and compares."""
+only how long a wait takes, or how a node stops, some belong to a role that the replica does not
+have, some are read under other protocols only. `Explorer(check=True)` also steps the nodes with the
+fields as they were, and compares."""
 
 from __future__ import annotations
 

@@ -129,8 +129,7 @@ class Model:
     # -- the beginning
 
     def boot(self) -> State:
-        """Return the first state: all nodes run, n1 leads the topic's partition, no message is
-        under way, and no short wait is left to end."""
+        """Return the first state: all nodes run, n1 leads, and nothing is under way or due."""
         none = (0,) * len(BUDGETS)
         state = State(
             tuple(map(self.local.first, self.names)), (), (), (), none, self.invariants.first()
@@ -190,8 +189,7 @@ class Model:
     # -- what can happen
 
     def edges(self, state: State) -> Iterator[Edge]:
-        """Yield every action that is possible in a state, with its result. If a forced step leaves
-        no choice, it is made as part of the result."""
+        """Yield every possible action with its result, which includes the forced steps."""
         forced = self._forced(state)
         for action in self._actions(state, forced):
             after, violation = self.apply(state, action)
@@ -211,8 +209,7 @@ class Model:
         return made
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
-        """Yield the steps of a path again: each action but forced steps, followed by the steps of
-        nodes that it and the forced steps after it cause."""
+        """Yield the steps of a path: each action, then the steps of nodes that it causes."""
         state = self.boot()
         for action in actions:
             steps: list[NodeStep] = []
@@ -239,8 +236,7 @@ class Model:
     def message_at(
         self, actions: Sequence[Action], held: int | None = None
     ) -> tuple[str, str, Any, bytes | None]:
-        """Return sender, receiver, message and body of the oldest message under way at the end of a
-        path, or of the late message with the index `held`."""
+        """Return the oldest message under way after a path, or the late one of index `held`."""
         state = self.boot()
         for action in actions:
             state, violation = self._followed(*self.apply(state, action))
@@ -494,8 +490,7 @@ class Model:
         return self._record(self._sent_records(state) + 1)
 
     def _record(self, value: int, *, attempt: int = 0) -> Event:
-        """Return the request that sends a record. With retries in the bounds each has a producer of
-        its own."""
+        """Return the request that sends a record, by its own producer if there are retries."""
         corr = value + _MOST_RECORDS * attempt
         request = ProduceRequest(partition=PARTITION, corr=corr, timeout_ms=3000)
         produced = Produced(value, 0, 0) if self.bounds.retries else None

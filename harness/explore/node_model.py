@@ -36,8 +36,7 @@ class NodeState(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The result of a step: the node after it, the messages it sends, and its trace events.
-    `error`: why the process ended by itself, "" if it did not."""
+    """A node after a step, its messages and trace events; `error`: why its process ended, or ""."""
 
     node: ModelNode
     messages: tuple[Outgoing, ...] = ()

@@ -38,17 +38,15 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 1 for a violation, 0 if there is none within the bounds, 2 if the
-        exploration was stopped before it could say."""
+        """The exit code: 1 for a violation, 0 for none within the bounds, 2 if stopped."""
         return {"violation": 1, "none": 0}.get(self.result.outcome, 2)
 
 
 def explore(
     request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
 ) -> Explored:
-    """Explore, and save a schedule of a counterexample that fails in the simulated world. The last
-    argument is called with lines on the progress. Raises UsageError when the core runs as compiled
-    code, StorageError if nothing can be written."""
+    """Explore, and save a schedule of a counterexample that fails in the simulated world. `told`
+    gets lines on the progress. Raises UsageError under compiled code, StorageError."""
     if compiled.in_use():
         raise UsageError(
             f"an exploration cannot step compiled code; set {compiled.PURE}=1 in the environment"

@@ -34,15 +34,13 @@ class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulated(store: Path) -> list[SavedSchedule]:
-    """Return the schedules to replay in the simulated world, those of findings first: even a short
-    nightly run must know whether they still fail."""
+    """Return the schedules to replay in the simulated world, those of findings first."""
     files = [*_findings(store), *(Path(name) for name in ready_made.names())]
     return list(_loaded(files, ""))
 
 
 def real(store: Path) -> list[SavedSchedule]:
-    """Return the schedules that real processes can carry out: the ready-made ones, and those of
-    findings with a schedule for real processes."""
+    """Return the schedules for real processes: ready-made ones, and findings' real forms."""
     files = [Path(name) for name in ready_made.names()]
     found = [folder for folder in _findings(store) if (folder / REAL).is_file()]
     return [*_loaded(files, ""), *_loaded(found, REAL)]
@@ -80,8 +78,7 @@ def named(file: Path, schedule: Schedule) -> str:
 
 
 def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bucket:
-    """Return the bucket of a finding that no nightly run made, with count 0. `name` is the class of
-    failure, `faults` the number of faults."""
+    """Return the bucket of a class of failure that no nightly run found, with count 0."""
     folder = f"{STORE_FOLDER}/{Path(file).name}"
     return nightly_run.bucket_of(
         protocol,

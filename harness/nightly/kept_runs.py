@@ -27,9 +27,8 @@ class _Kept(NamedTuple):
 
 
 def prune(store: Path, most: int) -> list[str]:
-    """Remove folders of real runs of all nightly runs until at most `most` of each class of failure
-    are left: the one with the fewest faults, and the newest. Return the removed folders. Folders of
-    a nightly run whose journal cannot be read are kept."""
+    """Remove folders of real runs until at most `most` of each class of failure are left: one with
+    the fewest faults, and the newest. Return the removed ones. Unreadable journals keep theirs."""
     removed = []
     for kept in _by_class(store).values():
         if len(kept) <= most:

@@ -47,8 +47,7 @@ flush=async, so protocols that promise durability only with flush=sync get no su
 
 
 class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
-    """A storm of real processes that is to be drawn: its protocol, its set of fault kinds (these
-    two are a cell of the matrix), and its seed."""
+    """A real storm to draw: protocol and set of fault kinds (a cell of the matrix), and seed."""
 
     protocol: str
     kinds: str
@@ -103,9 +102,8 @@ def next_share(
 
 
 def systems_of(text: str | None) -> tuple[StormSubject, ...]:
-    """Return the third-party systems that `--systems` names, each with its settings:
-    `nats,nats+server=DIR/nats-server,redis+wait=2`. Raises UsageError for an unknown system or
-    setting."""
+    """Return the systems and settings that `--systems` names, as in
+    `nats,nats+server=DIR/nats-server,redis+wait=2`. Raises UsageError."""
     found: list[StormSubject] = []
     if text is None:
         return ()

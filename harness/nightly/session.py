@@ -98,8 +98,7 @@ class NightlySession:
         self.sentence = ""
 
     def work(self) -> str:
-        """Work until the budget is used up. Record how the session ended, and return that:
-        finished, stopped, disk-full or failed."""
+        """Work until the budget is used up. Record and return how the session ended."""
         try:
             self._add_first()
             self._remove_cut_off()
@@ -464,8 +463,7 @@ class NightlySession:
         return plan.least_hit(self._past, begun, self._seed + sum(begun.values()), unable)
 
     def _system_storm(self, left_s: float) -> list[Job]:
-        """Return a storm of the system that had the fewest in this run. Every version of a system
-        gets the same storms, so that they can be compared."""
+        """Return a storm of the system with the fewest: each version gets the same storms."""
         done = [row.key for row in self._journal.rows if row.key.startswith(f"{plan.SYSTEM}/")]
         turns = [
             (sum(key.startswith(f"{plan.SYSTEM}/{at}/") for key in done), at)

@@ -55,8 +55,7 @@ def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
 
 
 def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) -> NightlyRun:
-    """Return the summary of a nightly run from the rows of its journal, which must have a first
-    row. `past` are the earlier nightly runs of the store."""
+    """Return the summary of a nightly run's journal; `past` are the earlier runs of the store."""
     first = next(row for row in lines if isinstance(row, Began))
     last = [row for row in lines if isinstance(row, Began)][-1]
     nightly = NightlyRun(
@@ -258,8 +257,7 @@ class _Adding:
             self._bucket(bucket, 1)
 
     def _finding(self, row: Replayed) -> Bucket | None:
-        """Return the bucket of a replayed schedule that was once found on a protocol that should
-        hold, by a nightly run or by any search."""
+        """Return the bucket of a replayed schedule that a protocol should hold, if any."""
         for schedule, bucket in self._saved.items():
             folder = schedule.rpartition("/")[0]
             if folder and row.file.endswith(folder):

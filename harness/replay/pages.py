@@ -30,9 +30,8 @@ BASELINE_LIMIT_S: Final = 15.0
 
 
 def page_of(run: Path, tell: Tell) -> Path:
-    """Build the page of a run folder, with plots as pictures, after the baseline run if the run
-    failed. Return its path. `tell` gets sentences on parts that are left out. Raises ReportError if
-    the page cannot be built."""
+    """Build the page of a run folder, with plots, and a baseline run if the run failed. Return its
+    path. `tell` gets sentences on parts that are left out. Raises ReportError."""
     if is_invalid(run):
         _baseline(run, tell)
     return build(run, plots=True, program=program())

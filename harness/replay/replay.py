@@ -27,8 +27,7 @@ Print = Callable[[str], None]
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one replay. `failed`: whether it failed in the property that the schedule is
-    about. `folder` is its run folder, "" if that was not kept."""
+    """The result of a replay; `failed`: in the schedule's property. `folder` is "" if not kept."""
 
     seed: int
     verdict: str
@@ -52,8 +51,7 @@ def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterato
 
 
 def world_of(request: ReplayRequest) -> str:
-    """Return the world of a replay, "simulated" or "real". Raises UsageError for another word, and
-    if the system of the schedule has no simulated world."""
+    """Return "simulated" or "real". Raises UsageError for another word or an unsimulated system."""
     if request.world not in ("", "simulated", "real"):
         raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
     system = system_of(request.file)
@@ -164,8 +162,7 @@ def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...])
 
 
 def is_met(expected: Expectation, outcomes: Sequence[ReplayOutcome]) -> bool:
-    """Return whether replays meet the expectation of a schedule: if "invalid" is expected, at least
-    one failed in that way; if "valid", all are valid."""
+    """Return whether one replay failed as a schedule expects, or if "valid", all are valid."""
     match expected.verdict:
         case "invalid":
             return any(outcome.failed for outcome in outcomes)

@@ -40,12 +40,10 @@ class RealPace:
 
 
 class PeriodicThread:
-    """A thread that calls a function at once and then at intervals, for as long as the context
-    lasts.
+    """A thread that calls a function at once and then at intervals within the context.
 
-    When the context is left, the thread has ended, unless a call hangs. An error of the function
-    ends the calls and is raised then, so a caller does not take incomplete results for complete
-    ones."""
+    Afterwards the thread has ended, unless a call hangs. An error of the function ends the calls
+    and is raised then, so a caller does not take incomplete results for complete ones."""
 
     def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:
         """`name` is that of the thread."""

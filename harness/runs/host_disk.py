@@ -57,8 +57,7 @@ class HostDisk:
         self.problems.append(Problem(kind=kind, sentence=sentence))
 
     def why_ended(self, node: str, said: str) -> Problem | None:
-        """Return the host's problem that ended a process of `node`, None if it ended for another
-        reason. `said` is the last line that the process printed."""
+        """Return the host's problem that ended a process with the last line `said`, or None."""
         self.look()
         kind = kind_of(said)
         if kind is not None:

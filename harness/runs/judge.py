@@ -114,9 +114,8 @@ class SparkSoon:
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
     ) -> list[RunResult]:
-        """Judge run folders and return their results. `out` is the folder for results (None: the
-        run folders); without `again`, unchanged runs keep their results. Raises CheckerError when
-        Spark fails or is missing."""
+        """Judge run folders and return their results, written to `out` (None: the run folders).
+        Unless `again`, unchanged runs keep theirs. Raises CheckerError without Spark."""
         from checker.ingest.ingest import work_bytes
 
         self.begin(large=work_bytes(folders) > _LARGE_BYTES)
@@ -219,8 +218,7 @@ def _judged(
 
 
 def get_ready(spark: SparkSoon | None, schedule: Schedule) -> None:
-    """Import, in the background of a storm, the modules that verdict and page need. Also start
-    Spark if the run will be too large for this process."""
+    """Import what verdict and page need, while a storm goes on; start Spark for large runs."""
     work = schedule.workload
     sends_s = work.clients * (work.rate or _MOST_SENDS_S)
     expected = sends_s * work.duration_ms / 1000 * _BYTES_PER_SEND

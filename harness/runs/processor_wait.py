@@ -18,9 +18,8 @@ _SPARK: Final = "spark"
 
 
 def waited(output: Path) -> dict[int, float]:
-    """Return the seconds that each thread of a run waited, ready to run, for a processor. By thread
-    id, for the threads of all processes below this one that write their output to the folder
-    `output`. Empty if the kernel does not count these times."""
+    """Return by thread id the seconds that threads waited for a processor, of processes below this
+    one that write to the folder `output`. Empty if the kernel does not count them."""
     found: dict[int, float] = {}
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(OSError, ValueError, IndexError):

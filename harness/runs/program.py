@@ -13,9 +13,8 @@ _MODULE: Final = "harness.cli"
 
 
 def called() -> tuple[str, ...]:
-    """Return the words before the subcommand: `floodmark` if the shell finds that program, else the
-    path or `python -m harness.cli` as it was called. For another program that uses this package,
-    `floodmark`."""
+    """Return the words before the subcommand: `floodmark` on the path or from another program, else
+    the path or `python -m harness.cli` as it was called."""
     if sys.orig_argv[1:3] == ["-m", _MODULE]:
         return (sys.orig_argv[0], "-m", _MODULE)
     path = sys.argv[0] if sys.argv else ""

@@ -241,8 +241,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `replay`: the schedule, where and how often to run it, and what to show. Real
-    runs go to `store` if `keep` is not given."""
+    """The options of `replay`. Real runs go to `store` if `keep` is not given."""
 
     file: Annotated[
         Path,

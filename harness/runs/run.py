@@ -1,5 +1,4 @@
-"""One run, from an empty folder to a full one: cluster up, storm, everything collected.
-`harness.runs.judge` judges it afterwards."""
+"""One run: cluster up, storm, everything collected for `harness.runs.judge`."""
 
 from __future__ import annotations
 
@@ -228,8 +227,7 @@ class Run:
         self._faults.write(msgspec.json.encode(line) + b"\n")
 
     def _seal(self) -> None:
-        """Write the last run.json, and seal all that the run left. A file that cannot be sealed
-        leaves the run unsealed, which its verdict says."""
+        """Write the last run.json, and seal the run; its verdict says if that fails."""
         self.folder.release()
         try:
             self.folder.write_info(self.info)

@@ -25,8 +25,7 @@ class _Stated(Promise, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def promise_in(file: Path) -> dict[str, Any]:
-    """Return the fields of a promise file: the guarantees of a system, such as its acks. Raises
-    UsageError for a wrong or unknown field."""
+    """Return the fields of a file with a system's guarantees. Raises UsageError for wrong ones."""
     try:
         found: dict[str, Any] = msgspec.to_builtins(read_file(file, _Stated))
     except (OSError, Unreadable) as error:

@@ -130,9 +130,8 @@ class Storm:
         return self._interrupts.asked and not is_over()
 
     def _all_in_sync(self, healed: Mapping[str, int]) -> bool:
-        """Return whether each partition's ISR is known to hold all its replicas, or the system
-        never says. Where there is no ISR: whether all replicas are past `healed`, the high
-        watermark as it was after the heal."""
+        """Return whether each partition's ISR has all replicas, or the system has none and all are
+        past `healed`, the high watermark after the heal, or never says."""
         view = self._cluster.view
         return not self._cluster.tells_in_sync or all(
             len(view.isr(name)) >= max(1, len(view.replicas(name)))
@@ -174,9 +173,8 @@ class Storm:
         self._until(over, PATIENCE_S)
 
     def _are_alike(self) -> bool:
-        """Return whether all replicas are known to have equal logs. Always False in a simulated
-        world, where waiting for this saves no time and would change the runs of recorded
-        schedules."""
+        """Return whether all replicas are known to have equal logs. False in a simulated world:
+        waiting saves no time there, and would change recorded schedules' runs."""
         view = self._cluster.view
         names = self._schedule.cluster.partition_names()
         replicas = {name: view.replicas(name) for name in names}
@@ -240,8 +238,7 @@ class Storm:
             self._next_step_ms = self._injector.step(self._storm_ms())
 
     def _catch_up(self, end_ms: int) -> None:
-        """Do what was due before the end of the storm. Where the harness got no processor in time,
-        that is late, and better than not at all."""
+        """Do what was due before the end of the storm; late is better than never."""
         while self._next_step_ms is not None and self._next_step_ms < end_ms:
             self._next_step_ms = self._injector.step(end_ms - 1)
 

@@ -54,8 +54,7 @@ class CheckStep(NamedTuple):
 def check_system(
     system: System, store: Path, *, links: str | None = None, quiet: bool = False
 ) -> Iterator[CheckStep]:
-    """Check an adapter and yield each step when it is done; the first failure ends the check.
-    Raises UsageError for a system that has no adapter."""
+    """Check an adapter; yield each step up to a failure. Raises UsageError without an adapter."""
     if not isinstance(system, ExternalSystem):
         raise UsageError(f"system '{system.name}' has no adapter to check")
     found = list(mistakes(system.adapter))

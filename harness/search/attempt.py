@@ -113,23 +113,20 @@ def outcome_of(result: SimResult, about: str = "") -> Attempt:
 
 
 def visibly_broken(result: SimResult) -> tuple[str, ...]:
-    """Return the properties that the checker finds violated, and those whose violated invariants
-    are visible to clients, traces or logs."""
+    """Return the properties that the checker or an invariant visible from outside finds broken."""
     checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
     seen = [b.property for b in result.violations if b.visible]
     return tuple(dict.fromkeys([*checked, *seen]))
 
 
 def property_of(result: SimResult) -> str:
-    """Return the property that broke first: that of the first visible violation of an invariant,
-    else the first that the checker finds."""
+    """Return the property that broke first: of a visible violation, else of the checker's."""
     violation = _violation(result)
     return violation.property if violation is not None else next(iter(result.broken), "")
 
 
 def _violation(result: SimResult, about: str = "") -> Violation | None:
-    """Return the first violation that is visible to clients, traces or logs; with `about`, the
-    first one of that property. None if there is none."""
+    """Return the first visible violation, with `about` of that property; None if none is."""
     seen = (b for b in result.violations if b.visible and about in ("", b.property))
     return next(seen, None)
 

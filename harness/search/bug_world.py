@@ -106,8 +106,7 @@ class BugWorld(SimulatedWorld):
         )
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """Explain the finding and find its form for real processes, as `SearchWorld` says, after
-        making its failure independent of timing."""
+        """Stabilise the finding, explain it, and find its form for real processes."""
 
         def alike(candidate: Schedule, world: int | None = None) -> bool:
             if world not in (None, candidate.workload.seed):

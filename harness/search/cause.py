@@ -20,9 +20,8 @@ NEVER_CUT: Final = "never-cut"
 def of_record(
     history: Sequence[StoryStep], events: Iterable[Mapping[str, Any]], partition: str
 ) -> str:
-    """Return the first wrong step in the history of a record, "" if there is none. It is "cut:RULE"
-    for a truncation, "overwritten", or for a leader that lacks the record also the rule by which it
-    was elected, as in "elected-without:in-sync"."""
+    """Return the first wrong step in the history of a record, "" if none is: "cut:RULE",
+    "overwritten", or for a leader that lacks it by which rule: "elected-without:in-sync"."""
     step = next((s for s in history if s.breaks), None)
     if step is None:
         return ""
@@ -59,9 +58,8 @@ def _right(event: Mapping[str, Any], isr: Sequence[str], elr: Sequence[str]) -> 
 def of_divergence(
     events: Iterable[Mapping[str, Any]], partition: str, node: str = "", until_us: int | None = None
 ) -> str:
-    """Return why two logs differ, as "kept:RULE" with the rule of the last truncation of `node`
-    ("": of any replica). The rule chose the offset of the truncation, and so which records were
-    kept. "kept:never-cut" if there was no truncation."""
+    """Return why two logs differ: "kept:RULE" with the rule of the last truncation of `node` ("":
+    of any replica), which chose what was kept; "kept:never-cut" without a truncation."""
     rule = NEVER_CUT
     for event in _events(events, partition, trace.TRUNCATED):
         if until_us is not None and event["t_us"] > until_us:

@@ -1,5 +1,4 @@
-"""The demonstration: a search that finds a lost write, its page, and the same schedule under the
-repaired protocol.
+"""The demonstration: the search for a lost write, its page, and the repaired protocol.
 
 Kafka before KIP-101 (0.11) truncated a follower to its own high watermark and could lose an
 acknowledged write; KIP-101 repaired that."""

@@ -1,5 +1,4 @@
-"""The dimensions of schedules: additions to what a schedule may contain, each off in most
-schedules.
+"""The dimensions of schedules: additions to them, each off in most schedules.
 
 A dimension changes the cluster or the workload, or adds scenarios. Each schedule decides for each
 dimension by a random choice whether it is on (swarm testing, Groce et al. 2012). With all of them

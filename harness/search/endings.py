@@ -181,8 +181,7 @@ def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> I
 def _lose_acknowledged(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """Yield endings in which the leader sends nothing to followers from the append of the
-    acknowledged record on, and dies after the acknowledgement."""
+    """Yield endings in which the leader goes silent at the acknowledged append, and dies soon."""
     acknowledged = violation.witnesses[0]
     leader = acknowledged.node
     appends = (
@@ -220,8 +219,7 @@ def _lose_acknowledged(
 def _lead_with_wrong_producers(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
-    """Yield endings in which the replica with a wrong state of producers leads next, while a
-    producer still repeats a batch that was not answered."""
+    """Yield endings in which a replica with wrong producers leads a producer that repeats."""
     shown = violation.witnesses[0]
     when = _event_at(result, violation.t_us, violation.partition)
     others = [name for name in schedule.cluster.broker_names() if name != shown.node]

@@ -1,10 +1,9 @@
-"""The explanation of a shrunk schedule: the history of the lost or wrong record, and which faults
-and messages the failure depends on.
+"""The explanation of a shrunk schedule: the history of the lost or wrong record, and the faults and
+messages that the failure depends on.
 
 One at a time, each fault of the schedule and each message that its link faults dropped or held is
-left out (the message passes). If several messages of one kind on one link were affected, they are
-also left out together. If the schedule still fails, the failure does not depend on what was left
-out."""
+left out (the message passes). Several affected messages of one kind on one link are also left out
+together. If the schedule still fails, the failure does not depend on what was left out."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The search that finds the known losses of third-party systems again: `floodmark bugs find
---system`.
+"""`floodmark bugs find --system`, which finds known losses of third-party systems again.
 
 Each known loss is a row of `harness.search.real.known_losses`. Each search for one is a search of
-`harness.search.loop` with a journal of its own; it ends at the first finding that shows the loss.
-"""
+`harness.search.loop` with a journal of its own; it ends at the first finding that shows it."""
 
 from __future__ import annotations
 
@@ -174,8 +172,7 @@ def is_steady(finding: Finding) -> bool:
 
 
 def is_complete(finding: Finding) -> bool:
-    """Return whether a finding needs no further work: it fails in most runs, and was run on the
-    safe configuration, if the system has one."""
+    """Return whether a finding fails in most runs, and was run on a safe configuration, if any."""
     return is_steady(finding) and bool(finding.safe_settings is None or finding.safe_runs)
 
 

@@ -138,9 +138,8 @@ def discard(finding: Finding) -> None:
 
 
 def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
-    """Remove run folders of a search that no finding refers to: their jobs were killed before they
-    were recorded. The folders are `prefix/*` and `prefix-*/*` in the store; those in `keep` stay.
-    """
+    """Remove the run folders (`prefix/*` and `prefix-*/*`) of a search that no finding refers to,
+    except `keep`: their jobs were killed before they were recorded."""
     kept = {Path(run).resolve() for run in keep}
     for _, finding in load_all(store):
         runs = (finding.run, *(run.folder for run in finding.safe_runs))

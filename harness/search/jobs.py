@@ -158,9 +158,8 @@ class JobProcesses:
     """A pool of up to `size` local processes. Use it in the main thread, and always `close` it."""
 
     def __init__(self, size: int, output: Path, *, jobs_each: int = 1) -> None:
-        """Let each process do `jobs_each` jobs before a new one replaces it. With 1, each job has a
-        new interpreter with its own hash seed, which costs about a second. `output` is the file for
-        what the processes print."""
+        """Let each process do `jobs_each` jobs before a new one replaces it. With 1, each job has
+        its own interpreter and hash seed, which costs a second. `output` is what they print to."""
         self.size = size
         self._output = output
         self._jobs_each = jobs_each

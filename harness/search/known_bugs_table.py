@@ -86,8 +86,7 @@ def rows(targets: Iterable[SearchTarget], states: Iterable[BugState]) -> list[Ro
 
 
 def best_first(states: Iterable[BugState]) -> list[BugState]:
-    """Return the searches that found the bug. The first is the one to show: with the fewest faults,
-    then the most stable failure, then the first seed."""
+    """Return the searches that found the bug: by fewest faults, then stability, then seed."""
     found = [state for state in states if state.finding is not None]
     return sorted(found, key=_rank)
 

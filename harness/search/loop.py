@@ -93,8 +93,7 @@ class SearchWorld(Protocol):
         ...
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """Draw the schedule of this number and run it; run it again with a worse ending if an
-        internal invariant was violated. Yield each run."""
+        """Draw the schedule of this number and run it; then worse endings. Yield each run."""
         ...
 
     def attempt(self, schedule: Schedule) -> Attempt:
@@ -118,9 +117,8 @@ class SearchWorld(Protocol):
         ...
 
     def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """Do the work that follows the shrinking of a finding, until `stop` returns True: explain
-        it, run it on a safe configuration, or find a form of it for real processes in at most
-        `form_runs` runs. Return the changed finding."""
+        """Do what follows the shrinking of a finding, until `stop` returns True: explain it, run it
+        on a safe configuration, or find a form for real processes in `form_runs` runs."""
         ...
 
     def drop(self, outcome: Attempt) -> None:

@@ -41,8 +41,7 @@ def clean_copies(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def patient_producers(choose: RandomChoices, workload: Workload) -> Workload:
-    """Draw a workload of several idempotent producers, mostly with few batches in flight and with
-    timeouts that are longer than an election."""
+    """Draw several idempotent producers with few batches in flight and timeouts over elections."""
     return replace(
         workload,
         clients=choose.pick((3, 2, 4)),
@@ -63,9 +62,8 @@ def _answers_lost(builder: ScenarioBuilder, span: int, when: When) -> Link:
 
 
 def tried_again(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader is cut off with batches that no other replica has, another
-    one leads, and the first leads again. Meanwhile producers reach only the first or none, and
-    retry when it leads again."""
+    """Draw a leader that is cut off with batches of its own and leads again after another one.
+    Meanwhile producers reach only the first or none, and retry when it leads again."""
     choose, one = builder.choose, builder.preferred
     others = ",".join(name for name in builder.replicas if name != one)
     session_ms = builder.cluster.timings.session_ms

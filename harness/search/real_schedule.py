@@ -132,8 +132,7 @@ def _moves(schedule: Schedule) -> list[tuple[str, int]]:
 def _elsewhere(
     schedule: Schedule, move: tuple[str, int], evaluation: Evaluation
 ) -> Iterator[Schedule]:
-    """Yield variants in which a fault or operation begins at another event near its own, or a fault
-    ends at an event near its end, or later, or never."""
+    """Yield variants in which a fault or operation begins, or a fault ends, at another event."""
     run = evaluation.failing_run(schedule)
     what, index = move
     if run is None:

@@ -44,8 +44,7 @@ def spare_and_late(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def lags_soon(choose: RandomChoices, cluster: Cluster) -> Cluster:
-    """Draw a cluster of three replicas with min.insync.replicas one or two, in which a slow replica
-    leaves the in-sync set before a dead one is noticed."""
+    """Draw three replicas, one or two in sync; a slow one leaves before a dead one is noticed."""
     timings = replace(
         cluster.timings, lag_ms=choose.pick((120, 200)), session_ms=choose.pick((600, 250))
     )
@@ -65,9 +64,8 @@ def short_answers(choose: RandomChoices, cluster: Cluster) -> Cluster:
 
 
 def turns(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which two replicas that do not receive each other's messages lead
-    alternately, in several short epochs. In some of these nothing is written, so logs have no
-    records of them."""
+    """Draw two replicas that do not hear each other and lead alternately, in several short epochs.
+    In some of these nothing is written, so logs have no records of them."""
     choose = builder.choose
     one = builder.preferred
     second = choose.pick([name for name in builder.replicas if name != one])
@@ -94,9 +92,8 @@ def turns(builder: ScenarioBuilder) -> None:
 
 
 def turns_by_votes(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a leader is cut off with records that no other replica has; the next
-    leader is cut off as soon as it leads; the first leads again, and fails before all replicas have
-    its records (Raft, figure 8)."""
+    """Draw a leader that is cut off with records of its own; the next is cut off as soon as it
+    leads; the first leads again, and fails before all have its records (Raft, figure 8)."""
     choose = builder.choose
     at = {"partition": builder.partition, "role": "leader"}
     election_ms = builder.cluster.timings.election_max_ms

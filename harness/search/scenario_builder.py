@@ -1,5 +1,4 @@
-"""The state of a schedule while it is drawn: its faults so far, its time, and the triggers for the
-next scenario.
+"""The state of a schedule while it is drawn: its faults, its time, the next triggers.
 
 The scenarios themselves are in `harness.search.scenarios`."""
 

@@ -365,8 +365,7 @@ def admin_change(builder: ScenarioBuilder) -> None:
 
 
 def repeated_failover(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which one leader after another fails as soon as it leads, has written, or
-    has committed. Each is back at about the next election."""
+    """Draw leaders that fail one after another as soon as they lead, have written or committed."""
     choose = builder.choose
     for _ in range(choose.pick((4, 3, 4, 3, 2))):
         when = builder.when_leading(choose.pick((0, 0, 0, 1, 30)))
@@ -482,9 +481,8 @@ def _candidate_or_vote(builder: ScenarioBuilder, node: str, nth: int) -> After:
 
 
 def alternate_leaders(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which an operator or a balancer moves the leadership between two replicas.
-    Messages between the two are lost, late or doubled, perhaps until the leader changes. A third
-    replica may learn of changes late."""
+    """Draw moves of the leadership between two replicas, by an operator or a balancer. Messages
+    between the two are lost, late or doubled; a third replica may learn of changes late."""
     choose, when = builder.choose, builder.when()
     if len(builder.replicas) < 2:
         return
@@ -620,8 +618,7 @@ def _isr_proposal(builder: ScenarioBuilder, on: str, delay_ms: int) -> After:
 
 
 def failover_while_lagging(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a follower leaves the in-sync set, then the leader fails, so that
-    the follower gets a new leader before it has caught up."""
+    """Draw a follower that leaves the in-sync set, and gets a new leader while it lags."""
     choose, on, when = builder.choose, builder.broker(), builder.when()
     out_ms = leave_isr(builder, on, when)
     span = builder.span_ms(400, 250, 600, 800)

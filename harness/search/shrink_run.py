@@ -39,9 +39,8 @@ SEEDS_TRIED: Final = 20
 def shrink_run(
     request: ShrinkRequest, interrupts: Interrupts, progress: Progress, output: Print
 ) -> bool:
-    """Look for the smallest schedule that fails in the same way as a run. Return whether there is
-    one that fails at all. Raises UsageError if the folder is not a failed run, StorageError if the
-    store cannot be written."""
+    """Look for the smallest schedule that fails as a run does. Return whether any fails at all.
+    Raises UsageError if the folder is not a failed run, StorageError."""
     result = _failed_run(request.run)
     schedule, system = load_schedule(request.run), system_of(request.run)
     is_late = deadline.after(request.budget_s)

@@ -1,11 +1,10 @@
 """Situations: whole sequences of faults that lead to states which chains of scenarios seldom reach.
 
 More than a third of the schedules begin with one. Each leads to a class of states that the rules of
-replication distinguish, and that independent faults hardly ever cause: a process that is back
-within its session, one that dies again before it is registered, a leader that leads again with its
-old memory, two candidates of one term, messages that arrive after their purpose is gone. No
-situation knows a particular bug. A situation draws the cluster that it needs; the schedule then
-continues like any other."""
+replication distinguish, and independent faults hardly ever cause: a process that is back within its
+session, one that dies again before it is registered, a leader that leads again with its old memory,
+two candidates of one term, messages after their purpose is gone. No situation knows a bug. It draws
+the cluster that it needs; the schedule continues like any other."""
 
 from __future__ import annotations
 
@@ -58,9 +57,8 @@ def _any_load(choose: RandomChoices, workload: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A sequence of faults that a schedule may begin with. `cluster` and `workload` draw what it
-    needs, `led_by` is the kind of leadership that it applies to, None for both. It is drawn in
-    proportion to its `weight`."""
+    """A sequence of faults that a schedule may begin with, drawn in proportion to its `weight`.
+    `cluster` and `workload` draw what it needs, `led_by` is its kind of leadership, if any."""
 
     name: str
     scenario: Scenario
@@ -428,9 +426,8 @@ def _moved_and_back(builder: ScenarioBuilder) -> None:
 
 
 def own_tails(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which two replicas lead alternately without hearing each other, and write
-    different records at the same offsets. The first leads again, and the other has to find out
-    where the two logs diverge."""
+    """Draw two replicas that lead alternately without hearing each other, and write different
+    records at the same offsets. The first leads again; the other must find where they diverge."""
     choose = builder.choose
     one, (second, *_) = builder.preferred, _others(builder)
     if protocol_of(builder.cluster.protocol).random_first_leader:
@@ -540,8 +537,7 @@ def old_answers(builder: ScenarioBuilder) -> None:
 
 
 def in_and_out(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a follower leaves the in-sync set, enters and leaves again, while
-    proposals, or the answers to them, arrive late or twice."""
+    """Draw a follower that leaves and enters the in-sync set, with late or doubled proposals."""
     choose, when, on = builder.choose, builder.when(), builder.broker()
     timings = builder.cluster.timings
     lag_ms = min(timings.lag_ms, timings.session_ms)

@@ -12,8 +12,7 @@ from node.formats.errors import FloodmarkError
 
 
 class SparkJobs:
-    """A `Pool` (`harness.search.jobs`) on Spark. All jobs that wait are done in one Spark job.
-    floodmark must be installed on the machines of the cluster."""
+    """A `Pool` on a Spark cluster that has floodmark; one Spark job does all waiting jobs."""
 
     def __init__(self, master: str) -> None:
         """Start Spark on `master`. Raises FloodmarkError when it does not start."""

@@ -54,8 +54,7 @@ def stabilise(
     schedule: Schedule, events: list[dict[str, Any]], storm_us: int, fails_alike: FailsAlike
 ) -> Schedule:
     """Return the variant of a schedule that fails under the most jitter seeds. Each fault with a
-    fixed time is tried after each of the last trace events before it. `events` and `storm_us` (when
-    the storm began) are those of the schedule's run."""
+    fixed time is tried after the last events before it, of the run that traced `events`."""
     candidates = list(trigger_candidates(events, storm_us))
     best, best_score = schedule, stability(schedule, fails_alike, STABILITY_RUNS // 2)
     for index, fault in enumerate(schedule.faults):
@@ -156,9 +155,8 @@ class Evaluation:
         return failed
 
     def rank(self, schedule: Schedule, *, above: int = -1) -> tuple[int, int]:
-        """Return a key that is larger for the better variant: the number of worlds in which it
-        fails, then how few faults and operations begin at a fixed time, which real processes do not
-        keep. `above` is as in `failing_worlds`."""
+        """Return a key that is larger for the better variant: in how many worlds it fails, then how
+        few faults and operations begin at a fixed time. `above` is as in `failing_worlds`."""
         due = (*schedule.faults, *schedule.workload.operations)
         timed = sum(bool(each.at_ms) for each in due)
         return self.failing_worlds(schedule, above=above), -timed
@@ -178,8 +176,7 @@ class Evaluation:
         return best
 
     def _probes(self, now: Schedule) -> list[EvaluationWorld]:
-        """Return some worlds that show whether a variant may be better than `now`: one in which
-        `now` fails, and some in which it does not."""
+        """Return probes for variants of `now`: a world in which it fails, some in which not."""
         kept = [world for world in self._worlds if self.fails(now, world)]
         open_ = [world for world in self._worlds if world not in kept]
         probes = [*kept[:1], *open_[: PROBES - 1]]

@@ -54,8 +54,7 @@ class TriggerCandidate(NamedTuple):
 def trigger_candidates(
     events: Iterable[Mapping[str, Any]], storm_us: int
 ) -> Iterator[TriggerCandidate]:
-    """Yield the events of the storm that can be triggers, in the order of time. Equal events are
-    numbered, for each process of a node separately."""
+    """Yield the storm's events as triggers, in order; equal ones are numbered by process."""
     counts: dict[tuple[tuple[str, Any], ...], int] = {}
     for event in sorted(events, key=lambda e: (e["t_us"], e["node"])):
         name = event["event"]

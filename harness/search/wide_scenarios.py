@@ -1,9 +1,7 @@
-"""Scenarios that belong to a dimension (`harness.search.dimensions`), so that most schedules do not
-have them.
+"""Scenarios that belong to a dimension (`harness.search.dimensions`): most schedules lack them.
 
-They are of the same kind as those of `harness.search.scenarios`, and know no bug either. Each needs
-a special cluster (several voters, a spare broker, disks that lose unsynced data), or is so long
-that it would displace the others."""
+They are like those of `harness.search.scenarios`. Each needs a special cluster (several voters, a
+spare broker, disks that lose unsynced data), or is so long that it would displace the others."""
 
 from __future__ import annotations
 
@@ -98,8 +96,7 @@ def _voter_gone(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fau
 
 
 def change_min_isr(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which min.insync.replicas is changed before a failover and changed back
-    after it; a follower may have left the in-sync set before."""
+    """Draw a change of min.insync.replicas before a failover that is undone after it."""
     choose, when = builder.choose, builder.when()
     most = builder.cluster.replication_factor
     # With all replicas needed, one that leaves stays eligible until fewer are.
@@ -329,8 +326,7 @@ def power_below_min_isr(builder: ScenarioBuilder) -> None:
 
 
 def long_pause(builder: ScenarioBuilder) -> None:
-    """Draw a sequence in which a broker freezes for several session timeouts; then all messages
-    that it was sent meanwhile arrive at once."""
+    """Draw a broker that freezes for several sessions, and then gets all messages at once."""
     choose, when = builder.choose, builder.when()
     on = choose.pick((builder.leader, builder.leader, builder.broker()))
     span = builder.cluster.timings.session_ms * choose.pick((3, 5, 8)) // 1

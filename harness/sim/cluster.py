@@ -65,8 +65,7 @@ class SimWorld(World):
         self._nodes[node].kill()
 
     def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
-        """Kill the node, and keep only the first `keep` (0 to 1) of its journal of unsynced writes.
-        Return the journal's length in bytes before and after."""
+        """Kill the node; keep the first `keep` (0 to 1) of its journal. Return both lengths."""
         refuse_shuffle(shuffle)
         self._nodes[node].kill()
         return self._nodes[node].disk.power_cut(keep)
@@ -253,8 +252,7 @@ class SimCluster(ClusterUnderTest):
     # -- life
 
     def start(self) -> None:
-        """Start all nodes and create the topic; return when every partition has a leader. Raises
-        FloodmarkError if that takes too long, or a node ends."""
+        """Start all nodes and create the topic, up to a leader of each. Raises FloodmarkError."""
         startup = StartupMonitor()
         for node in self.nodes.values():
             node.start()
@@ -341,8 +339,7 @@ def _awaited(schedule: Schedule) -> set[str]:
 
 
 def stall_report(cluster: SimCluster) -> tuple[str, ...]:
-    """Return sentences that show why a cluster makes no progress: nodes that are down, then the
-    state of each partition, then of each replica."""
+    """Return why a cluster makes no progress: nodes that are down, each partition, each replica."""
     found = [f"{name} is down" for name, node in cluster.nodes.items() if not node.up]
     controllers = [
         name

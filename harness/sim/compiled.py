@@ -70,8 +70,7 @@ COLD: Final = (
     "node/core/snapshot.py",
     "node/core/storage.py",
 )
-"""Tables and struct definitions, which do not run faster compiled, and what mypyc refuses: classes
-derived from built-in types other than exceptions."""
+"""Tables and structs, which do not run faster compiled, and what mypyc cannot compile."""
 
 
 def home(root: Path = ROOT) -> Path:
@@ -157,9 +156,8 @@ def hot_files(root: Path = ROOT) -> list[str]:
 
 
 def compile_all(root: Path = ROOT) -> Path:
-    """Compile the current sources, unless that was done before. Return the folder of the result. It
-    deletes code compiled from older sources, takes minutes, and needs mypy, setuptools and a C
-    compiler. Raises SystemExit when compiling fails."""
+    """Compile the current sources, if need be, in minutes, and delete older results. Return the
+    folder. Needs mypy, setuptools and a C compiler. Raises SystemExit when compiling fails."""
     import shutil
     import tempfile
 

@@ -1,10 +1,8 @@
-"""The disk of a simulated node: synced writes, writes in the journal, and writes of the current
-turn.
+"""The disk of a simulated node: synced writes, the journal, and writes of the current turn.
 
 It behaves as `node.runtime.store` does: a turn's durable writes are synced when `commit` returns;
 its deferred writes are in the journal, which survives a kill; `flush` syncs everything. A power cut
-keeps the synced writes and the first part of the journal, measured in the bytes that the real
-journal would have."""
+keeps the synced writes and the first part of the journal, in bytes of a real one."""
 
 from __future__ import annotations
 

@@ -13,9 +13,8 @@ Action = Callable[[Any], None]
 
 
 class EventQueue:
-    """The events of a simulated run in the order of their time; events of the same time in the
-    order in which they were added. `now_us` is the virtual time in microseconds. Setting `stopping`
-    makes `run_until_stopped` return after the current event."""
+    """The events of a simulated run by time, then as they were added. `now_us` is the virtual time.
+    Setting `stopping` makes `run_until_stopped` return after the current event."""
 
     __slots__ = ("_heap", "_number", "now_us", "stopping")
 

@@ -51,8 +51,7 @@ def check(run: RunFiles, keep: Path | None) -> RunResult:
 
 
 def files(run: RunFiles) -> dict[str, bytes]:
-    """Return the files that the checker reads, by name (docs/file-formats.md). Lines are not
-    numbered, because none can get lost in memory."""
+    """Return the files that the checker reads, by name, as unnumbered lines in memory."""
     lines = _encoder.encode_lines
     return {
         name: found if isinstance(found, bytes) else lines(found)

@@ -115,10 +115,9 @@ _TIMELESS: Final = ("t_us", "incarnation")
 
 
 class InvariantChecker:
-    """A checker of the trace events of each turn and of each line of the history, as they come.
-    `broker(name)` returns the running core of a node, `now` returns step and virtual time.
-    `violations` has the first violation of each invariant, in order; `found` is called with each.
-    """
+    """A checker of each turn's trace events and of each line of the history. `broker(name)` returns
+    a node's running core, `now` step and virtual time. `violations` has the first of each
+    invariant; `found` is called with each."""
 
     def __init__(
         self,
@@ -154,8 +153,7 @@ class InvariantChecker:
         }
 
     def state(self) -> Hashable:
-        """Return all that the checker remembers except violations, as a value without times.
-        Checkers with equal values find the same from then on."""
+        """Return what is remembered but violations and times: equals find the same later."""
         partitions = tuple(
             (name, *(_frozen(getattr(p, each)) for each in _FIELDS))
             for name, p in sorted(self._partitions.items())

@@ -21,10 +21,9 @@ _MAY_LACK = frozenset({trace.APPEND, trace.TRUNCATED, trace.ROLE})
 
 
 class MajorityInvariant:
-    """A check of the trace events of each turn. It runs after `checker` has seen them, and asks it
-    what is committed. `broker(name)` returns the running core of a node. A voter that is down
-    counts as having what it last had. A voter that knows that it lost data counts as having
-    everything, because it does not vote."""
+    """A check of each turn's trace events after `checker`, which says what is committed.
+    `broker(name)` returns a node's running core. A voter that is down counts as having what it last
+    had. One that knows that it lost data does not vote, and counts as having everything."""
 
     def __init__(self, broker: Callable[[str], Broker | None], checker: InvariantChecker) -> None:
         self._broker = broker

@@ -31,8 +31,7 @@ _Batch = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class _Expected:
-    """The producers in the log of one replica, up to the offset `end`. It is valid for this
-    `replica` object only: a restart loads another one."""
+    """The producers in the log of one `replica` object (a restart loads another), up to `end`."""
 
     replica: Replica
     end: int = 0

@@ -132,8 +132,7 @@ class StormDice:
         return tuple(kind for kind in kinds if kind in chosen)
 
     def _kind(self, row: Callable[[Drawing], Sequence[int]]) -> type[FaultKind] | None:
-        """Draw a kind of fault that has a place in a row of the drawings: one of this storm's
-        kinds, or else of all."""
+        """Draw a kind of fault for a row of the drawings, of this storm's kinds if possible."""
         for among in (self._kinds, self._usable):
             fit = [(KINDS[k], _WEIGHTS.get(k, 1.0)) for k in among if row(_drawing(k))]
             if fit:
@@ -177,8 +176,7 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
 
 def successor_fails(dice: StormDice) -> list[Fault]:
     """Draw a storm in which the leader fails, and before that is noticed, or while the next one
-    takes over, followers fail too, perhaps the one that is about to lead. All are away for longer
-    than a failover."""
+    takes over, followers fail too. All are away for longer than a failover."""
     at = dice.between(1000, 2500)
     found = dice.fails(LEADER, at, dice.failovers(1.1, 1.7), power=0.1)
     for _ in range(max(1, dice.followers // 2)):

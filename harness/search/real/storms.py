@@ -1,5 +1,4 @@
-"""The schedules of storms of a search on real processes. Pure: a schedule depends on seed and
-number only."""
+"""The storms of a search on real processes. Pure: a schedule depends on seed and number only."""
 
 from __future__ import annotations
 

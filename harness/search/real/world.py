@@ -90,8 +90,7 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         return StormWorld(self, store, run_name)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return after how many seconds a job counts as hung and is killed. A job that shrinks
-        has no limit, because it limits its own runs."""
+        """Return after how many seconds a job is killed; one that shrinks limits itself."""
         if isinstance(job, FinishJob):
             return math.inf
         storm = StormGenerator(self, self.find(), job.seed).draw(job.first)
@@ -238,9 +237,8 @@ class StormWorld:
         self._run_name = run_name
 
     def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """Draw a storm and run it, as `SearchWorld` says. A failure on the cluster that several
-        storms share counts only if it happens again on a new cluster, which may take several runs.
-        """
+        """Draw a storm and run it, as `SearchWorld` says. A failure on a cluster that several
+        storms share counts only if it happens again on a new one, in perhaps several runs."""
         storm = StormGenerator(self._subject, self._system, seed).draw(number)
         shared = self._on_shared_cluster(storm.schedule)
         if shared is not None and not shared.failed:
@@ -286,10 +284,9 @@ class StormWorld:
         return made
 
     def bucket(self, outcome: Attempt) -> str:
-        """Return the class of a failure (see `SearchWorld`): the first broken property, how many
-        disks lost data, and whether links were faulty. The first anomaly of a property differs from
-        run to run, so it is left out, except that records that are never delivered are another
-        class than records that are gone."""
+        """Return the class of a failure: the first broken property, how many disks lost data, and
+        whether links were faulty. Anomalies differ from run to run, so they are left out, except
+        that records never delivered are another class than records that are gone."""
         if not outcome.failed:
             return ""
         name = outcome.property
