@@ -229,7 +229,7 @@ class AnomalyInjector:
         into the last. Return the changed sends, and the changed polls by key."""
         count = len(self._waiting) if last else (len(self._waiting) + 1) // 2
         for _ in range(count):
-            key, name = len(self._used_keys()), self._waiting.pop(0)
+            key, name = len({each.partition for each in self._injected}), self._waiting.pop(0)
             at = Stretch(sends, polls, key)
             INJECTIONS[name](at)
             sends, polls = at.sends, {**polls, key: at.own}
@@ -237,9 +237,6 @@ class AnomalyInjector:
                 self._finally[key] = (at.offset, at.instead)
             self._injected += [InjectedAnomaly(f"key-{key:02}", *each) for each in at.expected]
         return sends, polls
-
-    def _used_keys(self) -> set[str]:
-        return {injected.partition for injected in self._injected}
 
     def finally_read(self, key: int, start: int, values: I64) -> I64:
         """Return what the final reads of a key return from `start` on for `values`."""

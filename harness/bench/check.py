@@ -69,9 +69,7 @@ def run_check_bench(settings: CheckBench, progress: Progress) -> list[Checked]:
     spark = SparkOptions(settings.master) if settings.spark else None
     large = max(settings.ops) >= _LARGE
     session = SparkSoon(options=spark._replace(large=large)) if spark else ManyProcesses()
-    if settings.folder is not None:
-        settings.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="floodmark-bench-", dir=settings.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as name:
         sizes = [_size(settings, ops, hot) for ops in settings.ops for hot in settings.hot]
         return [_of_one_size(session, Path(name), settings, size, progress) for size in sizes]
 
@@ -144,7 +142,7 @@ def _size(settings: CheckBench, ops: int, hot: float) -> Size:
         poll_records=settings.poll_records,
         hot=hot,
         seed=settings.seed,
-        anomalies=tuple(INJECTIONS) if not settings.valid else (),
+        anomalies=tuple(INJECTIONS),
     )
 
 

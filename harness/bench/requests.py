@@ -11,7 +11,6 @@ from msgspec import Meta
 from harness.formats.options import (
     HOUR_S,
     WRITABLE_FILE,
-    WRITABLE_FOLDER,
     Budget,
     Json,
     Master,
@@ -65,18 +64,10 @@ class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = (0.0,)
     seed: Annotated[Seed, Meta(description="Seed of the generated history.")] = 1
-    valid: Annotated[bool, Meta(description="Inject no anomalies.")] = False
     lines: Annotated[
         bool,
         Meta(description="Also measure histories of lines: ours, and Jepsen's as JSON and EDN."),
     ] = False
-    folder: Annotated[
-        Path | None,
-        Meta(
-            description="Folder for the generated histories [default: a temporary folder].",
-            extra=WRITABLE_FOLDER,
-        ),
-    ] = None
     spark: OnSpark = True
     master: Master = None
     quiet: Quiet = False

@@ -114,7 +114,6 @@ def options_of(request: type[msgspec.Struct]) -> Iterator[Option]:
 def _option(
     owner: type[msgspec.Struct], field: Any, base: Any, about: dict[str, Any], extra: dict[str, Any]
 ) -> Option:
-    """Return the option of one field."""
     default = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()

@@ -69,7 +69,6 @@ class ModelNode:
             self.core = restore(state.core, self.disk, _LowestDraw())
 
     def state(self) -> NodeState:
-        """Return the state of the node as a value."""
         core = None if self.core is None else snapshot(self.core)
         return NodeState(self.incarnation, self.disk.state(), core)
 

@@ -14,8 +14,8 @@ from harness.explore.to_schedule import Confirmed, confirm
 from harness.formats.finding import SCHEDULE
 from harness.search.deadline import Stop, never
 from harness.sim import compiled
-from node.formats.errors import StorageError, UsageError
-from node.formats.files import cannot_write, write_whole
+from node.formats.errors import UsageError
+from node.formats.files import make_folder, write_whole
 
 FOLDER: Final = "explored"
 """The folder of a store that keeps what explorations found."""
@@ -87,10 +87,7 @@ def _confirmed(
 
 def _kept(request: ExploreRequest, made: Confirmed) -> Path:
     """Write the schedule; return its folder. Raises StorageError."""
-    folder = request.store / FOLDER / f"{made.schedule.name}-{made.schedule.digest()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(cannot_write(folder, error)) from None
+    name = f"{made.schedule.name}-{made.schedule.digest()}"
+    folder = make_folder(request.store / FOLDER / name)
     write_whole(folder / SCHEDULE, made.schedule.to_pretty_json())
     return folder

@@ -17,7 +17,7 @@ from harness.formats.seal import FILE as SEAL
 from harness.formats.seal import seal_run
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError, UsageError
-from node.formats.files import AppendOnlyFile, cannot_write, write_whole
+from node.formats.files import AppendOnlyFile, cannot_write, make_folder, write_whole
 
 LATEST: Final = "latest"
 _RESERVE: Final = ".reserve"
@@ -63,7 +63,6 @@ class RunDir:
             (self.path / _RESERVE).unlink(missing_ok=True)
 
     def write_schedule(self, schedule: Schedule) -> None:
-        """Write `schedule.json`."""
         write_whole(self.path / "schedule.json", schedule.to_pretty_json())
 
     def append_only(self, name: str) -> AppendOnlyFile:
@@ -72,12 +71,7 @@ class RunDir:
 
     def folder(self, name: str) -> Path:
         """Return the folder `name` inside this one; make it if missing. Raises StorageError."""
-        folder = self.path / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(cannot_write(folder, error)) from None
-        return folder
+        return make_folder(self.path / name)
 
 
 def create(store: Path, name: str) -> RunDir:

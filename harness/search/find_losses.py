@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +28,7 @@ from harness.formats.journal import (
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import loop
+from harness.search.known_bugs_table import escaped, item
 from harness.search.loop import Budget, Search
 from harness.search.real.known_losses import KNOWN_LOSSES, KnownLoss, row_of, wanted_losses
 from harness.search.requests import BugSearchRequest
@@ -195,7 +195,6 @@ HEADINGS: Final = (
 )
 BEGIN: Final = "<!-- known losses: written by `floodmark bugs find --system all --page` -->"
 END: Final = "<!-- end of known losses -->"
-WIDTH: Final = 118
 _NONE: Final = "none"
 
 
@@ -259,8 +258,8 @@ def as_markdown(rows: Sequence[KnownLoss], made: Sequence[LossResult]) -> str:
     table = [HEADINGS, ("---",) * len(HEADINGS)]
     table += [cells(row, _of(row, made)) for row in searched]
     items = [text for row in searched if (text := details(row, _of(row, made)))]
-    lines = [f"| {' | '.join(map(_escaped, words))} |" for words in table]
-    return "\n".join([*lines, "", *map(_item, items)])
+    lines = [f"| {' | '.join(map(escaped, words))} |" for words in table]
+    return "\n".join([*lines, "", *map(item, items)])
 
 
 def put_into_file(file: Path, table: str) -> None:
@@ -302,18 +301,3 @@ def _span(values: Sequence[float]) -> str:
     if len(values) > 1:
         text += f" ({min(values):.0f} to {max(values):.0f})"
     return text
-
-
-def _item(text: str) -> str:
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent="* ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

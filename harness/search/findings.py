@@ -29,7 +29,7 @@ from harness.runs.run_folder import remove
 from nemesis.faults import kind_of
 from nemesis.formats.schedule import Fault, Schedule
 from node.formats.errors import StorageError
-from node.formats.files import cannot_write, write_whole
+from node.formats.files import make_folder, write_whole
 from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
@@ -66,11 +66,7 @@ def folder_of(store: Path, finding: Finding) -> Path:
 
 def keep(finding: Finding, store: Path) -> Path:
     """Write a finding and its schedules to its folder, and return that. Raises StorageError."""
-    folder = folder_of(store, finding)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(cannot_write(folder, error)) from None
+    folder = make_folder(folder_of(store, finding))
     write_whole(folder / RECORD, _pretty(finding))
     write_whole(folder / SCHEDULE, finding.smallest.to_pretty_json())
     write_whole(folder / DRAWN, finding.drawn.to_pretty_json())

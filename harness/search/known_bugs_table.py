@@ -150,9 +150,9 @@ def as_markdown(
     made: Sequence[Row], correct: Sequence[Searched], *, date: str, machine: str
 ) -> str:
     """Return the table, the findings and the results of correct protocols as a page of Markdown."""
-    held = "\n".join(_item(line) for line in correct_lines(correct)) or "* None were run yet."
+    held = "\n".join(item(line) for line in correct_lines(correct)) or "* None were run yet."
     runs = "\n".join(
-        _item(f"**{row.target.code}** `{row.bucket}`: {row.sentence}") for row in made if row.found
+        item(f"**{row.target.code}** `{row.bucket}`: {row.sentence}") for row in made if row.found
     )
     return _PAGE.format(
         date=date,
@@ -169,10 +169,10 @@ def _table(made: Sequence[Row], headings: Sequence[str]) -> str:
     """Return the columns of these headings, as a Markdown table."""
     shown = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in made)]
     columns = [HEADINGS.index(heading) for heading in headings]
-    return "\n".join(f"| {' | '.join(_escaped(cells[n]) for n in columns)} |" for cells in shown)
+    return "\n".join(f"| {' | '.join(escaped(cells[n]) for n in columns)} |" for cells in shown)
 
 
-def _item(text: str) -> str:
+def item(text: str) -> str:
     """Return a list item; no line begins by accident with a mark of Markdown."""
     return _wrapped(text, "* ", "  ")
 
@@ -188,8 +188,8 @@ def _wrapped(text: str, first: str = "", rest: str = "") -> str:
     )
 
 
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+def escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")
 
 
 def as_html(made: Sequence[Row], correct: Sequence[Searched]) -> str:

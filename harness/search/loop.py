@@ -262,7 +262,6 @@ def count(row: Searched, outcome: Attempt, bucket: str) -> None:
 
 
 def add(total: Searched, row: Searched) -> None:
-    """Add the row of one search job to a total."""
     numbers = ("schedules", "runs", "virtual_us", "events", "failures", "core_s", "run_seconds")
     for name in numbers:
         setattr(total, name, getattr(total, name) + getattr(row, name))
@@ -381,7 +380,6 @@ class _Trials:
             self._world.drop(Attempt(folder=self._runs.pop(other)))
 
     def finding(self, *, shrunk: bool) -> Finding:
-        """Return the finding as it is now."""
         smallest, digest = self.smallest, self.smallest.digest()
         drawn = self._finding.drawn.digest()
         last = self._last.get(digest)

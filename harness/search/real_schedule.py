@@ -243,33 +243,23 @@ def _without_needless(schedule: Schedule, own: int, evaluation: Evaluation) -> S
     for index in reversed(range(own, len(schedule.faults))):
         if isinstance(schedule.faults[index], Break):
             rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
-            schedule = _smaller_if_as_reliable(schedule, replace(schedule, faults=rest), evaluation)
+            fewer = replace(schedule, faults=rest)
+            schedule = fewer if _is_as_reliable(fewer, schedule, evaluation) else schedule
     if schedule.workload.clients:
         return schedule
     for _ in schedule.workload.operations:
-        fewer = list(fewer_operations(schedule))
-        schedule = next(
-            (
-                f
-                for f in fewer
-                if _can_run(f) and _smaller_if_as_reliable(schedule, f, evaluation) is f
-            ),
-            schedule,
-        )
+        for fewer in fewer_operations(schedule):
+            can_run = fewer.workload.operations and possible(fewer)
+            if can_run and _is_as_reliable(fewer, schedule, evaluation):
+                schedule = fewer
+                break
     return schedule
 
 
-def _smaller_if_as_reliable(
-    schedule: Schedule, fewer: Schedule, evaluation: Evaluation
-) -> Schedule:
-    """Return the smaller one if it fails in as many worlds."""
+def _is_as_reliable(fewer: Schedule, schedule: Schedule, evaluation: Evaluation) -> bool:
+    """Return whether the smaller schedule fails in as many worlds."""
     worlds = evaluation.failing_worlds(schedule)
-    return fewer if evaluation.failing_worlds(fewer, above=worlds - 1) >= worlds else schedule
-
-
-def _can_run(schedule: Schedule) -> bool:
-    """Return whether the schedule is valid, and has operations."""
-    return bool(schedule.workload.operations) and possible(schedule)
+    return evaluation.failing_worlds(fewer, above=worlds - 1) >= worlds
 
 
 def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:

@@ -30,8 +30,8 @@ from harness.systems.external.links import KERNEL_LINKS
 from nemesis.links import namespaces
 from node.core import bugs
 from node.core import protocol as protocols
-from node.formats.errors import StorageError, UsageError
-from node.formats.files import cannot_write
+from node.formats.errors import UsageError
+from node.formats.files import make_folder
 
 Print = Callable[[str], None]
 JOBS_EACH: Final = 500
@@ -151,11 +151,7 @@ def storm_pool(subject: StormSubject, jobs: int, store: Path) -> JobProcesses:
 
 def output_file(store: Path) -> Path:
     """Return the file to which processes of jobs print. Raises StorageError."""
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(cannot_write(store, error)) from None
-    return store / OUTPUT
+    return make_folder(store) / OUTPUT
 
 
 def storm_subject(

@@ -51,7 +51,6 @@ class SparkJobs:
 
 
 def _do(job: Job) -> tuple[object, str]:
-    """Do one job, on an executor."""
     try:
         return job.do(), ""
     except Exception as error:

@@ -73,7 +73,6 @@ def stabilise(
 
 
 def with_fault(schedule: Schedule, index: int, fault: Fault) -> Schedule:
-    """Return the schedule with the fault at an index replaced."""
     faults = (*schedule.faults[:index], fault, *schedule.faults[index + 1 :])
     return replace(schedule, faults=faults)
 
@@ -113,7 +112,6 @@ class Evaluation:
         self._most_runs = 0
 
     def allow(self, runs: int) -> None:
-        """Allow `runs` further runs."""
         self._most_runs = len(self._known) + runs
 
     def use_all_worlds(self) -> None:

@@ -102,10 +102,7 @@ def _timed(
     operation: Operation, t_us: int, candidates: list[TriggerCandidate], storm_us: int
 ) -> Operation:
     """Return an operation with its trigger: the last event before it, or the beginning."""
-    after = _after(candidates, t_us)
-    if after is None:
-        return replace(operation, at_ms=(t_us - storm_us) // 1000)
-    return replace(operation, after=after)
+    return replace(operation, **_when(candidates, t_us, storm_us))
 
 
 def _after(candidates: list[TriggerCandidate], t_us: int) -> After | None:

@@ -436,7 +436,6 @@ class SimDisk:
         return found[1]
 
     def delete(self, partition: str, *, durable: bool) -> None:
-        """Delete the log of a partition."""
         self._write(("log", partition), Delete(partition), durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:

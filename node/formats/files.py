@@ -64,6 +64,15 @@ def write_whole(path: Path, content: bytes) -> None:
         raise StorageError(cannot_write(path, error)) from None
 
 
+def make_folder(folder: Path) -> Path:
+    """Make a folder and its parents, if missing, and return it. Raises StorageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(cannot_write(folder, error)) from None
+    return folder
+
+
 def cannot_write(path: Path, error: OSError) -> str:
     """Return the sentence for a write to `path` that failed."""
     return f"{path}: cannot be written: {reason(error)}"

@@ -90,7 +90,6 @@ KNOWN_LOSSES: Final = (
 
 
 def row_of(code: str) -> KnownLoss:
-    """Return the known loss with this code."""
     return next(row for row in KNOWN_LOSSES if row.code == code)
 
 

@@ -52,7 +52,6 @@ class StormGenerator:
         self._kinds = self._possible(subject.kinds)
 
     def draw(self, number: int) -> DrawnStorm:
-        """Draw the storm of this number."""
         seed = self._seed * STORMS_PER_SEED + number
         rng = random.Random(f"storm search/{self._seed}/{number}")
         system = self._system
