@@ -1,8 +1,7 @@
 """Injects anomalies into a generated history, each at a known place and with known consequences.
 
-Each anomaly changes one record of a key of its own in the middle of the history, so that they do
-not overlap. The expected findings of the checker are written here by hand, from the definitions in
-docs/checks.md."""
+Each changes one record of its own key in the middle of the history, so that they do not overlap.
+The expected findings are written here by hand, from the definitions in docs/checks.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Kinds of the values of options: bounded numbers, and paths that can be read or written.
 
-Every value of a command line is checked by its kind before the command begins, and a wrong one
-gives one sentence with the name of its option (`tests/harness/cli/test_values.py` covers all
-options of all commands)."""
+Every value is checked by its kind before a command begins, and a wrong one gives one sentence with
+the name of its option (`tests/harness/cli/test_values.py` covers all options of all commands)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """A search of all states of a cluster within the bounds, breadth first, in rounds.
 
 Round k holds the states that are reached with k actions that the bounds count. Within a round,
-forced steps and the ends of long waits (which the bounds do not count) are followed breadth first
-too. A violation that is found in round k but takes k+1 actions is reported only after the round. So
-the first violation that is reported is one with the fewest actions, and among those one with the
-fewest steps."""
+forced steps and the ends of long waits (not counted) are followed breadth first too. A violation of
+round k that takes k+1 actions is reported only after the round. So the first violation that is
+reported is one with the fewest actions, and among those one with the fewest steps."""
 
 from __future__ import annotations
 

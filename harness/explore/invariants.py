@@ -1,8 +1,7 @@
 """The invariants that an exploration checks after every step, and what they remember of a path.
 
-The invariants are those of the simulated world (`harness.sim.invariant_checker`). Between two
-steps, what their checker remembers of the path is turned into a value. So states of the cluster in
-which it remembers the same can count as one state."""
+They are those of the simulated world (`harness.sim.invariant_checker`). Between two steps their
+memory is turned into a value, so states of the cluster with equal memories can count as one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One node while the clock stands still: the unchanged core and a disk, stored as a value between
-steps.
+"""One node while the clock stands still: the unchanged core and a disk, as a value between steps.
 
 The time is `NOW_US` at every step, so a deadline is never reached; the exploration ends a wait
 itself (`node.core.timers`). A step is a turn of `harness.sim.node`: the event, a tick if one is

@@ -1,5 +1,4 @@
-"""The waits of nodes (timeouts, retries, pauses), and the order in which they end while no message
-is under way.
+"""The waits of nodes, and the order in which they end while no message is under way.
 
 Short waits end in the order of their length. The cluster is *at rest* if no short wait would change
 anything. Results depend only on the nodes and the cut links, and are cached by them."""

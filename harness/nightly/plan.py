@@ -1,9 +1,7 @@
-"""The plan of a nightly run: the shares of time of each kind of work, the seeds, and the next job.
-Pure.
+"""The plan of a nightly run: shares of time for kinds of work, seeds, and the next job. Pure.
 
 The next job is of the share that has used the least time relative to its size. So a nightly run
-that is stopped at any moment has done some of everything, and one that continues needs only its
-journal."""
+that is stopped has done some of everything, and one that continues needs only its journal."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The policy of a nightly run: which job is next, until the budget is used up.
+"""The policy of a nightly run: which job is next (`plan`), until the budget is used up.
 
-The next job is of the kind of work that has used the least of its share of time. Each finished job
-becomes a row of the journal at once, and the session keeps no other state. So a nightly run can end
-at any moment (by itself, a signal, a full disk, SIGKILL) and continue later. Jobs of simulated
-worlds run at the same time; a run of real processes has the machine for itself."""
+Each finished job becomes a row of the journal at once, and the session keeps no other state. So a
+nightly run can end at any moment (by itself, a signal, a full disk, SIGKILL) and continue later.
+Simulated jobs run at the same time; a run of real processes has the machine for itself."""
 
 from __future__ import annotations
 

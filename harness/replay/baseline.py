@@ -1,10 +1,9 @@
 """The baseline run of a failure: the same schedule on a configuration that should hold.
 
-Two simulated runs are made: of the schedule as it is, and under the configuration that the system
-names (for our own brokers: the nearest protocol that is expected to keep every promise, without
-bugs). If the first run does not fail, the failure depends on the timing of real processes, and the
-pair proves nothing. If the failing run was itself simulated, the first run must reproduce it byte
-for byte."""
+The schedule is simulated as it is, and under the configuration that the system names (for our own
+brokers: the nearest protocol that is expected to keep every promise, without bugs). If the first
+run does not fail, the failure depends on real timing, and the pair proves nothing. If the failing
+run was simulated itself, the first run must reproduce it byte for byte."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The disk of the host under a run: full, read-only, failing or gone, and processes that end by it.
 
 No fault of a schedule makes the host's disk fail, so its failure is a problem of the run and no
-finding about the system. It is noticed in two ways: by a periodic look at the file system, and by
-the last words of a process. A failure that is shorter than the time between two looks is noticed in
-the second way only."""
+finding about the system. It is noticed by a periodic look at the file system, and by the last words
+of a process, which also show a short failure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The judging of run folders, their pages, and the result in a few lines for the terminal.
 
 Small runs (below `IN_PROCESS_BYTES`) are judged in this process, which takes less time than
-starting another. Larger ones, and many at once, are judged on Spark. If Spark is missing (a
-sentence on stderr says why), processes of this machine make the same checks. Checker, pages and
-Spark are slow to import and to start, so they are imported late, or by `get_ready` while a storm
-goes on."""
+starting another. Larger ones, and many at once, are judged on Spark, or if that is missing (a
+sentence on stderr says why) by processes of this machine with the same checks. Checker, pages and
+Spark start slowly, so they are imported late, or by `get_ready` while a storm goes on."""
 
 from __future__ import annotations
 

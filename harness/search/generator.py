@@ -1,7 +1,6 @@
-"""The generator of schedules for the simulated world: a small cluster, a short workload, and a
-chain of scenarios. Pure.
+"""The generator of schedules for the simulated world: cluster, workload, chain of scenarios. Pure.
 
-A schedule lasts about two virtual seconds and has about thirty operations, so that a run takes a
+A schedule lasts about two virtual seconds and has about thirty operations, so a run takes a
 fraction of a second. Each schedule first draws which scenarios it may use, so that it uses few
 kinds of them, but those often (swarm testing, Groce et al. 2012). Parts that only some bugs need
 are dimensions (`harness.search.dimensions`)."""

@@ -1,12 +1,10 @@
 """The loop of every search: draw a schedule, run it, try worse endings, save what fails, shrink it.
 
-A `SearchWorld` says how a schedule is drawn and run. For the loop, simulated world and real
-processes differ only in one number: a schedule fails if it fails in the majority of `most_runs`
-runs (simulated: one).
+A `SearchWorld` says how a schedule is drawn and run. Simulated world and real processes differ only
+in one number: a schedule fails if it fails in the majority of `most_runs` runs (simulated: one).
 
 A search is a policy over jobs (`harness.search.jobs`). A finding is saved before it is shrunk. Each
-finished job is a row of the search's journal, so the search can be stopped at any moment, and the
-same command continues it."""
+finished job is a row of the search's journal, so a search that was stopped can be continued."""
 
 from __future__ import annotations
 

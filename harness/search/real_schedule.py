@@ -1,11 +1,10 @@
 """The form of a shrunk schedule that also fails on real processes.
 
-Real processes start slowly, messages wait, and the harness sees an event a little after it
-happened. So all times become longer (`slow_motion`); the clients' operations are written out
-(`harness.search.to_script`) if that fails more reliably; and each fault and operation is tried at
-other events near its own, also with a breakpoint that stops the node at that event until the fault
-has taken effect. Such variants are compared by the number of simulated worlds in which they fail
-(`harness.search.stability`). The result is deterministic."""
+Real processes start slowly, messages wait, and the harness sees an event a little later. So all
+times become longer (`slow_motion`); the clients' operations are written out (`to_script`) if that
+fails more reliably; and each fault and operation is tried at other events near its own, also with a
+breakpoint that stops the node there until the fault has taken effect. Such variants are compared by
+the number of simulated worlds in which they fail (`stability`). The result is deterministic."""
 
 from __future__ import annotations
 

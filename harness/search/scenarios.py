@@ -1,11 +1,10 @@
 """The scenarios that schedules are drawn from: short sequences of faults in a small cluster.
 
-A replicated log breaks in short windows: after a broker is back and before it has caught up,
-between an election and the first write, while a message is under way. Faults at independent random
-times seldom hit them. So a schedule is a chain of scenarios, and each usually begins at an event
-that the last one causes: a broker has its role back, the next leader leads, the in-sync set has
-changed. The longer scenarios span several elections or changes of the in-sync set, and each of
-their steps waits for the effect of the step before. No scenario knows a particular bug.
+A replicated log breaks in short windows, which faults at random times seldom hit: after a broker is
+back and before it has caught up, between an election and the first write, while a message is under
+way. So a schedule is a chain of scenarios, and each usually begins at an event that the last one
+causes: a broker has its role back, the next leader leads. The longer ones span several elections,
+and each step waits for the effect of the step before. No scenario knows a particular bug.
 
 The order of random choices is fixed: a seed must draw the same schedule in every version, or
 `harness.search.generator.GENERATOR_VERSION` changes."""

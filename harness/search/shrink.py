@@ -1,12 +1,10 @@
-"""The shrinking of a failing schedule to what its failure needs: delta debugging over whole
-schedules.
+"""The shrinking of a failing schedule to what its failure needs, by delta debugging.
 
 The shrinker is greedy and deterministic: the same schedule and judge give the same result. It
 accepts a candidate only if it fails *in the same way* (the judge decides), so that one class of
 failure does not become another. All schedules have a total order (`sort_key`), and each accepted
-candidate is smaller than the one before, so shrinking must end. Passes repeat until none helps.
-Whatever the budget, in the end each remaining fault is needed: without it the schedule no longer
-fails in the same way.
+candidate is smaller, so shrinking must end. Passes repeat until none helps. Whatever the budget,
+each remaining fault is needed: without it the schedule does not fail in the same way.
 
 Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), for lists; the
 order follows the idea of Hypothesis's `sort_key` (MacIver and Donaldson, 2020)."""

@@ -1,10 +1,9 @@
-"""The reliability of a failing schedule in simulated worlds other than its own, and variants that
-fail more reliably.
+"""The reliability of a failing schedule in other simulated worlds, and more reliable variants.
 
 Worlds differ in their jitter seed, their latency profile, and how late messages are. `stabilise`
-replaces the times of a shrunk schedule by trace events, and keeps the variant that fails under the
-most jitter seeds. `Evaluation` compares variants for real processes, in worlds with less and less
-regular latency. Results are deterministic."""
+replaces times by trace events, and keeps the variant that fails under the most jitter seeds.
+`Evaluation` compares variants for real processes, in worlds with less and less regular latency.
+Results are deterministic."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The script of a failing run: the schedule with all operations and faults written out, each
-triggered by an event. Pure.
+"""The script of a failing run: operations and faults written out, each triggered by an event. Pure.
 
 A drawn workload follows the clock, and a real client's clock is not the simulator's: the third
 write comes before an election in one world and after it in the other. So each operation of the run

@@ -5,10 +5,8 @@ The simulated world runs about twice as fast with them; nodes and clients of rea
 `FLOODMARK_PURE=1` ignores it. Both forms give the same runs (tests/harness/sim/test_compiled.py).
 
 Compiled code is in `build/compiled/<key>/`, where the key is a hash of all sources and the
-interpreter. So code that was compiled from other sources is never used: the sources run instead.
-
-Every import of the package runs this module first. So it imports at its top only what all of them
-need."""
+interpreter, so it never comes from other sources. Every import of the package runs this module
+first, so it imports at its top only what all of them need."""
 
 from __future__ import annotations
 

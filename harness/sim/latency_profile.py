@@ -1,8 +1,7 @@
 """The latencies of processes and of the harness in a simulated world.
 
-A search uses `IDEAL`: a process listens soon after its start, and a fault follows its trigger at
-once. Real processes are slower and less regular, so a schedule for them is first tried under the
-other profiles."""
+In `IDEAL`, for searches, a process listens soon after its start, and a fault follows its trigger at
+once. A schedule for real processes, which are slower, is first tried under the other profiles."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Invariants of a partition whose leader is elected by votes, checked at every step: a majority of
 the voters has all committed records, and a leader commits a record of its own term first.
 
-Clients do not see such a violation at once, but later: voters that lack a committed record can
-elect a leader without it, and a record of an earlier term can be truncated by a leader of a term
-between (Raft, section 5.4.2 and figure 8). In every protocol the metadata partition elects its
-leader by votes."""
+Clients see such a violation only later: voters that lack a committed record can elect a leader
+without it, and a record of an earlier term can be truncated by a leader of a term between (Raft,
+section 5.4.2 and figure 8). The metadata partition always elects its leader by votes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """One node of the simulator: the unchanged core with an inbox and a disk.
 
 A turn is that of the real loop (`node.runtime.loop`): drain the inbox, step each message, step a
-tick if one is due, commit once, write the trace, send. Some messages need not wait for the commit:
-they leave before it, after the trace is written. A breakpoint stops a turn before its commit or
-before it sends."""
+tick if one is due, commit once, write the trace, send. Some messages leave before the commit, after
+the trace is written. A breakpoint stops a turn before its commit or before it sends."""
 
 from __future__ import annotations
 
