@@ -77,8 +77,7 @@ def _read(known: Evidence, records: Records, row: int) -> Witness:
 
 
 def unreadable_record(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `unreadable-record`: a record, read or in a log, with a payload that no client can
-    write."""
+    """Find `unreadable-record`: a record, read or in a log, whose payload no client can write."""
     reads, logged = known.read_records, known.log_records
     in_reads, in_logs = np.flatnonzero(reads.value < 0), np.flatnonzero(logged.value < 0)
     offsets = np.union1d(reads.offset[in_reads], logged.offset[in_logs])
@@ -149,8 +148,7 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _unknown_values(known: Evidence) -> tuple[I64, I64, I64, I64]:
-    """Return the distinct values that no send to this partition wrote: value, offset, from a log,
-    row."""
+    """Return the distinct values that no send to it wrote: value, offset, from a log, row."""
     parts = []
     for from_log, records in ((0, known.read_records), (1, known.log_records)):
         rows = np.flatnonzero((records.value >= 0) & (known.writer(records.value) < 0))

@@ -31,8 +31,7 @@ def strongly_connected_components(count: int, source: I64, target: I64) -> I64:
 
 
 def _components(count: int, source: I64, target: I64) -> I64:
-    """Run Tarjan's algorithm without recursion; return a number a node, equal within a
-    component."""
+    """Run Tarjan's algorithm without recursion; return a number a node, equal in a component."""
     order = np.argsort(source, kind="stable")
     after = target[order].tolist()
     begin = np.searchsorted(source[order], np.arange(count + 1)).tolist()

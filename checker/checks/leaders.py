@@ -1,5 +1,4 @@
-"""Leadership as traces report it: one leader in an epoch, elected from ISR or ELR; an ISR of
-replicas."""
+"""Leadership as traces report it: one leader an epoch, elected from ISR or ELR, ISR of replicas."""
 
 from __future__ import annotations
 

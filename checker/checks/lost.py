@@ -161,8 +161,7 @@ def _highest_read(known: Evidence) -> int:
 
 
 class _Passed:
-    """The offsets that reads of a partition passed over, and the times until which they asked for
-    more."""
+    """The offsets that reads of a partition passed over, and until when they asked for more."""
 
     def __init__(self, group: Group, known: Evidence) -> None:
         self.group, self.known = group, known

@@ -31,8 +31,7 @@ from harness.formats.history import show_value
 
 
 def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
-    """Return the rows that have any of `values`; row i has the `count[i]` values from `start[i]`
-    on."""
+    """Return the rows that have any of `values`; row i has `count[i]` values from `start[i]` on."""
     wanted = np.sort(np.array(values, np.int64))
     reach = np.searchsorted(wanted, start + count) > np.searchsorted(wanted, start)
     return np.flatnonzero(reach)

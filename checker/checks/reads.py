@@ -92,8 +92,7 @@ def read_beyond_hw(group: Group, reads: Polls) -> list[Anomaly]:
 
 
 def _established(group: Group, reads: Polls | Contents) -> I64:
-    """Return the highest HW any replica had announced when each read completed; no limit if
-    unknown."""
+    """Return the highest HW announced when each read completed; no limit if it is unknown."""
     events = group.of(HighWatermarks)
     if "hw" not in group.meta.capabilities or missing(group, (Need.WATERMARKS,)):
         return np.full(len(reads), _NO_LIMIT)

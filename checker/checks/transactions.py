@@ -72,8 +72,7 @@ def precommitted_read(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def future_read(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `future-read`: an ok read of a value completed before the send of the value was
-    invoked."""
+    """Find `future-read`: an ok read of a value completed before its send was invoked."""
     read, writer = known.read_records, known.writer_of_read
     rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
     rows = rows[known.sends.invoke_us[writer[rows]] > read.t_us[rows]]

@@ -61,8 +61,7 @@ def decoded(body: bytes | None) -> Judged | None:
 
 
 def judge_rows(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-    """Judge a group, whose run and partition are `key`, in a task of Spark; return a row of
-    `ROWS`."""
+    """Judge a group, of the run and partition `key`, in a task of Spark; return a row of `ROWS`."""
     run, partition = (word.as_py() for word in key)
     body = judged_or_none(partition, of_rows(facts))
     return pa.table([[run], [partition], [body]], schema=ROWS)

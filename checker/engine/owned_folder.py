@@ -17,8 +17,7 @@ class OwnedFolder:
     """A temporary folder with a lock that this process holds until it closes the folder or ends."""
 
     def __init__(self, prefix: str, place: Path | None = None) -> None:
-        """Remove folders with this `prefix` whose owners are gone; make a new one. Raises
-        OSError."""
+        """Remove folders of this `prefix` whose owners are gone; make a new one. Raises OSError."""
         place = place or Path(tempfile.gettempdir())
         sweep(prefix, place)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))

@@ -83,8 +83,7 @@ class SparkExecutor(StagedExecutor):
         self._session = session
 
     def judged(self) -> Iterator[tuple[int, Judged]]:
-        """Judge all groups; yield the number of the run and the result of each, by run and
-        partition."""
+        """Judge all groups; yield each result with its run's number, by run and partition."""
         on_one_machine = str(self._session.sparkContext.master).startswith("local[")
         yield from super().judged() if on_one_machine else self._judged()
 

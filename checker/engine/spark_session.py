@@ -179,8 +179,7 @@ def error_summary(error: Exception) -> str:
 
 
 def _launch(conf: SparkConf, log_file: Path | None) -> Any:
-    """Start the JVM, which writes to the end of `log_file`; return its gateway. Raises
-    SparkStartError."""
+    """Start the JVM, which appends to `log_file`; return its gateway. Raises SparkStartError."""
     try:
         if log_file is not None:
             log_file.parent.mkdir(parents=True, exist_ok=True)

@@ -126,8 +126,7 @@ class StagedExecutor:
         self._shared: Path | None = None
 
     def judged(self) -> Iterator[tuple[int, Judged]]:
-        """Judge all groups; yield the number of the run and the result of each, by run and
-        partition."""
+        """Judge all groups; yield each result with its run's number, by run and partition."""
         shared = OwnedFolder(_SHARED)
         self._shared = shared.path
         try:
@@ -176,8 +175,7 @@ class StagedExecutor:
         return {key: decoded(body) for key, body in judged}
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
-        """Return, by run and value, the sends that wrote these values, from the tables of the
-        runs."""
+        """Return, by run and value, the sends that wrote these values, from the runs' tables."""
         work = [
             (source, unknown[number])
             for number in unknown

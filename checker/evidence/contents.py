@@ -209,8 +209,7 @@ class Evidence:
 
     @cached_property
     def polls_with_records(self) -> int:
-        """The number of runs of records that reads returned, with those that downsampling left
-        out."""
+        """The number of runs of records in all reads, those left out by downsampling too."""
         return int((self.polls.count > 0).sum() + self.group.of(SkippedPolls).count.sum())
 
     @cached_property
@@ -364,8 +363,7 @@ class Evidence:
 
     @cached_property
     def sure_offsets(self) -> I64:
-        """The distinct offsets at which more than an acknowledgement with acks 0 or 1 shows a
-        record."""
+        """The distinct offsets where more than an acknowledgement of acks 0 or 1 shows a record."""
         sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
         found: I64 = sure[first_of(sure)]
         return found
@@ -422,8 +420,7 @@ class Evidence:
         return found
 
     def dense(self, offsets: I64) -> I64:
-        """Return the dense index of each offset (see `offsets`), at all of which a record is
-        known."""
+        """Return the dense index of each offset (see `offsets`); at each a record is known."""
         known = self.offsets
         if len(known) and known[-1] - known[0] + 1 == len(known):
             return offsets - int(known[0])

@@ -323,8 +323,7 @@ HAVE_LEO: Final = (HighWatermarks, Appends, RoleChanges, Truncations)
 
 @lru_cache(maxsize=1 << 12)
 def hash_number(text: str) -> int:
-    """Return a prefix hash of 16 hexadecimal digits as a signed number, 0 for "". Raises
-    ValueError."""
+    """Return a hash of 16 hexadecimal digits as a signed number, 0 for "". Raises ValueError."""
     if not text:
         return 0
     number = int(text, 16)

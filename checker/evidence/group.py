@@ -98,8 +98,7 @@ class Group:
 
     @cached_property
     def replica_heads(self) -> LogHeads:
-        """The `LogHeads` of the replicas, without brokers from which the partition was moved
-        away."""
+        """The `LogHeads` of the replicas, without brokers that the partition was moved from."""
         heads = self.of(LogHeads)
         rows = [r for r, n in enumerate(heads.node.tolist()) if heads.name(n) in self.replicas]
         return heads.take(np.array(rows, np.int64))
@@ -112,8 +111,7 @@ class Group:
 
     @cached_property
     def history_whole(self) -> bool:
-        """Return whether every line of the history was read: else something not in it proves
-        nothing."""
+        """Return whether every line of the history was read, so that absence proves something."""
         parts = self.of(HistoryParts)
         return bool(len(parts)) and bool(parts.whole.all())
 

@@ -45,8 +45,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_jepsen(self) -> bool:
-        """Return whether the history is Jepsen's, with values that are unique within a
-        partition."""
+        """Return whether the history is Jepsen's: its values are unique within a partition."""
         return self.source in ("edn", "jepsen")
 
     @property

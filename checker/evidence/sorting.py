@@ -90,8 +90,7 @@ def any_order_of(columns: Sequence[I64]) -> I64:
 
 
 def pack_keys(columns: Sequence[I64]) -> I64 | None:
-    """Return a number for each row that sorts as the columns in turn; None if it has over 62
-    bits."""
+    """Return a number a row that sorts as the columns in turn; None if it needs over 62 bits."""
     key, used = _pack_first(columns)
     return key if used == len(columns) else None
 

@@ -82,8 +82,7 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class PropertyResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The verdict on one property of a run, the number of facts examined, and why it is not
-    valid."""
+    """The verdict on a property of a run, the facts examined, and why it is not valid."""
 
     property: str
     verdict: Verdict

@@ -133,8 +133,7 @@ class Places:
         return Word((*parts, text[done:]), tuple(places))
 
     def are_all_in(self, form: Any) -> bool:
-        """Return whether `form`, read from the exemplar, has each of its numbers unchanged,
-        once."""
+        """Return whether `form`, read from the exemplar, has each of its numbers, once."""
         seen: list[int] = []
         waiting = [form]
         while waiting:

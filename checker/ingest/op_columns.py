@@ -54,8 +54,7 @@ class _Fields:
 
 
 class _Templates:
-    """The operations of templates as tables of places of numbers; a negative place is a
-    constant."""
+    """The operations of templates as tables of places of numbers; a negative one is a constant."""
 
     def __init__(self, templates: Sequence[LineTemplate[Op]]) -> None:
         self.constants: dict[int, int] = {}
@@ -148,8 +147,7 @@ class OpColumns:
     def _columns(
         self, rows: Nested, made: _Fields, bounds: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, I64], dict[str, Words]]:
-        """Return the numbers and words of these rows. Raises NotPlain for a number out of
-        bounds."""
+        """Return the numbers and words of these rows. Raises NotPlain for one out of bounds."""
         numbers = {}
         for name, (low, high) in bounds.items():
             column = self._values[self._where(rows, np.array(made.numbers[name], np.int64))]

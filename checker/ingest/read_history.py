@@ -239,8 +239,7 @@ class Reader(FileReader[Op]):
         self.note_move(op, outcome, begun, ended)
 
     def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
-        """Note an assignment that may have worked, or a crash, which drop positions of the
-        process."""
+        """Note an assignment that may have worked, or a crash: positions are dropped."""
         if op.f == "crash" or (op.f in ("assign", "subscribe") and outcome != "fail"):
             kept = () if op.f == "crash" else op.partitions
             self.moves.append((op, begun, ended, kept))

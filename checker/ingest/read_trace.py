@@ -137,8 +137,7 @@ class _Reader(FileReader[_Event]):
             self.rows.append((number, self._with_fenced(event), text.decode(errors="replace")))
 
     def _count(self, number: int, event: _Event) -> None:
-        """Compare the number of an event with the one before; each process of the node counts from
-        0."""
+        """Compare an event's number with the one before; each process counts its own from 0."""
         if event.incarnation < self.incarnation and event.seq >= 0:
             self.damage(f"line {number}: it is of an earlier process than the line before it.")
         if event.incarnation != self.incarnation:

@@ -123,8 +123,7 @@ def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
 
 
 def from_objects(name: str, run: str, objects: Iterable[object]) -> pa.Table:
-    """Return the table `name` of a run from objects with its columns as attributes; None is
-    null."""
+    """Return the table `name` of a run from objects with its columns as attributes (None: null)."""
     fields = attrgetter(*SCHEMAS[name].names[1:])
     return from_rows(name, ((run, *fields(each)) for each in objects))
 

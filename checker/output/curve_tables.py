@@ -69,8 +69,7 @@ def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, 
 
 
 def curves_in_short(made: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """Summarise the tables for `results.json`: the worst value of each, and what is unseen at the
-    end."""
+    """Summarise the tables for `results.json`: the worst values, and what is unseen at the end."""
     unseen = [row for row in made["unseen"].to_pylist() if row["partition"] == _ALL]
     stale = [row for row in made["staleness"].to_pylist() if row["partition"] == _ALL]
     lag = made["lag"].to_pylist()

@@ -1,5 +1,4 @@
-"""Reading of the parts of a run folder that this judge uses: the trace, and the promise of the
-run."""
+"""Reading of the parts of a run folder that this judge uses: the trace and the promise."""
 
 from __future__ import annotations
 

@@ -159,8 +159,7 @@ def of(
 
 
 def read(folder: Path, partition: str) -> PartitionEvidence:
-    """Return the evidence about a partition from a run folder, without lines that are
-    unreadable."""
+    """Return the evidence about a partition from a run folder, without unreadable lines."""
     meta = read_meta(folder, Problems())
     history = next((s for s in sources(0, folder) if s.kind == "history"), None)
     with_history = history is not None and history.size <= MOST_HISTORY_BYTES

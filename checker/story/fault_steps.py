@@ -51,8 +51,7 @@ def with_faults(
     faults: Iterable[tuple[ActiveFault, StoryStep]],
     last_us: int,
 ) -> list[tuple[StoryStep, bool]]:
-    """Return the steps, sorted by time, with those at which faults begin and, until `last_us`,
-    end."""
+    """Return the steps by time, with those at which faults begin and, until `last_us`, end."""
     made = list(steps)
     for fault, begins in faults:
         made.append((begins, False))

@@ -76,8 +76,7 @@ class ReplicaLogs:
     """By end and hash: the batch as first appended, and the prefix hash where it begins."""
 
     def append(self, e: Event) -> bool:
-        """Take an append; return whether it is a leader's, or copies batches that other logs
-        have."""
+        """Take an append; return whether a leader made it, or it copies batches of other logs."""
         log = self.logs[e.node]
         if e.base_offset < log.leo:
             log.cut(e.base_offset)

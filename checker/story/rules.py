@@ -107,8 +107,7 @@ class RuleReader:
         return None
 
     def _diverged(self, last: dict[str, Event]) -> Iterator[BrokenRule]:
-        """Yield replicas that followed a leader to the end and kept records that it does not
-        have."""
+        """Yield replicas that followed a leader to the end and kept records that it lacks."""
         if not self.leaders:
             return
         leader = self.leaders[max(self.leaders)]

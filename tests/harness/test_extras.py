@@ -1,5 +1,4 @@
-"""Without the packages of an extra only its own feature is missing, and the message names the
-extra."""
+"""Without an extra's packages only its own feature is missing, and the message names it."""
 
 from __future__ import annotations
 

@@ -194,8 +194,7 @@ def _random() -> Iterator[tuple[str, Story]]:
 
 
 def _stories(names: Sequence[str]) -> Iterator[Killer]:
-    """Yield the stories of files, and test functions with the values that they are parametrized
-    with."""
+    """Yield the stories of files, and test functions with the values of their parameters."""
     for name in names:
         if (FOLDER / f"{name}.txt").exists():
             yield from (Killer(str(told), partial(_told, told)) for told in stories(name))

@@ -213,8 +213,7 @@ class Storm:
             self.injector.step(self.world.now_ms)
 
     def told(self) -> list[str]:
-        """Return the record in short: "0 inject n1" is fault, action, nodes, then the detail if
-        any."""
+        """Return the record in short: "0 inject n1" is fault, action and nodes; then any detail."""
         made = []
         for line in self.lines:
             text = f"{line['fault']} {line['action']} {','.join(line['nodes'])}".strip()

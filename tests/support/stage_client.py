@@ -199,8 +199,7 @@ class ClientStage:
     # -- output
 
     def observe(self) -> list[str]:
-        """Return the lines and messages since the last look, questions for the leader on one
-        line."""
+        """Return the lines and messages since the last look, questions for leaders in one line."""
         lines, self._lines = self._lines, []
         found: list[str] = []
         for asks, same in groupby(lines, lambda line: line.endswith(ASKS)):

@@ -142,8 +142,7 @@ class HistoriesStage:
     # -- the world --------------------------------------------------------------------------------
 
     def elect(self, name: str, epoch: int, isr: str, heard_by: str = "") -> None:
-        """Name the leader, as the controller does. Nodes that are not in `heard_by` learn it
-        later."""
+        """Name the leader, as the controller does; nodes not in `heard_by` learn it later."""
         self.record = PartitionRecord(
             partition=PARTITION,
             replicas=tuple(self.nodes),

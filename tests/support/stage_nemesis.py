@@ -137,8 +137,7 @@ class NemesisStage:
         self.storm.world.up.remove(node)
 
     def state(self) -> list[str]:
-        """Return the faults in force, whether anything is left to do, and the problems of the
-        run."""
+        """Return the faults in force, whether anything is left to do, and the run's problems."""
         injector = self.storm.injector
         over = "nothing is left" if injector.exhausted else "something is left"
         active = ", ".join(injector.active()) or "-"

@@ -169,8 +169,7 @@ class NightlyStage:
         return [self._plain(line) for line in lines if line.startswith(start)]
 
     def state(self) -> str:
-        """Return the number and the state of each nightly run, and the verdict on the last
-        canary."""
+        """Return the number and state of each nightly run, and the last canary's verdict."""
         states = ", ".join(f"{each.number} {each.state}" for each in self.runs.all)
         return f"{states}; canary {self.runs.last.canary.result or 'not judged'}"
 
@@ -198,8 +197,7 @@ class NightlyStage:
         return [*map(self._plain, lines)]
 
     def has(self, name: str) -> list[str]:
-        """Return a list of the last nightly run (red, open, problems, ...); equal lines are
-        counted."""
+        """Return a list of the last nightly run (red, open, problems, ..), equal lines counted."""
         found = getattr(self.runs.last, name)
         lines = [f"{k}: {v}" for k, v in found.items()] if isinstance(found, dict) else found
         counted = [(line, len([*same])) for line, same in groupby(map(self._plain, lines))]

@@ -467,8 +467,7 @@ class Pair:
         self.follower.metadata("n1", epoch, "n1 n3")
 
     def round(self) -> bool:
-        """Play the follower's fetch and its response; return False if the leader holds the
-        fetch."""
+        """Play the follower's fetch and its response; return False if the leader holds it."""
         answer = self.ask(self.take_fetch())
         if answer is None:
             return False

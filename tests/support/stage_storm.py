@@ -184,8 +184,7 @@ class StormStage:
         return "some" if any(start < ms < end for ms in at_ms) else "none"
 
     def acked_after_the_break(self) -> str:
-        """Return the time from the breakpoint to the first acknowledgement, in tenths of a
-        second."""
+        """Return the time from breakpoint to first acknowledgement, in tenths of a second."""
         (stop,) = self._all("break")
         first = self._all("ack")[0]
         return f"{round((first['t_us'] - stop['t_us']) / 1e5)} tenths"

@@ -327,8 +327,7 @@ class Reader:
     # -- spans
 
     def wrong_span(self, span: Span) -> str:
-        """Return the reason why a span of the cause strip is false, "" if it holds in its
-        middle."""
+        """Return why a span of the cause strip is false, "" if it holds in its middle."""
         if span.until_us - span.from_us < 2:
             return ""
         middle = (span.from_us + span.until_us) // 2

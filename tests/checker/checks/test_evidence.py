@@ -1,5 +1,4 @@
-"""The evidence that a property needs to hold; without it the property is unknown or not
-examined."""
+"""The evidence that a property needs; without it the property is unknown or not examined."""
 
 from __future__ import annotations
 

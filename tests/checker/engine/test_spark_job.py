@@ -147,8 +147,7 @@ def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
 
 
 def shuffled(folder: Path, target: Path, seed: int) -> Path:
-    """Return the same run with the rows of its tables in another order, in two files of small
-    groups."""
+    """Return the run with its tables' rows in another order, in two files of small groups."""
     target.mkdir()
     (target / "run.json").write_bytes((folder / "run.json").read_bytes())
     for path in folder.glob("tables/*.parquet"):

@@ -58,8 +58,7 @@ def largest_offsets(session: SparkSession) -> list[tuple[int, int]]:
 
 @contextmanager
 def owner(log: Path, memory: str = "1g", **environment: str) -> Iterator[Any]:
-    """Yield a process with a session of its own, and a process group of its own, as from a
-    terminal."""
+    """Yield a process with a session and process group of its own, as from a terminal."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, log, memory],
         cwd=ROOT,

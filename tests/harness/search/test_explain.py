@@ -1,5 +1,4 @@
-"""The reasons why a schedule fails, found by leaving out its faults and the messages they
-affected."""
+"""The reasons why a schedule fails, found by leaving out its faults and affected messages."""
 
 from __future__ import annotations
 

@@ -61,8 +61,7 @@ def test_one_fault_of_a_scenario_triggers_the_next(
 
 
 def _dimension(scenario: Scenario) -> list[Dimension]:
-    """Return the dimension that a scenario needs: its cluster, without its scenarios a second
-    time."""
+    """Return the dimension that a scenario needs: its cluster, and no scenario twice."""
     return [replace(each, scenarios=()) for each in DIMENSIONS if scenario in each.scenarios]
 
 

@@ -1,5 +1,4 @@
-"""Compiled code is used only where it was made from the sources that are here, and runs as they
-do."""
+"""Compiled code is used only if it was made from the present sources, and runs as they do."""
 
 from __future__ import annotations
 

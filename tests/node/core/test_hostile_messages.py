@@ -130,8 +130,7 @@ _put = SimDisk.put
 
 
 def forged(body: bytes, rng: random.Random) -> bytes:
-    """Return a body with one number of its prefix or of a batch header replaced; checksums are
-    right."""
+    """Return a body with one number of its prefix or a header replaced; checksums are right."""
     whole = bytearray(body)
     if len(whole) < 16 or rng.random() < 0.1:
         return bytes(rng.randbytes(rng.randrange(40)))

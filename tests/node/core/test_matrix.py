@@ -112,8 +112,7 @@ def test_kafka_with_an_older_rule_of_truncation_is_the_older_protocol(
 
 @cache
 def short_logs(sizes: str) -> list[tuple[str, str, int, int, int]]:
-    """Return the two logs, how many records or batches both begin with, where that ends, and the
-    HW."""
+    """Return the two logs, how many records or batches both begin with, its end, and the HW."""
     found = []
     for ours, theirs in legal_pairs():
         leads, follows = (written(log, SIZES[sizes]) for log in (ours, theirs))

@@ -23,8 +23,7 @@ DEFERRED = ("\u00fcn\u00efcode", "lo")
 
 @dataclass
 class Model:
-    """The contents of a store: logs as base offset -> (chain, data, count, epoch), and small
-    values."""
+    """The contents of a store: logs as base offset -> (chain, data, count, epoch); small values."""
 
     logs: dict[str, dict[int, tuple[bytes, bytes, int, int]]] = field(default_factory=dict)
     values: dict[str, bytes] = field(default_factory=dict)

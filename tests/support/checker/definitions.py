@@ -509,8 +509,7 @@ class OnePartition(OrderDefinitions):
         return found
 
     def _limit(self, op: Done, read: Read) -> float:
-        """Return the HW that the answer states, or the highest that any trace tells of until
-        then."""
+        """Return the HW that the answer states, or the highest in any trace until then."""
         limit = float(read.hw) if read.hw >= 0 else math.inf
         if self.partition in self.all.established and op.t1 is not None:
             told = self.all.established[self.partition]

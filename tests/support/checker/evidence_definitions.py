@@ -77,8 +77,7 @@ def logs_missing(s: Story, partition: str) -> bool:
 
 
 def listed(s: Story, partition: str, batch: LogRun) -> bool:
-    """Return whether a batch lists its records; an empty list will do if no record of it is
-    known."""
+    """Return whether a batch lists its records; an empty list does if none of them is known."""
     count = sum(run.count for run in batch.records)
     inside = range(batch.offset, batch.offset + batch.count)
     return count == batch.count or (count == 0 and not known_offsets(s, partition) & {*inside})
