@@ -144,7 +144,7 @@ def _plain_form(text: str) -> dict[Any, Any] | None:
     if _PLAIN.fullmatch(text) is None:
         return None
     json = _TEXT.sub(r'"\\"\1\\""', _GAP.sub(",", text)) if '"' in text else _GAP.sub(",", text)
-    json = _KEYWORD.sub(_quoted, json)
+    json = _KEYWORD.sub(lambda keyword: f'"{keyword[0][1:]}"', json)
     json = _NIL.sub("null", json)
     json = json.replace("{", '{"":[').replace("}", "]}")
     try:
@@ -153,10 +153,6 @@ def _plain_form(text: str) -> dict[Any, Any] | None:
         return None
     made, maps = _plain_map(found)
     return made if maps == text.count("{") else None
-
-
-def _quoted(keyword: re.Match[str]) -> str:
-    return f'"{keyword[0][1:]}"'
 
 
 def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:

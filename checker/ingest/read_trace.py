@@ -89,9 +89,9 @@ class _Reader(FileReader[_Event]):
         if not text:
             self._take_objects(entries)  # type: ignore[arg-type]
             return
-        lines = map(_stripped, text.split(b"\n")) if self.into.whole_tables else repeat(b"")
+        lines = text.split(b"\n") if self.into.whole_tables else repeat(b"")
         for number, event, line in zip(count(first), entries, lines, strict=False):
-            self.take_event(number, event, line)  # type: ignore[arg-type]
+            self.take_event(number, event, line.rstrip(b"\r"))  # type: ignore[arg-type]
 
     def _take_objects(self, objects: Sequence[TraceEvent]) -> None:
         assert not self.into.whole_tables, "without lines there can be no table of them"
@@ -169,10 +169,6 @@ class _Reader(FileReader[_Event]):
         else:
             self.problem("line", f"line {self.torn} is not a trace event: not JSON.")
         self.torn = None
-
-
-def _stripped(line: bytes) -> bytes:
-    return line.rstrip(b"\r")
 
 
 def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
