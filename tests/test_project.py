@@ -400,13 +400,13 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
-    "documents": 3_494,
-    "node": 11_346,
-    "nemesis": 9_326,
-    "checker": 16_132,
-    "reports": 5_937,
-    "harness": 35_045,
-    "tests": 40_164,
+    "documents": 3_490,
+    "node": 11_131,
+    "nemesis": 9_324,
+    "checker": 16_130,
+    "reports": 5_936,
+    "harness": 34_982,
+    "tests": 37_994,
 }
 
 

@@ -1,4 +1,4 @@
-"""The checks broken on purpose: every change is noticed, or explained (docs/mutants.md)."""
+"""The checks broken on purpose: every change is noticed, or explained (docs/contributing.md)."""
 
 from __future__ import annotations
 
