@@ -39,10 +39,10 @@ def coarse(latency_us: I64) -> I64:
 def tallied(
     run: str, source: Mapping[str, Table], injected: Sequence[InjectedFault] = ()
 ) -> dict[str, pa.Table]:
-    """Return the tables `tallies` and `acks` of some rows of the tables `ops`, `sends` and `reads`.
-    For each of `injected`, sends are also counted in the windows around it (`by` names the window,
-    `second` the number of the fault), and `acks` has each partition's first acknowledgement after
-    it."""
+    """Count some rows of `ops`, `sends` and `reads`: return tables `tallies` and `acks` (see the
+    module). Sends are also counted before, during and after each fault of `injected` (`by` is the
+    window, `second` then the `nth` of the fault), and `acks` also has the first acknowledgement of
+    each partition after its end."""
     counted, acks = [], []
     for name, table in source.items():
         if not table.num_rows:

@@ -252,7 +252,7 @@ def _partition(key: Any) -> str:
     if type(key) is str and key:
         return key
     if isinstance(key, bool) or not isinstance(key, int | str) or key == "":
-        raise NotAnOperation(f"{_show(key)} is no key")
+        raise NotAnOperation(f"{_show(key)} is no key: it must be a number or a non-empty word")
     return str(key)
 
 

@@ -96,7 +96,7 @@ class Stretch:
             self.instead = value
 
     def poll(self) -> int:
-        """Return the index of the first poll that returned the record."""
+        """Return the row in `own` of the first poll that returned the record at `offset`."""
         return int(self.own.record_poll[np.argmax(self.own.record_offset == self.offset)])
 
 

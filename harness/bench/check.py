@@ -178,7 +178,7 @@ def _judged(
 
 
 def floor_of(folder: Path) -> float:
-    """Return the processor seconds to read and sort all columns once: no checker needs less."""
+    """Return the processor seconds to read a run's history tables once and sort their integers."""
     began = time.process_time()
     for name in HISTORY_TABLES:
         path = folder / "tables" / f"{name}.parquet"

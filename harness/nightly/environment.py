@@ -20,7 +20,7 @@ from node.formats.errors import FloodmarkError
 
 
 class NightlyEnvironment:
-    """The real environment of a nightly run. Use it inside `Interrupts`, in the main thread."""
+    """Clock, jobs, disk and tools of the host. Use it inside `Interrupts`, in the main thread."""
 
     def __init__(
         self, store: Path, output: Path, jobs: int, interrupts: Interrupts, progress: Progress

@@ -193,7 +193,7 @@ def escaped(cell: str) -> str:
 
 
 def as_html(made: Sequence[Row], correct: Sequence[Searched]) -> str:
-    """Return the table as an HTML page that needs no other files."""
+    """Return the table, and the searches of `correct` protocols, as HTML without other files."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
     body = "\n".join(
         f"<tr{'' if row.found else ' class=open'}>"

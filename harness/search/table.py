@@ -33,7 +33,7 @@ def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
 
 
 def summary(total: Searched, kinds: int, seconds: float) -> str:
-    """Return the summary: failures by class, faults that never met some states, problems."""
+    """Return the result of a search with `kinds` of failures, and what states no fault has met."""
     lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]
     lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]
     # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.

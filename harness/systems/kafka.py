@@ -64,7 +64,7 @@ class Kafka(KafkaProtocol):
         controller = self.ask(nodes[0], "/controller")["brokerid"]
         if len(ids) < len(nodes) or controller != ids[-1]:  # The last one shall be the controller.
             self.zookeeper(nodes[0]).delete("/controller")
-            raise RuntimeError(f"brokers {ids} are there, and {controller} is the controller")
+            raise RuntimeError(f"not all brokers are up ({ids}), or the last is not {controller=}")
         if min(map(self.knows, nodes)) < len(nodes):  # One cannot follow whom it does not know.
             raise RuntimeError("the controller has not told all brokers of all others")
         path, turn = f"/brokers/topics/{partition}", int(partition.rpartition("-")[2]) % len(ids)

@@ -49,7 +49,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class PageFinding:
-    """One anomaly with its number, message and witnesses, ready for the template."""
+    """An anomaly for the template: `more` witnesses are left out, `grid` is its grid's number."""
 
     number: int
     anomaly: Anomaly

@@ -70,8 +70,8 @@ def _whole(folder: RunFolder) -> svg.Axis:
 
 
 def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
-    """Return the time from the last good event before the finding to the finding, a quarter more on
-    both sides, at most 12 s; with a story, wide enough for its steps that broke something.
+    """Return the time from the first witness, finding or breaking step of the story to the finding
+    or the last such step, its last 12 s if it is longer, and a quarter more on both sides.
 
     None if there is no finding, or if the window would be most of the run anyway."""
     found = folder.first_finding

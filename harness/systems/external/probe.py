@@ -25,7 +25,7 @@ _HIGHEST_TERM: Final = 1 << 60
 
 
 class Probe:
-    """The threads, one per node, that call `probe` repeatedly from `start` to `close`."""
+    """The threads, one per node, that ask the adapter's `probe` for roles, until `close`."""
 
     def __init__(
         self,
