@@ -52,13 +52,14 @@ class BrokenInvariant(NamedTuple):
 class _ModelReplica:
     """A replica as the model has it: log, high watermark, role, and as a leader its ISR. `running`
     is False from the start of a process until it has taken a role: until then nothing is known of
-    what its disk kept."""
+    what its disk kept. One that found its log `damaged` declines to lead until it cuts it."""
 
     log: Prefix = EMPTY
     hw: Prefix = EMPTY
     role: str = "none"
     leader_epoch: int = -1
     running: bool = False
+    damaged: bool = False
     isr: frozenset[str] = frozenset()
     maximal_isr: frozenset[str] = frozenset()
     pending: int = -1
@@ -98,6 +99,7 @@ class OutsideJudge:
             "partition": self._on_partition,
             "role": self._on_role,
             "append": self._on_append,
+            "damaged": self._on_damaged,
             "truncated": self._on_truncated,
             "deleted": self._on_deleted,
             "hw": self._on_hw,
@@ -138,7 +140,7 @@ class OutsideJudge:
             r = p.replicas.get(node)
             if r is None:
                 continue
-            r.running, r.role, r.pending = False, "none", -1
+            r.running, r.damaged, r.role, r.pending = False, False, "none", -1
             if name != METADATA:
                 self._believe(p, r, EMPTY)
 
@@ -185,8 +187,13 @@ class OutsideJudge:
         p.prefixes.add(made, after)
         r.log = made
 
+    def _on_damaged(self, node: str, event: Event) -> None:
+        if event.get("partition"):
+            self._replica(node, event)[1].damaged = True
+
     def _on_truncated(self, node: str, event: Event) -> None:
         p, r = self._replica(node, event)
+        r.damaged = False
         kept = p.prefixes.below(r.log, event["leo"])
         if kept.end != event["leo"]:
             what = f"{node} cuts its log to {event['leo']}, where none of its batches ends"
@@ -285,7 +292,7 @@ class OutsideJudge:
         self._controller(partition, record, isr, elr, min_isr)
         for name in sorted(isr | elr):
             r = p.replicas.get(name)
-            if r is not None and r.running and r.log.end < p.true_hw.end:
+            if r and r.running and not r.damaged and r.log.end < p.true_hw.end:
                 what = f"{name} may be elected, its log ends at {r.log.end} below {p.true_hw.end}"
                 self._broke("LeaderCandidateCompleteness", partition, what)
         self._leader(partition, p, record)

@@ -108,6 +108,13 @@ def test_a_process_that_starts_counts_only_when_its_log_is_known() -> None:
     assert list(known.judge()) == ["LeaderCandidateCompleteness"]
 
 
+def test_a_replica_that_found_its_log_damaged_is_no_candidate_until_it_cut_it() -> None:
+    restarted = "add n3 started; add n3 registered broker_epoch=9"
+    declines = f"{restarted}; data n3 damaged offset=0; role n3 n1 1 1 end=0"
+    assert committed(declines).judge() == {}
+    assert list(committed(f"{declines}; cut n3 0").judge()) == ["LeaderCandidateCompleteness"]
+
+
 UNREADABLE = 'not a line\n{"t_us": 99, "node": "n1", "incarnation": 1, "event": "stopped"}\n'
 
 
