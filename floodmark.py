@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Roles,
         Setting,
     )
+    from node.formats.errors import UsageError
 
 __all__ = [
     "SERVER",
@@ -35,6 +36,7 @@ __all__ = [
     "Refused",
     "Roles",
     "Setting",
+    "UsageError",
     "__version__",
     "main",
 ]

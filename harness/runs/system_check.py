@@ -39,6 +39,10 @@ HINTS: Final = {
     "all files, and does probe tell who is in sync?",
 }
 """What an adapter may have done wrong when a run of a system that should hold finds this."""
+PAST_THE_LINKS: Final = (
+    "a node that others dial directly advertises what `listen` says: it must be what `dial` says, "
+    "or --links kernel, whose faults touch every connection"
+)
 
 
 class CheckStep(NamedTuple):
@@ -110,8 +114,8 @@ def _times(
     start_s = (info.phases.storm_us - info.phases.start_us) / 1e6
     told = f"The start took {start_s:.1f} s (restart_ms {system.restart_ms})"
     if not faults:
-        hints = (f"{each}: link faults do not touch it" for each in info.bypassed)
-        return f"{told}.", tuple(hints)
+        hints = [f"{each}: link faults do not touch it" for each in info.bypassed]
+        return f"{told}.", (*hints, *((PAST_THE_LINKS,) if hints else ()))
     failover_ms = system.limits(Cluster()).failover_ms
     gap_ms = float(result.measures.get("longest_gap_ms", 0.0))
     told += f", a failover at most {gap_ms / 1000:.1f} s (failover_ms {failover_ms})."

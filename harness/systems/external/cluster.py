@@ -189,12 +189,17 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         if isinstance(self._links, TcpLinks):
             pids = {node: self.processes.pids(node) for node in self.names}
             self.bypassed = tuple(
-                f"{dialer} dials {node}:{port} directly"
+                f"{dialer} dials {self._port_in_words(node, port)} directly"
                 for dialer, node, port in direct_connections(pids)
             )
         self._probe.close()
         if not self._goes_on:
             super().stop()
+
+    def _port_in_words(self, node: str, port: int) -> str:
+        """Return the address of a port, with its role if the adapter gave it one."""
+        role = next((r for r, number in self.nodes[node].listens.items() if number == port), "")
+        return f"{node}:{port} ({role})" if role else f"{node}:{port}"
 
     def dump_logs(self, folder: Path) -> list[str]:
         if not self._reads_logs:

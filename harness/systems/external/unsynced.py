@@ -2,7 +2,8 @@
 
 The assumption: of a file that the adapter declares as unsynced, exactly those bytes are not yet on
 the disk that were appended since the storm or the node's process began; a cut keeps the first part
-of them. The order of writes to different files is not modelled."""
+of them. A file that ends in a page of zeros or more is allocated ahead: its data end where the
+zeros begin, and it keeps its length. The order of writes to different files is not modelled."""
 
 from __future__ import annotations
 
@@ -17,14 +18,17 @@ from node.formats.host_errors import reason
 ASSUMPTION: Final = (
     "assumed: what was appended to {globs} since the storm began or the node started is unsynced"
 )
+_PAGE: Final = 4096
+_BLOCK: Final = 1 << 20
 NOTHING: Final = "assumed: all is synced in this configuration"
 
 
 class _Floor(NamedTuple):
-    """The synced length of a file, and the identity of that file."""
+    """The identity of a file, its synced length, and where its synced data end."""
 
     inode: int
     size: int
+    end: int
 
 
 class UnsyncedFiles:
@@ -42,7 +46,8 @@ class UnsyncedFiles:
     def synced(self, node: str, folder: Path) -> None:
         """Count all bytes that the node's files have now as synced."""
         self._floors[node] = {
-            file: _Floor(status.st_ino, status.st_size) for file, status in self._files(folder)
+            file: _Floor(status.st_ino, status.st_size, _data_end(file, status.st_size))
+            for file, status in self._files(folder)
         }
 
     def cut(self, node: str, folder: Path, keep: float) -> tuple[int, int]:
@@ -52,17 +57,20 @@ class UnsyncedFiles:
         floors = self._floors.get(node, {})
         before = after = 0
         for file, status in self._files(folder):
-            floor = floors.get(file)
+            floor = floors.get(file, _Floor(status.st_ino, 0, 0))
             # A file that was replaced has been written again and, as is usual, synced for that.
-            if floor is not None and floor.inode != status.st_ino:
+            if floor.inode != status.st_ino:
                 continue
-            synced = 0 if floor is None else floor.size
-            unsynced = status.st_size - synced
+            end = _data_end(file, status.st_size)
+            unsynced = end - floor.end
             if unsynced <= 0:
                 continue
             left = round(unsynced * keep)
+            length = status.st_size if end < status.st_size else floor.size
             try:
-                os.truncate(file, synced + left)
+                os.truncate(file, floor.end + left)
+                if length > floor.end + left:
+                    os.truncate(file, length)
             except OSError as error:
                 raise FloodmarkError(f"{file}: cannot be shortened: {reason(error)}") from None
             before, after = before + unsynced, after + left
@@ -79,3 +87,21 @@ class UnsyncedFiles:
                 if file.is_file() and not file.is_symlink():
                     found[file] = status
         return sorted(found.items())
+
+
+def _data_end(file: Path, size: int) -> int:
+    """Return where the data of a file end: its size, or where the zeros at its end begin if they
+    fill a page. A file that cannot be read has data up to its size."""
+    end = size
+    try:
+        with file.open("rb") as opened:
+            while end:
+                start = max(0, end - _BLOCK)
+                opened.seek(start)
+                data = opened.read(end - start).rstrip(b"\0")
+                end = start + len(data)
+                if data:
+                    break
+    except OSError:
+        return size
+    return end if size - end >= _PAGE else size

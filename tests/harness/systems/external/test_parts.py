@@ -297,6 +297,22 @@ def test_a_power_cut_takes_what_was_appended_since_the_node_started(tmp_path: Pa
     assert UnsyncedFiles(()).cut("n1", tmp_path, 0.0) == (0, 0)
 
 
+def test_a_file_that_was_allocated_ahead_loses_data_and_keeps_its_length(tmp_path: Path) -> None:
+    ahead, grown, zeros = (tmp_path / f"{name}.log" for name in ("ahead", "grown", "zeros"))
+    ahead.write_bytes(b"12345" + bytes(9_995))
+    zeros.write_bytes(b"1" + bytes(9_999))
+    files = UnsyncedFiles(("*.log",))
+    files.synced("n1", tmp_path)
+    ahead.write_bytes(b"12345abcd" + bytes(9_991))
+    grown.write_bytes(b"xy" + bytes(2_000_000))
+    with zeros.open("ab") as opened:  # synced zeros, with an append behind them
+        opened.write(b"abcd")
+    assert files.cut("n1", tmp_path, 0.0) == (4 + 2 + 10_003, 0)
+    assert ahead.read_bytes() == b"12345" + bytes(9_995)
+    assert grown.read_bytes() == bytes(2_000_002)
+    assert zeros.read_bytes() == b"1" + bytes(9_999)
+
+
 # -- logs
 
 
