@@ -67,6 +67,7 @@ class StormDice:
         self._usable = [kind for kind in parts.kinds if _usable(kind, parts.disks)]
         self._kinds = self._swarm(self._usable)
         self._power_cuts = {"none": 0, "one": 1, "any": 99}[parts.disks]
+        self.power_factor = 2.0 if parts.disks == "one" else 1.0
         if POWER_CUT not in parts.kinds:
             self._power_cuts = 0
 
@@ -90,8 +91,9 @@ class StormDice:
 
     def fails(self, on: str, at_ms: int, for_ms: int, *, power: float = 0.0) -> list[Fault]:
         """Return a fault by which a node does not work for `for_ms`; with the probability `power`,
-        if allowed, it also loses its unsynced data. An empty list if no kind can do that."""
-        if self.can_cut_power and self.dice.chance(power):
+        or twice as often if one disk may lose data, it also loses its unsynced data. An empty list
+        if no kind can do that."""
+        if self.can_cut_power and self.dice.chance(self.power_factor * power):
             return [self.power_cut(on, at_ms, for_ms)]
         kind = self._kind(lambda drawing: drawing.fails_leader)
         return [] if kind is None else [kind.draw_on(self.dice, on, at_ms, for_ms)]
@@ -99,7 +101,7 @@ class StormDice:
     def power_cut(self, on: str, at_ms: int, for_ms: int) -> Fault:
         """Return a power cut that keeps none, half or a random part of the unsynced bytes."""
         self._power_cuts -= 1
-        keep = self.dice.weighted(((0, 2), (50, 1), (None, 1)))
+        keep = self.dice.weighted(((0, 4), (50, 1), (None, 1)))
         return PowerCut(on=on, at_ms=at_ms, for_ms=for_ms, keep_percent=keep)
 
     def link(self, on: str, at_ms: int, for_ms: int) -> list[Fault]:
@@ -161,14 +163,13 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
     began = dice.between(800, 1800)
     fails = began + dice.failovers(0.25, 0.9)
     back = fails + dice.failovers(-0.05, 0.25)
-    everybody = dice.dice.chance(0.25)
+    everybody = dice.dice.chance(0.25 / dice.power_factor)
     found = []
     for number in range(dice.followers if everybody else 1):
         at = began + 100 * number
         found += dice.away(at, back - at)
     if not everybody:
-        power = 0.4 if dice.parts.disks == "any" else 0.6
-        found += dice.fails(ANOTHER, fails, dice.failovers(0.05, 0.35), power=power)
+        found += dice.fails(ANOTHER, fails, dice.failovers(0.05, 0.35), power=0.4)
     away_ms = dice.failovers(1.0, 1.5) + max(0, dice.parts.restart_ms - RESTART_MS)
     found += dice.fails(LEADER, fails + dice.between(0, 50), away_ms, power=0.15)
     return found
@@ -254,15 +255,18 @@ FAMILIES: Final[dict[str, tuple[Family, float]]] = {
 """The families by name, with their weights. A seed draws by place and weight."""
 _POWER_LOST_BY_DISKS: Final = {"any": 2.0, "one": 1.0, "none": 0.4}
 """Factors of the weight of lost power: without power cuts it is little more than kills."""
+_STALE_BY_DISKS: Final = {"any": 1.0, "one": 2.0, "none": 1.0}
+"""Factors of the weight of stale followers: what one disk loses, they must not have."""
 
 
 def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:
     """Draw the faults of a storm. Return the name of its family, and the faults in the order of
     time. `seed` is used by a plain storm, which has its own generator."""
     storm = StormDice(parts, dice, seed)
-    often = _POWER_LOST_BY_DISKS[parts.disks if storm.can_cut_power else "none"]
+    disks: Disks = parts.disks if storm.can_cut_power else "none"
     weights = {name: weight for name, (_, weight) in FAMILIES.items()}
-    weights["power-lost"] *= often
+    weights["power-lost"] *= _POWER_LOST_BY_DISKS[disks]
+    weights["stale-takes-over"] *= _STALE_BY_DISKS[disks]
     name = storm.dice.weighted(tuple(weights.items()))
     family, _ = FAMILIES[name]
     found = family(storm) or plain_storm(storm)
