@@ -1,4 +1,5 @@
-"""Every anomaly has a history that shows it and one just short of it: the checker tells which."""
+"""Every anomaly has a history that shows it and one just short of it: the checker tells which, and
+so does its slow definition."""
 
 from __future__ import annotations
 
@@ -8,18 +9,21 @@ import pytest
 
 from checker.formats.anomalies import CATALOGUE, KINDS, Needs
 from checker.formats.verdict import RunResult, Verdict
+from tests.support.checker.agreed import EXERCISE, compared
 from tests.support.checker.goldens import GOLDENS
 
-EXERCISE = {kind.name for kind in CATALOGUE if kind.needs is Needs.EXERCISE}
 
-
-def found(result: RunResult, name: str) -> dict[str, int]:
-    """All anomalies by name with their counts, lack of exercise only where it is the subject."""
+def judged(name: str, bad: bool, folder: Path) -> RunResult:
+    """Judge a golden: the checker finds what the golden states, and what the definitions find."""
+    story = GOLDENS[name].story(bad)
+    result = story.check(folder)
     counts: dict[str, int] = {}
     for anomaly in result.anomalies:
         if anomaly.name not in EXERCISE or name in EXERCISE:
             counts[anomaly.name] = counts.get(anomaly.name, 0) + anomaly.count
-    return counts
+    assert counts == GOLDENS[name].found[bad]
+    assert compared(result, story) == "", "the slow definition in tests/support/checker/ differs"
+    return result
 
 
 def test_every_anomaly_has_its_goldens() -> None:
@@ -28,10 +32,7 @@ def test_every_anomaly_has_its_goldens() -> None:
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_a_history_that_has_it(tmp_path: Path, name: str) -> None:
-    golden = GOLDENS[name]
-    result = golden.story(bad=True).check(tmp_path)
-    assert found(result, name) == golden.bad
-    assert not any("failed" in problem for problem in result.problems), result.problems
+    result = judged(name, True, tmp_path)
     mine = next(a for a in result.anomalies if a.name == name)
     assert mine.message.endswith(".")
     if KINDS[name].needs is Needs.INFORMATION:
@@ -45,8 +46,4 @@ def test_a_history_that_has_it(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_a_history_just_short_of_it(tmp_path: Path, name: str) -> None:
-    golden = GOLDENS[name]
-    result = golden.story(bad=False).check(tmp_path)
-    assert found(result, name) == golden.good
-    assert result.verdict is not Verdict.INVALID
-    assert not any("failed" in problem for problem in result.problems), result.problems
+    assert judged(name, False, tmp_path).verdict is not Verdict.INVALID

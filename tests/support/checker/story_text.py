@@ -78,7 +78,9 @@ class Told(NamedTuple):
         """Judge the story, and compare every field that it states."""
         for number, (stage, result) in enumerate(self.results(folder)):
             where = f"stories/{self.file}.txt, {self.name!r}, stage {number + 1}"
-            assert observed(result, stage.expected) == stage.expected, where
+            now = observed(result, stage.expected)
+            other = {field: now[field] for field in now if now[field] != stage.expected[field]}
+            assert not other, f"{where}: the checker says {other}"
             assert not any("failed" in problem for problem in result.problems), where
 
 
