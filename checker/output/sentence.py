@@ -13,6 +13,8 @@ from checker.formats.anomalies import AGREEMENT, LOST_WRITES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, Verdict
 
 _LOSSES: Final = ("lost", "vanished", "tail-lost")
+_COUNTED: Final = ("lost", "tail-lost")
+"""The losses whose message says how many acknowledged records are lost."""
 _NO_MENTION: Final = ("hw-regression", *_LOSSES, "unseen")
 """Allowed anomalies that the end of the sentence does not name: it counts their records."""
 
@@ -56,7 +58,7 @@ def sentence(judged: Judgement) -> str:
 def _counted(judged: Judgement, first: Anomaly) -> str:
     """Return the first anomaly, and how many records are lost where it does not say that itself."""
     loss, message = judged.loss, first.message.rstrip(".")
-    if loss.lost == 0 or loss.lost == (first.count if first.name in _LOSSES else 0):
+    if loss.lost == 0 or loss.lost == (first.count if first.name in _COUNTED else 0):
         return message
     if first.name in _LOSSES:
         return f"{_lost(judged)}; first: {message}"

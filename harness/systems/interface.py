@@ -81,7 +81,8 @@ class ClusterUnderTest:
 
     view: ClusterView
     bypassed: tuple[str, ...] = ()
-    """After `stop`: the connections between nodes that no link fault touches, a sentence each."""
+    """The connections between nodes that no link fault touches, a sentence each: those of the end
+    of `start` and of `stop`."""
 
     @property
     def output_folder(self) -> Path:

@@ -88,6 +88,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     def _begin(self, folder: RunDir) -> None:
         """Prepare what belongs to one storm."""
         adapter = self._adapter
+        self.bypassed = ()
         self._partitions = self._schedule.cluster.partition_names()
         self._probe = Probe(
             *(adapter, self._brokers, self._partitions, self._running), self._output / "probe.txt"
@@ -173,6 +174,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             self._disks.synced()
         for each in self.nodes.values():
             self._unsynced.synced(each.name, each.folder)
+        self._note_bypassed()
 
     def clients(self) -> RemoteClients:
         clients = self._start_clients(
@@ -186,15 +188,20 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return clients
 
     def stop(self) -> None:
-        if isinstance(self._links, TcpLinks):
-            pids = {node: self.processes.pids(node) for node in self.names}
-            self.bypassed = tuple(
-                f"{dialer} dials {self._port_in_words(node, port)} directly"
-                for dialer, node, port in direct_connections(pids)
-            )
+        self._note_bypassed()
         self._probe.close()
         if not self._goes_on:
             super().stop()
+
+    def _note_bypassed(self) -> None:
+        """Note the direct connections of now: a restarted node may dial others than before."""
+        if isinstance(self._links, TcpLinks):
+            pids = {node: self.processes.pids(node) for node in self.names}
+            found = (
+                f"{dialer} dials {self._port_in_words(node, port)} directly"
+                for dialer, node, port in direct_connections(pids)
+            )
+            self.bypassed = tuple(sorted({*self.bypassed, *found}))
 
     def _port_in_words(self, node: str, port: int) -> str:
         """Return the address of a port, with its role if the adapter gave it one."""
