@@ -25,12 +25,10 @@ class Curve:
     t_us: Ints
     values: Ints
 
-    def highest(self, start_us: int, end_us: int) -> int:
-        """Return the greatest value that a curve has within a window of time; 0 if it has none."""
-        inside = (self.t_us >= start_us) & (self.t_us <= end_us)
-        before = np.flatnonzero(self.t_us < start_us)
-        known = [*self.values[inside].tolist(), *self.values[before[-1:]].tolist()]
-        return max(known, default=0)
+    def inside(self, start_us: int, end_us: int) -> Ints:
+        """Return the rows within a window of time, after the one in force at its start."""
+        begin, end = np.searchsorted(self.t_us, [start_us, end_us + 1])
+        return np.arange(max(0, begin - 1), end)
 
 
 Unseen = tuple[Curve, ...] | None

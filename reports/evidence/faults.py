@@ -61,31 +61,21 @@ class Executed:
         return letter(self.what)
 
     @property
-    def on_process(self) -> bool:
-        """Whether the fault hits processes; otherwise it hits links."""
-        return _is(self.what, "on_processes")
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the fault has a beginning and an end; otherwise it is over at once."""
-        return _is(self.what, "lasts")
-
-    @property
-    def ends_process(self) -> bool:
-        """Whether the fault ends the processes of its nodes."""
-        return _is(self.what, "ends_process")
+    def kind(self) -> type[FaultKind]:
+        """The traits of the fault's kind; an unknown kind has the defaults."""
+        return KINDS.get(self.what, FaultKind)
 
     @property
     def victims(self) -> str:
         """The nodes that the fault hit, or the links with arrows (`n1 ⇄ n2`)."""
-        if self.on_process or not self.links:
+        if self.kind.on_processes or not self.links:
             return wording.listing(self.nodes) or wording.target(self.on)
         return wording.listing(_arrows(self.links))
 
     @property
     def short_victims(self) -> str:
         """The nodes or links that it hit, short enough for a bar: of an isolated node no links."""
-        return wording.listing(self.nodes) if _is(self.what, "bar_names_nodes") else self.victims
+        return wording.listing(self.nodes) if self.kind.bar_names_nodes else self.victims
 
     def title(self, zero_us: int) -> str:
         return f"{self.what} {self.victims}: {self.times(zero_us)}"
@@ -93,7 +83,7 @@ class Executed:
     def times(self, zero_us: int) -> str:
         """Return when the fault took effect, in seconds since the storm began."""
         start = f"{(self.start_us - zero_us) / 1e6:.3f} s"
-        if not self.lasts:
+        if not self.kind.lasts:
             return start
         end = f"{(self.end_us - zero_us) / 1e6:.3f} s"
         left = "" if self.healed else ", never undone"
@@ -108,8 +98,8 @@ class Executed:
             return "Not reached before the run ended."
         if on_disk := self._counted("writes", "calls"):
             return on_disk
-        if self.on_process or self.touched is None:
-            did = "Links changed" if self.links and not self.on_process else "Took effect"
+        if self.kind.on_processes or self.touched is None:
+            did = "Links changed" if self.links and not self.kind.on_processes else "Took effect"
             return f"{did}{f': {self.detail}' if self.detail else ''}."
         if counted := self._counted("stopped", "connections", "packets"):
             return counted
@@ -141,11 +131,6 @@ def styles() -> Markup:
             for name, kind in KINDS.items()
         )
     )
-
-
-def _is(what: str, trait: str) -> bool:
-    """Return whether a kind of fault has a trait; an unknown kind has the default."""
-    return bool(getattr(KINDS.get(what, FaultKind), trait))
 
 
 def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
@@ -209,11 +194,11 @@ def _executed(
         return replace(fault, status=status, start_us=at, end_us=at, detail=refused.detail)
     start = inject.t_us
     end = (found.healed.done_us or found.healed.t_us) if found.healed is not None else None
-    if fault.ends_process:
+    if fault.kind.ends_process:
         # Whoever restarted them: a kill is over when all its victims are up again.
         ups = [next((t for t in restarts.get(n, ()) if t > start), 0) for n in inject.nodes]
         end = max(ups) if ups and all(ups) else end
-    if not fault.lasts:
+    if not fault.kind.lasts:
         end = inject.done_us or start
     effects = [x for x in lines if x.action == "effect"]
     return replace(

@@ -35,12 +35,11 @@ class RoleSpan:
 @dataclass(frozen=True)
 class InSync:
     """The in-sync set of a partition from `start_us` to `end_us`, from the traces of its leaders,
-    or as the controller committed it. `unclean`: its leader came from outside of the last set."""
+    or as the controller committed it."""
 
     isr: tuple[str, ...]
     start_us: int
     end_us: int
-    unclean: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,4 +180,4 @@ def _in_sync(events: list[Event], last_us: int) -> Iterator[InSync]:
             kept.append(e)
     for i, e in enumerate(kept):
         end = kept[i + 1].t_us if i + 1 < len(kept) else last_us
-        yield InSync(e.isr, e.t_us, end, e.unclean)
+        yield InSync(e.isr, e.t_us, end)

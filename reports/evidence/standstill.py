@@ -50,8 +50,10 @@ def idle_majority(
     held: list[tuple[int, int, tuple[str, ...]]] = []
     held += ((x.t_us, end_us, (x.node,)) for x in exits if not x.expected)
     for fault in (f for f in faults if f.status == "done"):
-        until_us = fault.end_us + failover_us if fault.healed or not fault.lasts else end_us
-        held.append((fault.start_us, until_us, fault.nodes if fault.on_process else _every(info)))
+        until_us = fault.end_us + failover_us if fault.healed or not fault.kind.lasts else end_us
+        held.append(
+            (fault.start_us, until_us, fault.nodes if fault.kind.on_processes else _every(info))
+        )
     ends = [until_us for _, until_us, _ in held if gap.start_us < until_us < end_us]
     for start_us in (gap.start_us, max(ends, default=end_us)):
         now = [nodes for a, b, nodes in held if a < end_us and b > start_us]
@@ -68,7 +70,7 @@ def idle_majority(
 
 
 def _stops(fault: Executed) -> bool:
-    return fault.status == "done" and (fault.ends_process or fault.what == "pause")
+    return fault.status == "done" and (fault.kind.ends_process or fault.what == "pause")
 
 
 def _every(info: RunInfo) -> tuple[str, ...]:

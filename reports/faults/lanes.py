@@ -75,14 +75,14 @@ def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
     )
     drawn = 0
     for node in nodes[:24]:
-        own = [f for f in done if f.on_process and node in f.nodes]
+        own = [f for f in done if f.kind.on_processes and node in f.nodes]
         rows.append(_node_row(folder, axis, node, own[: MOST_BARS - drawn]))
         drawn += min(len(own), MOST_BARS - drawn)
     known = set(nodes[:24])
-    links = [f for f in done if not f.on_process or not known & set(f.nodes)]
+    links = [f for f in done if not f.kind.on_processes or not known & set(f.nodes)]
     rows += _link_rows(axis, links[: max(0, MOST_BARS - drawn)])
     drawn += min(len(links), max(0, MOST_BARS - drawn))
-    total = sum(len(f.nodes) if f.on_process else 1 for f in done)
+    total = sum(len(f.nodes) if f.kind.on_processes else 1 for f in done)
     if total > drawn:
         folder.notes.add(
             f"The lanes show {drawn:,} of {total:,} fault bars; the shading shows all of them."
@@ -126,10 +126,10 @@ def _link_rows(axis: svg.Axis, faults: list[Executed]) -> list[TrackRow]:
 
 def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
     """Draw a fault's box from injection to undoing: letter, kind, victim."""
-    text = fault.what if fault.on_process else f"{fault.what} {fault.short_victims}"
+    text = fault.what if fault.kind.on_processes else f"{fault.what} {fault.short_victims}"
     start, end = fault.start_us, fault.end_us
     shown = Markup("<b>{}</b> {}").format(fault.letter, axis.fitting(start, end, text))
-    kind = f"fault f-{fault.what}" + ("" if fault.lasts else " instant")
+    kind = f"fault f-{fault.what}" + ("" if fault.kind.lasts else " instant")
     place = axis.place(start, end, top=level * LANE_HEIGHT + 2)
     title = wording.clip(fault.title(axis.zero_us), 300)
     return svg.element("a", kind, place, shown, title=title, href=f"#fault-{fault.index}")
@@ -151,8 +151,8 @@ def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
     made = []
     for kind, own in (
-        ("process", [f for f in done if f.on_process and f.lasts]),
-        ("link", [f for f in done if not f.on_process]),
+        ("process", [f for f in done if f.kind.on_processes and f.kind.lasts]),
+        ("link", [f for f in done if not f.kind.on_processes]),
     ):
         spans = [(f.start_us, f.end_us) for f in own]
         if len(spans) > MOST_SHADES:

@@ -64,7 +64,6 @@ class Grid:
     lineage: tuple[Lineage, ...]
     epochs: tuple[int, ...]
     window_low: int = 0
-    prefix: str = ""
 
 
 def grids(folder: RunFolder) -> list[Grid]:
@@ -81,25 +80,24 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
     if not known:
         return None
     offsets = tuple(range(max(window.low, min(known)), min(window.high, max(known) + 1)))
-    prefix = _common_prefix(window, held)
     wanted = {o: _reference(window, held, o) for o in offsets}
     in_logs = None
     if any(held.values()):
         in_logs = {o: {c.value for n in nodes if (c := held[n].get(o))} for o in offsets}
     expected = {o: {value} for o, value in wanted.items()}
     told = "acknowledged to a producer"
-    lines = [_clients("acked", "acked", told, window.acked, prefix, offsets, in_logs)]
+    lines = [_clients("acked", "acked", told, window.acked, offsets, in_logs)]
     epochs = {o: Counter(c.epoch for n in nodes if (c := held[n].get(o))) for o in offsets}
     usual = {o: counts.most_common(1)[0][0] if counts else -1 for o, counts in epochs.items()}
     lines += [
-        _replica(node, heads.get(node), held[node], offsets, wanted, usual, prefix, window.acked)
+        _replica(node, heads.get(node), held[node], offsets, wanted, usual, window.acked)
         for node in nodes
     ]
     for label, hint, seen in (
         ("read", "read by a consumer during the storm", window.read),
         ("final", "read by a fresh consumer after the last heal", window.final),
     ):
-        lines.append(_clients(label, "read", hint, seen, prefix, offsets, expected))
+        lines.append(_clients(label, "read", hint, seen, offsets, expected))
     shown = {c.epoch for cells in held.values() for o, c in cells.items() if o in wanted}
     marked = frozenset(
         a.offset
@@ -117,7 +115,6 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
         lines=tuple(lines),
         lineage=lineage(list(heads.values())),
         epochs=tuple(sorted(shown)),
-        prefix=prefix,
     )
 
 
@@ -144,33 +141,16 @@ def _reference(window: LogWindow, held: dict[str, dict[int, Held]], offset: int)
     return known.most_common(1)[0][0] if known else None
 
 
-def _common_prefix(window: LogWindow, held: dict[str, dict[int, Held]]) -> str:
-    """Leading digits that all values of the window share, when values are too long to show."""
-    stored = [c.value for cells in held.values() for c in cells.values() if c.value is not None]
-    for seen in (window.acked, window.read, window.final):
-        stored += [s.value for cell in seen.values() for s in cell if s.value >= 0]
-    values = [str(value) for value in stored if len(show_value(value)) > LONGEST_NAME]
-    if not values or len(set(map(len, values))) > 1:
-        return ""
-    low, high = min(values), max(values)
-    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=True)) if a != b), len(low))
-    return low[: min(same, len(low) - 3)]
-
-
 def _named(value: int | None) -> str:
     return "unreadable" if value is None else show_value(value)
 
 
-def _short(value: int | None, prefix: str) -> str:
-    """Shorten a value to a cell: "6:215" if it fits, else without the window's common prefix, else
-    its last digits."""
+def _short(value: int | None) -> str:
+    """Shorten a value to a cell: "6:215" if it fits, else its last digits."""
     if value is None or value < 0:
         return "?"
     named = show_value(value)
-    if len(named) <= LONGEST_NAME:
-        return named
-    text = str(value).removeprefix(prefix)
-    return text if len(text) <= LONGEST_VALUE else "…" + text[1 - LONGEST_VALUE :]
+    return named if len(named) <= LONGEST_NAME else f"…{str(value)[1 - LONGEST_VALUE :]}"
 
 
 def _replica(
@@ -180,7 +160,6 @@ def _replica(
     offsets: tuple[int, ...],
     wanted: dict[int, int | None],
     usual: dict[int, int],
-    prefix: str,
     acked: dict[int, list[Seen]],
 ) -> GridLine:
     """Make the row of one replica; hatched above its HW, outlined where it differs."""
@@ -213,7 +192,7 @@ def _replica(
             title += f"; expected value {_named(wanted[offset])}"
         elif epoch_differs:
             title += f"; most replicas have epoch {usual[offset]}"
-        made.append(Cell(_short(cell.value, prefix), cell.epoch, " ".join(classes), title))
+        made.append(Cell(_short(cell.value), cell.epoch, " ".join(classes), title))
     hint = f"LEO {head.leo:,}, HW {head.hw:,}" if head else "no log was collected"
     return GridLine(node, "replica", tuple(made), hint)
 
@@ -223,7 +202,6 @@ def _clients(
     kind: str,
     hint: str,
     seen: dict[int, list[Seen]],
-    prefix: str,
     offsets: tuple[int, ...],
     must_be: dict[int, set[int | None]] | None,
 ) -> GridLine:
@@ -240,7 +218,7 @@ def _clients(
         title = f"offset {offset}: " + "; ".join(
             f"value {show_value(s.value)} {hint} ({s.client}, operation #{s.op})" for s in cell[:5]
         )
-        text = " ".join(_short(value, prefix) for value in values[:2])
+        text = " ".join(_short(value) for value in values[:2])
         text += f" +{len(values) - 2}" if len(values) > 2 else ""
         made.append(Cell(text, -1, f"{kind}{' bad' if bad else ''}", title))
     return GridLine(label, kind, tuple(made), hint)

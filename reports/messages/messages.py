@@ -165,7 +165,7 @@ def _answered(folder: RunFolder) -> Iterator[MessageRow]:
             text = step.text.removeprefix(f"{step.node} ").rstrip(".")
             yield MessageRow(step.t_us, step.node, "", text, "own", str(line or ""))
     for fault in folder.faults:
-        for node in fault.nodes if fault.ends_process and fault.healed else ():
+        for node in fault.nodes if fault.kind.ends_process and fault.healed else ():
             text, cited = "is started again", f"#fault-{fault.index}"
             yield MessageRow(fault.end_us, node, "", text, "own", cited, up=node)
 
@@ -224,7 +224,7 @@ def _faults(folder: RunFolder, place: _Window, *, counted: bool) -> Iterator[Mes
         if fault in earlier[:-MOST_FAULTS_BEFORE]:
             continue
         text = f"fault: {fault.what} {wording.clip(fault.short_victims, 40)}"
-        if fault.lasts and fault.healed:
+        if fault.kind.lasts and fault.healed:
             text += f", for {wording.span(fault.end_us - fault.start_us)}"
         if counted and (dropped := fault.counts.get("dropped")):
             text += f" ({wording.count(dropped, 'message')} dropped until it ends)"

@@ -79,31 +79,27 @@ class BugSummary:
 
 @dataclass(frozen=True)
 class VersionsCompared:
-    """Two versions of a system in one configuration, with the number of storms of each in `runs`.
-    `failed` maps a bucket to the number of storms of each version that fell into it."""
+    """The storms of two versions of a system in one configuration. A bucket may be missing by
+    chance: the numbers of storms say how much was tried."""
 
-    system: str
-    given: str
-    older: str
-    newer: str
-    runs: tuple[int, int]
-    failed: dict[str, tuple[int, int]]
+    older: SystemStorms
+    newer: SystemStorms
 
     @property
     def words(self) -> str:
         """Format the comparison: `nats: 2.12.1 (9 storms) to 2.15.1 (8): gone: lost (3 of 9)`."""
-        configuration = f" with {self.given}" if self.given else ""
+        both = (self.older, self.newer)
         named: dict[str, list[str]] = {"gone": [], "new": [], "in both": []}
-        for name, failed in self.failed.items():
-            how = "in both" if all(failed) else "gone" if failed[0] else "new"
-            each = zip(failed, self.runs, strict=True)
-            counts = ", then ".join(f"{count} of {runs}" for count, runs in each if count)
-            named[how].append(f"{name} ({counts})")
+        for name in sorted({*self.older.buckets, *self.newer.buckets}):
+            failed = [(each.buckets.get(name, 0), each.runs) for each in both]
+            counts = [f"{count} of {runs}" for count, runs in failed if count]
+            how = "in both" if len(counts) == 2 else "gone" if failed[0][0] else "new"
+            named[how].append(f"{name} ({', then '.join(counts)})")
         told = "; ".join(f"{how}: {', '.join(names)}" for how, names in named.items() if names)
-        older, newer = (wording.count(runs, "storm") for runs in self.runs)
+        given = f" with {self.older.given}" if self.older.given else ""
+        versions = (f"{each.version} ({wording.count(each.runs, 'storm')})" for each in both)
         return (
-            f"{self.system}{configuration}: {self.older} ({older}) to {self.newer} ({newer}): "
-            f"{told or 'no failure in either'}"
+            f"{self.older.system}{given}: {' to '.join(versions)}: {told or 'no failure in either'}"
         )
 
 
@@ -231,26 +227,12 @@ def systems(nightly_runs: Sequence[NightlyRun]) -> list[SystemStorms]:
 
 
 def versions_compared(nightly_runs: Sequence[NightlyRun]) -> list[VersionsCompared]:
-    """Compare each version of a system with the next newer one run in the same configuration. A
-    bucket may be missing by chance: the numbers of storms say how much was tried."""
-    found = []
-    for older, newer in pairwise(systems(nightly_runs)):
-        if (older.system, older.given) == (newer.system, newer.given):
-            names = sorted({*older.buckets, *newer.buckets})
-            found.append(
-                VersionsCompared(
-                    system=older.system,
-                    given=older.given,
-                    older=older.version,
-                    newer=newer.version,
-                    runs=(older.runs, newer.runs),
-                    failed={
-                        name: (older.buckets.get(name, 0), newer.buckets.get(name, 0))
-                        for name in names
-                    },
-                )
-            )
-    return found
+    """Compare each version of a system with the next newer one run in the same configuration."""
+    return [
+        VersionsCompared(older, newer)
+        for older, newer in pairwise(systems(nightly_runs))
+        if (older.system, older.given) == (newer.system, newer.given)
+    ]
 
 
 def _in_order(version: str) -> tuple[tuple[int, ...], str]:

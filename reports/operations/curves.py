@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from reports import svg
-from reports.evidence.curves import Curve, Unseen
+from reports.evidence.curves import Curve, Ints, Unseen
 from reports.evidence.model import RunFolder
 from reports.svg import Panel, TrackRow
 
@@ -69,20 +69,18 @@ def _row(
 ) -> TrackRow:
     """Curves over one scale from 0; a line's dashes tell it from the others, not colour alone."""
     drawn = list(curves)[:MOST_LINES]
-    top = max([1, *(c.highest(axis.start_us, axis.end_us) for c in drawn)])
+    shown = [(c, c.inside(axis.start_us, axis.end_us)) for c in drawn]
+    top = max([1, *(int(c.values[rows].max(initial=0)) for c, rows in shown)])
     body = [svg.path("rule", f"M0 {HEIGHT - 2}H{svg.UNITS}")]
     body += [
-        svg.path(f"lag lag{styles[curve.name]}", _staircase(curve, axis, top)) for curve in drawn
+        svg.path(f"lag lag{styles[c.name]}", _staircase(c, rows, axis, top)) for c, rows in shown
     ]
     scale = ((16.0, f"{top:,}"),)
     return TrackRow(label, svg.drawing(body, HEIGHT), HEIGHT, "chart", hint, scale)
 
 
-def _staircase(curve: Curve, axis: svg.Axis, top: int) -> str:
-    """Draw the curve inside the window, with the value that was in force at its start."""
-    before = np.flatnonzero(curve.t_us < axis.start_us)
-    inside = np.flatnonzero((curve.t_us >= axis.start_us) & (curve.t_us <= axis.end_us))
-    rows = np.concatenate((before[-1:], inside))
+def _staircase(curve: Curve, rows: Ints, axis: svg.Axis, top: int) -> str:
+    """Draw the `rows` of a curve, to the end of the window."""
     if not len(rows):
         return ""
     if len(rows) > MOST_POINTS:

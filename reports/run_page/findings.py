@@ -58,7 +58,6 @@ class PageFinding:
     witnesses: tuple[WitnessRow, ...]
     more: int
     grid: int
-    timed: bool
     columns: tuple[Column, ...] = ()
 
     @property
@@ -122,7 +121,6 @@ def _finding(
         witnesses=shown,
         more=len(anomaly.witnesses) - len(shown),
         grid=number_of_grid,
-        timed=anomaly.t_us >= 0,
         columns=tuple(c for c in COLUMNS if any(w[c.field] for w in shown)),
     )
 

@@ -97,7 +97,7 @@ def _faults(axis: Any, folder: RunFolder, ink: Ink) -> None:
     """Draw faults in force as shades, and the first finding as a line."""
     done = [f for f in folder.faults if f.status == "done"]
     for fault in done[:200]:
-        colour, hatch = (ink["unsure"], None) if fault.on_process else (ink["none"], "///")
+        colour, hatch = (ink["unsure"], None) if fault.kind.on_processes else (ink["none"], "///")
         start, end = folder.seconds(fault.start_us), folder.seconds(fault.end_us)
         end = max(end, start + 0.02)
         axis.axvspan(start, end, color=colour, alpha=0.13, linewidth=0, hatch=hatch)

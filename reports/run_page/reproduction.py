@@ -24,7 +24,6 @@ class FaultCell:
     title: str
     fate: str
     column: int
-    span: int = 1
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ def test_versions_are_compared_over_all_nightly_runs() -> None:
     )
     nights = [nightly_run(number, systems=systems) for number, systems in enumerate(stormed, 1)]
     first, second = index_model.versions_compared(nights)
-    assert (first.older, first.newer) == ("2.9.10", "2.12.1")
-    assert (second.older, second.newer, second.runs) == ("2.12.1", "2.15.1", (4, 4))
+    assert (first.older.version, first.newer.version) == ("2.9.10", "2.12.1")
+    assert (second.older.version, second.newer.version) == ("2.12.1", "2.15.1")
     assert second.words == (
         "nats: 2.12.1 (4 storms) to 2.15.1 (4 storms): gone: apart (1 of 4); "
         "new: stuck (2 of 4); in both: lost (1 of 4, then 1 of 4)"
