@@ -242,19 +242,13 @@ class TestGrid:
         assert [rows["acked"].cells[at + i].classes for i in (-1, 0)] == ["acked", "acked bad"]
         assert rows["n1"].cells[at].classes == "lacks"
 
-    @pytest.mark.parametrize(
-        ("values", "texts"),
-        [((10**11, 10**11 + 13), ["000", "013"]), ((10**11, 10**14 + 13), ["…00000", "…00013"])],
-    )
-    def test_long_values_lose_their_common_digits(
-        self, tmp_path: Path, values: tuple[int, int], texts: list[str]
-    ) -> None:
+    def test_a_long_value_shows_its_last_digits(self, tmp_path: Path) -> None:
         folder = made.diverged(tmp_path / "a")
         logs = [{"node": "n1", "partition": "log-0", "offset": 0, "count": 0, "leo": 2, "hw": 2}]
         logs += [
             {"node": "n1", "partition": "log-0", "offset": i, "count": 1, "epoch": 1}
             | {"records": [[i, value, 1, 1]]}
-            for i, value in enumerate(values)
+            for i, value in enumerate((10**11, 10**14 + 13))
         ]
         made.write_lines(folder / "logs" / "n1.jsonl", logs)
         (folder / "history.jsonl").write_bytes(b"")
@@ -262,7 +256,7 @@ class TestGrid:
         made.edit(folder / "results.json", anomalies=[found])
         (shown,) = grid.grids(model.read(folder))
         row = next(row for row in shown.lines if row.label == "n1")
-        assert [cell.text for cell in row.cells[:2]] == texts
+        assert [cell.text for cell in row.cells[:2]] == ["…00000", "…00013"]
 
 
 class TestTime:
