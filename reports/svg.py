@@ -143,11 +143,6 @@ def ticks(x: Ints, top: float, height: float) -> str:
     return "".join(f"M{a} {top:g}v{height:g}" for a in np.unique(x).tolist())
 
 
-def line(points: Iterable[tuple[int, float]]) -> str:
-    """Return the path data of a polyline."""
-    return "".join(f"{'L' if i else 'M'}{x} {y:.4g}" for i, (x, y) in enumerate(points))
-
-
 def steps(points: Sequence[tuple[int, float]]) -> str:
     """Return the path data of a staircase: each value holds until the next point."""
     if not points:

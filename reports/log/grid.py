@@ -235,9 +235,7 @@ def lineage(heads: list[Head]) -> tuple[Lineage, ...]:
     made = []
     for head, epochs in zip(heads, shared, strict=True):
         pairs = [f"e{epoch} from {start:,}" for epoch, start in head.epochs]
-        text = ", ".join(pairs[-8:]) if len(pairs) > 8 else ", ".join(pairs)
-        if len(pairs) > 8:
-            text = f"{len(pairs) - 8} earlier, {text}"
-        differs = epochs != usual[0][0]
-        made.append(Lineage(head, text or "none", differs))
+        earlier = [f"{len(pairs) - 8} earlier"] if len(pairs) > 8 else []
+        text = ", ".join([*earlier, *pairs[-8:]]) or "none"
+        made.append(Lineage(head, text, epochs != usual[0][0]))
     return tuple(made)

@@ -5,13 +5,14 @@ A bucket is a class of failures: the same protocol breaks the same property in t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from harness.formats.nightly_run import Bucket, NightlyRun, SystemStorms
+from harness.formats.nightly_run import Bucket, NightlyRun, SystemStorms, TimeToBug
 from reports import wording
 
 TREND: Final = 30
@@ -63,12 +64,10 @@ class Square:
 
 @dataclass(frozen=True)
 class BugSummary:
-    """One known bug over all nightly runs: searches, finds, and the median effort of a search."""
+    """One known bug over all nightly runs: its last search, the numbers of searches and finds, the
+    median effort of a search, and the seconds of the last ones, -1 for one without a find."""
 
-    code: str
-    name: str
-    protocol: str
-    breaks: str
+    about: TimeToBug
     searches: int
     found: int
     schedules: float
@@ -158,22 +157,19 @@ def squares(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, Square]]:
     if not nightly_runs:
         return {}
     known = nightly_runs[-1].expected
-    runs = dict.fromkeys(known, 0)
-    found: dict[tuple[str, str], int] = {}
+    runs, found = Counter[str](), Counter[tuple[str, str]]()
     for nightly in nightly_runs:
         for cell in nightly.cells:
-            runs[cell.protocol] = runs.get(cell.protocol, 0) + cell.runs
+            runs[cell.protocol] += cell.runs
             for name, count in cell.broken.items():
-                key = (cell.protocol, name)
-                found[key] = found.get(key, 0) + count
+                found[cell.protocol, name] += count
         for search in nightly.known_bugs:
             if search.name == search.protocol:
-                runs[search.protocol] = runs.get(search.protocol, 0) + search.schedules
-                key = (search.protocol, search.breaks)
-                found[key] = found.get(key, 0) + search.found
+                runs[search.protocol] += search.schedules
+                found[search.protocol, search.breaks] += search.found
     return {
         protocol: {
-            name: Square(expected, found.get((protocol, name), 0), runs[protocol])
+            name: Square(expected, found[protocol, name], runs[protocol])
             for name, expected in properties.items()
         }
         for protocol, properties in known.items()
@@ -185,29 +181,25 @@ def known_bugs(nightly_runs: Sequence[NightlyRun]) -> list[BugSummary]:
 
     Medians are over searches; a search without a find counts with the whole time that it was
     given."""
-    searches: dict[str, list[tuple[int, bool, int, float]]] = {}
-    about = {}
+    searches: dict[str, list[TimeToBug]] = {}
+    last: dict[str, int] = {}
     for nightly in nightly_runs:
         for search in nightly.known_bugs:
-            about[search.code] = search
-            times = searches.setdefault(search.code, [])
-            times.append((nightly.number, search.found, search.schedules, search.seconds))
+            searches.setdefault(search.code, []).append(search)
+            last[search.code] = nightly.number
     rows = [
         BugSummary(
-            code=code,
-            name=about[code].name,
-            protocol=about[code].protocol,
-            breaks=about[code].breaks,
+            about=times[-1],
             searches=len(times),
-            found=sum(t[1] for t in times),
-            schedules=median([t[2] for t in times]),
-            seconds=median([t[3] for t in times]),
-            trend=tuple(t[3] if t[1] else -1.0 for t in times[-TREND:]),
-            last=times[-1][0],
+            found=sum(t.found for t in times),
+            schedules=median(t.schedules for t in times),
+            seconds=median(t.seconds for t in times),
+            trend=tuple(t.seconds if t.found else -1.0 for t in times[-TREND:]),
+            last=last[code],
         )
         for code, times in searches.items()
     ]
-    return sorted(rows, key=lambda row: (row.found > 0, -row.seconds, row.code))
+    return sorted(rows, key=lambda row: (row.found > 0, -row.seconds, row.about.code))
 
 
 def systems(nightly_runs: Sequence[NightlyRun]) -> list[SystemStorms]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +36,13 @@ def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
     took = np.maximum(ops.completed_us[rows] - ops.invoked_us[rows], 1)
     low = math.floor(math.log10(float(took.min())))
     high = max(low + 1, math.ceil(math.log10(float(took.max())) - 1e-9))
-    y = (LATENCY_HEIGHT - 4) * (1 - (np.log10(took) - low) / (high - low)) + 2
+
+    def height(decade: Any) -> Any:
+        return (LATENCY_HEIGHT - 4) * (1 - (decade - low) / (high - low)) + 2
+
+    decades, y = range(low, high + 1), height(np.log10(took))
     x, outcome = axis.units(ops.completed_us[rows]), ops.outcome[rows]
-    body = [svg.path("rule", _rules(low, high))]
+    body = [svg.path("rule", "".join(f"M0 {height(d):.4g}H{svg.UNITS}" for d in decades))]
     for code, kind in ((OK, "dot-ok"), (FAIL, "dot-fail"), (INFO, "dot-info")):
         body += _dots(x[outcome == code], y[outcome == code], kind, folder, len(rows))
     legend, ok = _LATENCY_LEGEND, outcome == OK
@@ -46,15 +50,9 @@ def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
         if line := _quantile(x[ok], y[ok], q):
             body.append(svg.path(f"quantile {name}", line))
             legend += Markup(f'<li><i class="key line {name}"></i>{meaning} of ok</li>')
-    scale = tuple(
-        (100 * _height(d, low, high) / LATENCY_HEIGHT, _decade(d)) for d in range(low, high + 1)
-    )
+    scale = tuple((100 * height(d) / LATENCY_HEIGHT, _decade(d)) for d in decades)
     row = TrackRow("", svg.drawing(body, LATENCY_HEIGHT), LATENCY_HEIGHT, "chart", scale=scale)
     return Panel("Write latency, by outcome", (row,), legend)
-
-
-def _height(decade: int, low: int, high: int) -> float:
-    return (LATENCY_HEIGHT - 4) * (1 - (decade - low) / (high - low)) + 2
 
 
 def _decade(exponent: int) -> str:
@@ -63,10 +61,6 @@ def _decade(exponent: int) -> str:
         min(2, max(0, exponent // 3))
     ]
     return f"{10**power:,} {unit}"
-
-
-def _rules(low: int, high: int) -> str:
-    return "".join(f"M0 {_height(d, low, high):.4g}H{svg.UNITS}" for d in range(low, high + 1))
 
 
 def _dots(

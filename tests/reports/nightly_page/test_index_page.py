@@ -141,7 +141,7 @@ def test_known_bugs_that_were_never_found_come_first(tmp_path: Path) -> None:
         nightly_run(2, known_bugs=[search("M1", 8.0), search("M3", 20.0)]),
     ]
     rows = index_model.known_bugs(known)
-    assert [(row.code, row.found, row.searches) for row in rows] == [
+    assert [(row.about.code, row.found, row.searches) for row in rows] == [
         ("M2", 0, 1),
         ("M3", 1, 1),
         ("M1", 2, 2),
