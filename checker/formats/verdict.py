@@ -12,8 +12,9 @@ from node.formats.bounds import LargeCount, Number, Offset, OptionalTime, Value
 
 
 class Verdict(StrEnum):
-    """The verdict on a property, a run or a suite of runs. `worst` orders them. Only a property can
-    be NOT_EXAMINED: there was no evidence to judge it by, and the run had promised none."""
+    """The verdict on a property, a run or a suite of runs, from the best to the worst. Only a
+    property can be NOT_EXAMINED: there was no evidence to judge it by, and the run had promised
+    none."""
 
     NOT_EXAMINED = "not-examined"
     VALID = "valid"
@@ -22,13 +23,8 @@ class Verdict(StrEnum):
     INVALID = "invalid"
 
 
-_ORDER: Final = (
-    Verdict.NOT_EXAMINED,
-    Verdict.VALID,
-    Verdict.NOT_EXERCISED,
-    Verdict.UNKNOWN,
-    Verdict.INVALID,
-)
+SEVERITY: Final = tuple(reversed(Verdict))
+"""The verdicts, the worst first."""
 EXIT_CODES: Final = {
     Verdict.VALID: 0,
     Verdict.INVALID: 1,
@@ -39,9 +35,8 @@ EXIT_CODES: Final = {
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst of some verdicts: `invalid`, then `unknown`, `not-exercised`, `valid`, and
-    at last `not-examined`. Of none, return `valid`."""
-    return max(verdicts, key=_ORDER.index, default=Verdict.VALID)
+    """Return the worst of some verdicts. Of none, return `valid`."""
+    return min(verdicts, key=SEVERITY.index, default=Verdict.VALID)
 
 
 class Witness(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -13,7 +13,7 @@ from checker.checks.findings import Finding, Findings, LossCount, Origin, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import EXERCISE, PROPERTIES, RANK
-from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
+from checker.formats.verdict import SEVERITY, Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.output import policy
 from checker.output.curves import Curves
 from checker.output.sentence import Judgement, sentence
@@ -125,9 +125,8 @@ def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:
 
 def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
     """Order anomalies: those against the system first, then as in the catalogue."""
-    weight = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
     return (
-        weight.index(anomaly.verdict),
+        SEVERITY.index(anomaly.verdict),
         RANK[anomaly.name],
         anomaly.partition,
         bool(anomaly.allowed),

@@ -6,6 +6,7 @@ the rest. Only a folder without any file of a run is refused."""
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -40,13 +41,6 @@ GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
 MOST_CITED: Final = 5_000
 PROGRAM: Final = "floodmark"
-SEVERITY: Final = (
-    Verdict.INVALID,
-    Verdict.UNKNOWN,
-    Verdict.NOT_EXERCISED,
-    Verdict.VALID,
-    Verdict.NOT_EXAMINED,
-)
 _PARTS: Final = (
     "run.json",
     "schedule.json",
@@ -146,8 +140,8 @@ class RunFolder:
 
     @property
     def anomalies(self) -> tuple[Anomaly, ...]:
-        """All anomalies: those that broke the run first, otherwise in the checker's order."""
-        return _ranked(self.result)
+        """All anomalies in the checker's order: those that broke the run first."""
+        return self.result.anomalies if self.result else ()
 
     @property
     def steps(self) -> tuple[StoryStep, ...]:
@@ -191,12 +185,6 @@ def times(anomaly: Anomaly) -> list[int]:
     return [t for t in (anomaly.t_us, *(w.t_us for w in anomaly.witnesses)) if t >= 0]
 
 
-def _ranked(result: RunResult | None) -> tuple[Anomaly, ...]:
-    """Sort anomalies by severity; the checker's own order, by importance, decides among equals."""
-    found = result.anomalies if result else ()
-    return tuple(sorted(found, key=lambda a: SEVERITY.index(a.verdict)))
-
-
 def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     """Read a run folder; its command lines begin with `program`, quoted for the shell.
 
@@ -213,8 +201,9 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     schedule = _schedule(run_dir / "schedule.json", notes)
     tables = RunTables(run_dir, notes)
     heads = replicas.read(tables, notes)
-    windows = _windows(result, info, heads)
-    cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
+    found = result.anomalies if result else ()
+    windows = _windows(found, info, heads)
+    cited = {w.op for a in found for w in a.witnesses if w.op >= 0}
     ops = operations.read(tables, windows, sorted(cited)[:MOST_CITED])
     if not tables.has_history:
         notes.add("history.jsonl is missing.")
@@ -292,9 +281,8 @@ def _schedule(file: Path, notes: Notes) -> Schedule | None:
     )
 
 
-def _windows(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[LogWindow]:
+def _windows(found: Sequence[Anomaly], info: RunInfo, heads: Replicas) -> list[LogWindow]:
     """Choose the windows of logs to show as grids: around the anomalies, else at a log's end."""
-    found = _ranked(result)
     made: list[LogWindow] = []
     for anomaly in found:
         offsets = [anomaly.offset, *(w.offset for w in anomaly.witnesses)]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from checker.formats.verdict import PropertyResult, Verdict
+from checker.formats.verdict import SEVERITY, PropertyResult, Verdict
 from nemesis.formats.schedule import Cluster
 from reports import theme, wording
 from reports.evidence import standstill
-from reports.evidence.model import PROGRAM, SEVERITY, RunFolder, read
+from reports.evidence.model import PROGRAM, RunFolder, read
 from reports.evidence.operations import FAIL, INFO, OK
 
 Tone = Literal["good", "bad", "unsure", "plain"]
