@@ -10,6 +10,7 @@ import pyarrow as pa
 from checker.checks.findings import Origin
 from checker.checks.phantom import joined_origins, origins
 from checker.engine import plan
+from checker.engine.folder_lock import locked
 from checker.engine.judge import judge_group
 from checker.engine.plan import RunToJudge
 from checker.evidence.columns import Rows
@@ -80,15 +81,16 @@ def check_runs(
 
 
 def check_run(path: Path, *, write: bool = False) -> RunResult:
-    """Judge one run folder; with `write`, leave `results.json` and tables in it. Never raises for
-    what the run folder contains; raises OSError if results cannot be written."""
+    """Judge one run folder; with `write`, hold it and leave `results.json` and tables in it. Never
+    raises for what the run folder contains; raises OSError if results cannot be written."""
     if (refused := plan.refusal(path)) is not None:
         return refused
     tables = path / "tables" if write else None
     run = RunToJudge(path, read_meta(path, Problems()), written=tables)
-    (concluded,) = plan.judge([run], LocalExecutor)
-    if write:
-        write_results(path, concluded.result)
+    with locked([path] if write else []):
+        (concluded,) = plan.judge([run], LocalExecutor)
+        if write:
+            write_results(path, concluded.result)
     return concluded.result
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -10,23 +13,33 @@ from threading import Event, get_ident
 
 import pytest
 
-from checker.engine import plan
+from checker.engine import folder_lock, plan
 from checker.engine.folder_lock import locked
-from checker.engine.local import LocalExecutor, check_runs
+from checker.engine.local import LocalExecutor, check_run, check_runs
 from checker.engine.plan import RunToJudge
+from checker.formats.errors import CheckerError
 from reports import build
 from tests.support.checker.story import Story
 
 WAIT_S = 60.0
+HOLDS = """
+import fcntl, os, sys, time
+fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""
 COMMANDS: dict[str, Callable[[Path, Path | None], object]] = {
     "check": lambda run, out: check_runs([run], out=out, again=False)[0],
+    "writing": lambda run, _: check_run(run, write=True),
     "page": lambda run, _: build(run),
 }
 
 
-@pytest.mark.parametrize(("second", "apart"), [("check", False), ("check", True), ("page", False)])
+@pytest.mark.parametrize(
+    ("second", "apart"), [("check", 0), ("check", 1), ("page", 0), ("writing", 0)]
+)
 def test_a_second_command_waits_for_the_verdict(
-    second: str, apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    second: str, apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story = Story()
     story.busy()
@@ -49,8 +62,34 @@ def test_a_second_command_waits_for_the_verdict(
     with ThreadPoolExecutor(1) as pool:
         (first,) = plan.check([run], executor, out=out)
         found = begun[0].result(WAIT_S)
-    # The second verdict is the kept one of the first: nothing is judged twice.
-    assert found == (first if second == "check" else run / "report.html")
+    # The second verdict of `check` is the kept one of the first: nothing is judged twice.
+    assert found == (run / "report.html" if second == "page" else first)
+
+
+def test_a_command_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    story = Story()
+    story.busy()
+    run = story.write(tmp_path / "run")
+    monkeypatch.setattr(folder_lock, "WAIT_S", 0.2)
+    with subprocess.Popen([sys.executable, "-c", HOLDS, run], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        holder.send_signal(signal.SIGSTOP)
+        try:
+            for command in COMMANDS.values():
+                with pytest.raises(CheckerError) as stopped:
+                    command(run, None)
+                assert stopped.value.exit_code == 70
+                (said,) = capfd.readouterr().err.splitlines()
+                for sentence in (said, str(stopped.value)):
+                    assert f"(process {holder.pid})" in sentence
+                    assert str(run) in sentence
+            assert check_run(run).run == "story"
+        finally:
+            holder.kill()
+    check_run(run, write=True)
 
 
 def test_a_folder_is_held_once_and_needs_no_lock_to_be_judged(tmp_path: Path) -> None:
