@@ -114,7 +114,8 @@ def _plain(kind: int, source: I64, target: I64) -> I64:
 
 
 # The kinds of edges that a cycle may have and must have, its name, and why it is allowed. First
-# come those that count against the system, among them first those that need the weakest order.
+# come those that count against the system, among them first those that need the weakest order. What
+# is left of each class without a kind that it must have is in no cycle, or a class above it.
 CYCLE_CLASSES: Final = (
     ({_WR}, (_WR,), "g1c", ""),
     ({_WR, _PROCESS}, (_WR, _PROCESS), "g1c-process", ""),
@@ -177,8 +178,6 @@ def _cycles(
         nodes = nodes[nodes < len(graph.about)]
         members = frozenset(nodes.tolist())
         if any(members <= known for known in named.get(min(members), ())):
-            continue
-        if not all((own.kind == must).any() for must in musts):
             continue
         new = members - named.keys()
         for each in members:

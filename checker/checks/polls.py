@@ -113,12 +113,13 @@ def _between(
     stands, index = _stood(known, reads, before, after, last[before])
     delta = first[after] - index
     moved, back, ahead = subscribed[rows], delta < 1, delta > 1
+    # What passed over more than weak records is ahead.
     weak = _over_weak(known, reads, stands, after)
     found = []
     for name, which, allowed in (
         ("nonmonotonic-poll", back & ~moved, ""),
         ("nonmonotonic-poll", back & moved, _SUBSCRIBED),
-        ("poll-skip", ahead & ~moved & ~weak, ""),
+        ("poll-skip", ~moved & ~weak, ""),
         ("poll-skip", ahead & ~moved & weak, _WEAK),
         ("poll-skip", ahead & moved, _SUBSCRIBED),
     ):

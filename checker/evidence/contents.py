@@ -225,7 +225,9 @@ class Evidence:
 
     @cached_property
     def _sends_by_value(self) -> I64:
-        return order_of((self.sends.value,)) if len(self.sends) else self.sends.value
+        """The rows of the sends that have records, sorted by value."""
+        some = np.flatnonzero(self.sends.count > 0)
+        return some[order_of((self.sends.value[some],))] if len(some) else some
 
     def writer(self, values: I64) -> I64:
         """Return the row in `sends` of the send that wrote each value, -1 if no send did."""
@@ -271,8 +273,6 @@ class Evidence:
 
     def is_shared(self, values: I64) -> Mask:
         """Return for each value whether two sends claim it, so that its send is not known."""
-        if not len(self.shared_values):
-            return np.zeros(len(values), dtype=bool)
         found: Mask = np.isin(values, self.shared_values)
         return found
 
@@ -324,8 +324,9 @@ class Evidence:
             return found
         read, writer = self.read_records, self.writer_of_read
         at = np.full(len(sends), NEVER)
-        ok = (writer >= 0) & ((read.flags & READ_OK) != 0) & ~self.is_shared(read.value)
-        np.minimum.at(at, writer[ok], read.t_us[ok])
+        # The time of a record that no ok read returned is NEVER.
+        sure = (writer >= 0) & ~self.is_shared(read.value)
+        np.minimum.at(at, writer[sure], read.t_us[sure])
         # One visible record proves its whole operation.
         op = sends.op[rows]
         order = order_of((op,))
@@ -386,17 +387,14 @@ class Evidence:
     def _first_values(self) -> I64:
         """Return the index in `values` of the first value of each send."""
         order = self._sends_by_value
-        found = np.empty(len(order), np.int64)
+        found = np.full(len(self.sends), -1)
         found[order] = find(self.values.value, self.sends.value[order])
         return found
 
     @cached_property
     def _first_records(self) -> tuple[I64, Mask]:
         """Return the lowest offset at which the first record of each send was read, or -1; and
-        whether an ok read returned it."""
-        if len(self.shared_values) or (self.sends.count == 0).any():
-            at, flags = self.place_of(self.sends.value)
-            return at, (flags & READ_OK) != 0
+        whether an ok read returned it. What it is for a shared value has no meaning."""
         lowest = np.full(len(self.sends), NEVER)
         ok = np.zeros(len(self.sends), bool)
         read, writer = self.read_records, self.writer_of_read
@@ -431,8 +429,8 @@ class Evidence:
         """The offsets that were known to hold a record, each with the time since when: the last
         record of each ok send, and each record that was read."""
         sends, read = self.sends, self.read_records
-        timed = (sends.outcome == Outcome.OK) & (sends.complete_us >= 0) & (sends.offset >= 0)
-        acked = np.flatnonzero(timed & (sends.count > 0))
+        placed = (sends.outcome == Outcome.OK) & (sends.offset >= 0)
+        acked = np.flatnonzero(placed & (sends.count > 0))
         writer = self.writer_of_read
         # A record that was read before it was sent does not show when it was appended.
         late = writer < 0
