@@ -20,7 +20,8 @@ logging.getLogger("rstream").setLevel(logging.CRITICAL)  # It logs each lost con
 _MOST, _PATIENCE_S = 200, 0.3
 _WORDS = "confirms are only issued once the data has been replicated to a quorum of stream replicas"
 _HEAD, _MAGIC = struct.Struct(">BBHIqQQIIII"), 0x50
-# Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy.
+# Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy. A
+# part of RabbitMQ asks the usual module all the same, which answers with -erl_epmd_port.
 _DISCOVERY = """-module(discovery).
 -export([start_link/0, register_node/3, port_please/2]).
 start_link() -> ignore.
@@ -53,6 +54,7 @@ class RabbitMQ(Adapter):
         streams = ",".join(f'{{"{me.host}",{me.listens[role]}}}' for role in ("client", "probe"))
         erlang = f"""RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host}
             -setcookie floodmark +S 2:2 -pa . -start_epmd false -epmd_module discovery
+            -erl_epmd_port {me.listens["peer"]}
             -kernel net_ticktime 4 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
             inet_dist_listen_min {me.listens["peer"]} inet_dist_listen_max {me.listens["peer"]}
             -rabbit cluster_nodes {{[{seeds}],disc}} tcp_listeners [] loopback_users []
