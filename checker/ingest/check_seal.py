@@ -8,6 +8,7 @@ show.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,7 +65,7 @@ def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Pro
     if table and (not tables_only or source.groups[0]):
         return
     try:
-        sealed = _tables_seal(folder, meta.seal) if table else seals.read_seal(folder / seals.FILE)
+        sealed = (_tables_seal if table else _run_seal)(folder, meta.seal)
     except (OSError, Unreadable):
         return  # Said of the run as a whole.
     known = None if sealed is None else sealed.files.get(source.name)
@@ -81,11 +82,21 @@ def seal_tables(folder: Path, meta: RunMeta) -> None:
     if not meta.seal or not history.is_file():
         return
     try:
-        known = seals.read_seal(folder / seals.FILE).files.get(HISTORY)
+        known = _run_seal(folder, meta.seal).files.get(HISTORY)
     except (OSError, Unreadable):
         return
     if known is not None and seals.difference(history, known) is None:
         seals.seal_tables(folder, meta.seal)
+
+
+@lru_cache(maxsize=64)
+def _run_seal(folder: Path, digest: str) -> Seal:
+    """Return the seal with this digest, read once for all files of a run. Raises OSError,
+    Unreadable."""
+    content = read_bytes(folder / seals.FILE, MOST_FILE_BYTES)
+    if seals.digest_of(content) != digest:
+        raise Unreadable(f"{seals.FILE} is another seal")
+    return decode(content, Seal)
 
 
 def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -244,3 +245,19 @@ def test_a_seal_is_read_as_a_whole(valid: Path) -> None:
     assert seal.digest_of((valid / seal.FILE).read_bytes()) == meta.seal
     known = seal.read_seal(valid / seal.FILE)
     assert {"history.jsonl", "trace/v1.jsonl", "logs/n3.jsonl", "exits.jsonl"} <= known.files.keys()
+
+
+def test_one_verdict_reads_the_seal_once_for_all_files(
+    valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(valid, tmp_path / "run")
+    read, opened = Path.open, list[str]()
+
+    def noted(path: Path, *how: Any, **more: Any) -> Any:
+        opened.append(path.name)
+        return read(path, *how, **more)
+
+    monkeypatch.setattr(Path, "open", noted)
+    assert check_run(run).verdict is Verdict.VALID
+    # Once to compare run.json and the names of the files, and once for all their contents.
+    assert opened.count(seal.FILE) == 2
