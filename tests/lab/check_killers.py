@@ -51,7 +51,17 @@ THIN = ("external_history", "read_downsampling")
 STORIES = {
     "aborted": ("offsets", "weakened"),
     "agreement": ("agreement", "evidence"),
-    "contents": ("agreement", "lost", "offsets", "order", "reads", "contents", "retention", *THIN),
+    "contents": (
+        "lost",
+        "vanished",
+        "offsets",
+        "order",
+        "reads",
+        "contents",
+        "retention",
+        "agreement",
+        *THIN,
+    ),
     "cycles": ("external_history", "transactions"),
     "exercise": ("liveness",),
     "leaders": ("logs",),
