@@ -59,19 +59,20 @@ class ProblemFacts(NoteFacts):
 
 
 class FaultLines(Facts):
-    """Lines of faults.jsonl: `fault` is the number of the fault in the schedule, `affected` counts
-    what the action affected."""
+    """Lines of faults.jsonl, for each of the partitions: `fault` is the number of the fault in the
+    schedule, `affected` counts what the action affected. `whole`: the fault stops its nodes, or
+    cuts them off from all other nodes and from clients."""
 
     order_by = ("line",)
     line, fault, t_us, done_us = Numbers(), Numbers(), Numbers(), Numbers()
     action, affected = Numbers(0), Numbers(0)
-    node = Name()
+    node, whole = Name(), Flag()
     text = Text()
 
 
 class Exits(Facts):
-    """Lines of exits.jsonl, each the end of a process. `expected`: a fault or the harness ended it;
-    `said`: the last lines of its output."""
+    """Lines of exits.jsonl, each the end of a process, for each of the partitions. `expected`: a
+    fault or the harness ended it; `said`: the last lines of its output."""
 
     order_by = ("line",)
     line, t_us, incarnation, code, node = Numbers(), Numbers(), Numbers(0), Numbers(), Name()

@@ -39,6 +39,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     complete_reads: bool = False
     drawn: bool = False
     faults: tuple[str, ...] = ()
+    min_isr: int = 0
     scripted: bool = False
     operations: tuple[tuple[str, str], ...] = ()
     """The operations that the schedule itself names, and how each must end ("ok" or "any")."""

@@ -165,6 +165,14 @@ CATALOGUE: Final = (
     AnomalyKind("incomplete-isr", LOG, Needs.COMMITTED_STAYS),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.DISKS_KEPT),
     AnomalyKind(
+        "unavailable",
+        LIVENESS,
+        Needs.DISKS_KEPT,
+        from_absence=True,
+        from_silence="always",
+        knows=(Knows.TIMES,),
+    ),
+    AnomalyKind(
         "no-progress",
         LIVENESS,
         Needs.DISKS_KEPT,

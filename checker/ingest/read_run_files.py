@@ -24,6 +24,7 @@ from checker.ingest.source import HISTORIES, Ingested, Source, files_in, why
 from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood, unknown_promises
+from nemesis.formats.cluster_spec import Cluster
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
 from node.formats.json_input import JsonReader, Unreadable, decode, read_bytes
@@ -78,6 +79,9 @@ def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> R
         )
     if why := _of_another_run(known, folder, files):
         problems.add("schedule.json", why)
+    cluster = schedule.get("cluster")
+    min_isr = cluster.get("min_isr") if isinstance(cluster, dict) else None
+    fields["min_isr"] = min_isr if isinstance(min_isr, int) else Cluster().min_isr
     workload = schedule.get("workload")
     workload = workload if isinstance(workload, dict) else {}
     operations = workload.get("operations")
@@ -175,7 +179,7 @@ def read_run_files(source: Source, into: Ingested) -> None:
         )
         into.tables["faults"] = tables.from_objects("faults", meta.run, lines)
         into.tables["exits"] = tables.from_objects("exits", meta.run, (e for _, e in exits))
-    into.facts.extend(_facts(run, faults, exits))
+    into.facts.extend(_facts(run, partitions, faults, exits))
 
 
 def _unreported_exits(exits: Iterable[Exit], into: Ingested) -> None:
@@ -237,33 +241,44 @@ def _lines(
 
 
 def _facts(
-    run: int, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, Exit]]
+    run: int,
+    partitions: list[str],
+    faults: list[tuple[int, FaultLine]],
+    exits: list[tuple[int, Exit]],
 ) -> Iterator[Rows]:
-    if faults:
-        yield rows(
-            FaultLines,
-            run,
-            "",
-            line=[number for number, _ in faults],
-            fault=[f.fault for _, f in faults],
-            t_us=[f.t_us for _, f in faults],
-            done_us=[f.done_us or f.t_us for _, f in faults],
-            action=[ACTIONS[f.action] for _, f in faults],
-            affected=[f.affected for _, f in faults],
-            node=[",".join(f.nodes) for _, f in faults],
-            text=[f"{f.what} {f.detail}".strip() for _, f in faults],
-        )
-    if exits:
-        yield rows(
-            Exits,
-            run,
-            "",
-            line=[number for number, _ in exits],
-            t_us=[e.t_us for _, e in exits],
-            incarnation=[e.incarnation for _, e in exits],
-            code=[-1 if e.code is None else e.code for _, e in exits],
-            node=[e.node for _, e in exits],
-            by=[e.by for _, e in exits],
-            expected=[e.expected for _, e in exits],
-            said=[str(e.said or "") for _, e in exits],
-        )
+    for partition in partitions:
+        if faults:
+            yield rows(
+                FaultLines,
+                run,
+                partition,
+                line=[number for number, _ in faults],
+                fault=[f.fault for _, f in faults],
+                t_us=[f.t_us for _, f in faults],
+                done_us=[f.done_us or f.t_us for _, f in faults],
+                action=[ACTIONS[f.action] for _, f in faults],
+                affected=[f.affected for _, f in faults],
+                node=[",".join(f.nodes) for _, f in faults],
+                whole=[_is_whole(f) for _, f in faults],
+                text=[f"{f.what} {f.detail}".strip() for _, f in faults],
+            )
+        if exits:
+            yield rows(
+                Exits,
+                run,
+                partition,
+                line=[number for number, _ in exits],
+                t_us=[e.t_us for _, e in exits],
+                incarnation=[e.incarnation for _, e in exits],
+                code=[-1 if e.code is None else e.code for _, e in exits],
+                node=[e.node for _, e in exits],
+                by=[e.by for _, e in exits],
+                expected=[e.expected for _, e in exits],
+                said=[str(e.said or "") for _, e in exits],
+            )
+
+
+def _is_whole(fault: FaultLine) -> bool:
+    """Return whether a fault stops its nodes, or cuts them off from nodes and clients."""
+    cuts = fault.what == "isolate" and any(end[:1] == "c" for link in fault.links for end in link)
+    return cuts or fault.what in ("kill", "pause")

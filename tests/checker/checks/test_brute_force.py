@@ -10,7 +10,17 @@ from hypothesis import given
 from tests.support.checker import log_histories
 from tests.support.checker.agreed import agreed, budget
 from tests.support.checker.histories import Around, Step, around, surrounded, wild
-from tests.support.checker.life_histories import Change, Life, changes, led, lives, tell
+from tests.support.checker.life_histories import (
+    Change,
+    Life,
+    Silence,
+    changes,
+    led,
+    lives,
+    silences,
+    silent,
+    tell,
+)
 
 slow_but_sure = budget()
 
@@ -37,6 +47,12 @@ def test_logs_and_traces(run: log_histories.Run) -> None:
 @given(lives)
 def test_phases_faults_and_exits(life: Life) -> None:
     agreed(tell(life))
+
+
+@slow_but_sure
+@given(silences)
+def test_majorities_that_stay_silent(silence: Silence) -> None:
+    agreed(silent(silence))
 
 
 @slow_but_sure

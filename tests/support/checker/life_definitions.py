@@ -14,6 +14,8 @@ from tests.support.checker.evidence_definitions import traces_missing
 from tests.support.checker.story import P, Story
 
 CATCH_UP_US = 1_000_000
+PASSING = ("kill", "pause", "isolate", "cut", "bridge", "ring")
+AT_ONCE = ("restart", "resume")
 
 
 class LifeDefinitions:
@@ -33,6 +35,7 @@ class LifeDefinitions:
         found: Counter[str] = Counter()
         for partition in self.story.partitions:
             found.update(self.progress(partition))
+            found["unavailable"] += self.silent_majority(partition)
             stuck = self.stuck(partition)
             found["final-reads-stuck"] += stuck and self.asked()
             found["liveness unknown"] += stuck and not self.asked()
@@ -72,6 +75,77 @@ class LifeDefinitions:
         if not acked and all(t < heal_us + self.limit_us for t in watched):
             return Counter({"liveness unknown": 1})
         return Counter({"no-progress": len(after)})
+
+    def silent_majority(self, partition: str) -> int:
+        """Count the sends that a partition owed an acknowledgement while a majority was up."""
+        story, heal_us = self.story, self.phase("heal")
+        promise, kinds = story.run["promise"], [f["what"] for f in story.schedule["faults"]]
+        lines = [{"done_us": line["t_us"], "nodes": (), **line} for line in story.faults]
+        told = {line["fault"] for line in lines} == {-1, *range(len(kinds))}
+        owes = promise["acks"] != 0 and promise.get("silence_deposes", True)
+        if not told or not owes or not self.phase("storm") or traces_missing(story, partition):
+            return 0
+        injected = [line for line in lines if line["action"] == "inject" and line["fault"] >= 0]
+        known = [line for line in injected if kinds[line["fault"]] in (*PASSING, *AT_ONCE)]
+        others = [line["t_us"] for line in injected if line not in known]
+        end_us = min([heal_us, *others, *(e["t_us"] for e in story.exits if not e["expected"])])
+        numbers = {line["fault"] for line in known}
+        edges = {t for x in lines if x["fault"] in numbers for t in (x["t_us"], x["done_us"])}
+        edges = {self.phase("storm"), end_us, *edges}
+        acked = [op.t1 for op in self.sent(partition) if op.outcome == "ok" and op.t1 is not None]
+        owed: set[int] = set()
+        for begin in {*edges, *acked}:
+            end = min((t for t in (*edges, *acked) if t > begin), default=end_us)
+            since = max((t for t in edges if t <= begin), default=math.inf)
+            if end > end_us or end - begin <= self.limit_us or not any(t <= begin for t in acked):
+                continue
+            if self.untouched(partition, known, since, min(t for t in edges if t > begin)):
+                asked = [op for op in self.sent(partition) if begin < op.t0 <= end]
+                half = begin + self.limit_us / 2
+                early = any(op.t0 <= half for op in asked)
+                if early and any(half < op.t0 <= begin + self.limit_us for op in asked):
+                    owed |= {op.number for op in asked}
+        return len(owed)
+
+    def untouched(
+        self, partition: str, injected: list[dict[str, Any]], since: float, until: int
+    ) -> bool:
+        """Return whether those that a partition needs are up and connected all the time."""
+        run, out = self.story.run, set()
+        for line in injected:
+            kind = self.story.schedule["faults"][line["fault"]]["what"]
+            whole = kind != "isolate" or any(b[0] == "c" for _, b in line.get("links", ()))
+            for node in line.get("nodes", ()):
+                ends = [
+                    heal.get("done_us", heal["t_us"])
+                    for heal in self.story.faults
+                    if (heal["fault"], heal["action"]) == (line["fault"], "heal")
+                    and node in heal["nodes"]
+                    and "detail" not in heal
+                ]
+                if kind in PASSING and line["t_us"] < until and min(ends, default=until) > since:
+                    if kind in ("cut", "bridge", "ring") or not whole:
+                        return False
+                    out.add(node)
+        replicas = set(run["partitions"][partition])
+        left, least = replicas - out, self.story.schedule.get("cluster", {}).get("min_isr", 2)
+        if len(left) < max(least, len(replicas) // 2 + 1):
+            return False
+        if run["voters"] and len(set(run["voters"]) - out) <= len(run["voters"]) // 2:
+            return False
+        changes: dict[int, dict[str, Any]] = {}
+        for event in sorted(
+            Leadership(self.story, partition).events["partition"], key=lambda e: e["t_us"]
+        ):
+            changes.setdefault(event["partition_epoch"], event)
+        before = [n for n, e in changes.items() if e["t_us"] <= since]
+        inside = [n for n, e in changes.items() if since < e["t_us"] <= until]
+        return bool(before) and all(
+            left & {*changes[n]["isr"], *changes[n]["elr"]}
+            and {*changes[n]["replicas"]} == replicas
+            and not changes[n]["removing"]
+            for n in (max(before), *inside)
+        )
 
     def stuck(self, partition: str) -> bool:
         final_us, end_us = self.phase("final"), self.phase("end")

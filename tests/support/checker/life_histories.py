@@ -73,6 +73,32 @@ class Change:
     ms: int
 
 
+@dataclass(frozen=True)
+class Outage:
+    """A fault from `begin` to `end` (0: it is not healed), and the nodes that each line names."""
+
+    kind: str
+    begin: int
+    end: int
+    nodes: tuple[str, ...]
+    healed: tuple[str, ...]
+    clients: bool
+    refused: bool
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A partition that may owe acknowledgements while faults are in force."""
+
+    outages: list[Outage]
+    told: bool
+    changes: list[tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...], int]]
+    sends: list[Sent]
+    voters: tuple[str, ...]
+    min_isr: int
+    exits: list[tuple[int, bool]]
+
+
 def _maybe(*times: int) -> st.SearchStrategy[int]:
     return st.sampled_from((0, *times))
 
@@ -161,6 +187,69 @@ def tell(life: Life) -> Story:
     ]
     for line in life.struck:
         s.fault(line.index, "kill", line.action, line.ms, stopped=line.count)
+    return s
+
+
+_TARGETS = st.sampled_from([("n1",), ("n1",), ("n2",), ("n1", "n2"), ("v1",), ("n3", "v2")])
+outages = st.builds(
+    Outage,
+    st.sampled_from(["kill", "kill", "pause", "isolate", "cut", "restart", "skew"]),
+    st.sampled_from([5, 5, 10, 26, 60]),
+    st.sampled_from([0, 30, 31, 70, 70]),
+    _TARGETS,
+    _TARGETS,
+    st.booleans(),
+    st.sampled_from([False, False, True]),
+)
+silences = st.builds(
+    Silence,
+    st.lists(outages, max_size=2),
+    st.sampled_from([True, True, True, False]),
+    st.lists(
+        st.tuples(
+            st.integers(1, 4),
+            st.sampled_from([("n2",), ("n1", "n2"), ("n3",), ()]),
+            st.sampled_from([(), (), ("n3",)]),
+            st.sampled_from([NODES, NODES, NODES, NODES[:2]]),
+            st.sampled_from([0, 0, 4, 12, 30, 71]),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.lists(sends, min_size=1, max_size=8),
+    st.sampled_from([("v1",), ("v1", "v2"), ("v1", "v2", "v3"), ("v1", "v2", "v3")]),
+    st.sampled_from([1, 2, 2, 3]),
+    st.lists(st.tuples(st.sampled_from([9, 25, 71]), st.booleans()), max_size=1),
+)
+
+
+def silent(silence: Silence) -> Story:
+    """Tell of a storm of 70 ms in which faults hold nodes while clients send."""
+    s = Story(recovery_limit_ms=LIMIT_MS, voters=list(silence.voters))
+    s.phase("heal", 70)
+    s.send(1, at=0, begin=0, end=1, process=80)
+    asked = [(6, 1, "info"), (10, 1, "info"), (15, 1, "info"), (20, 1, "info"), (24, 1, "info")]
+    sends_ = [(sent.begin, sent.length, sent.outcome) for sent in silence.sends]
+    for n, (begin, length, outcome) in enumerate([*asked, *sends_]):
+        when = {"begin": begin, "end": begin + length}
+        s.send(10 * n + 10, at=n + 1, outcome=outcome, process=n, **when)  # type: ignore[arg-type]
+    s.scheduled(*(outage.kind for outage in silence.outages))
+    s.min_isr(silence.min_isr)
+    for n, o in enumerate(silence.outages):
+        links = [(o.nodes[0], "c1")] if o.clients else []
+        s.fault(n, o.kind, "inject", o.begin, nodes=o.nodes, links=links)
+        if o.end and o.kind != "restart":
+            why = {"detail": "refused"} if o.refused else {}
+            s.fault(n, o.kind, "heal", o.end, nodes=o.healed, **why)
+    if silence.told:
+        s.fault(-1, "", "heal", 70, nodes=())
+    for number, isr, elr, replicas, ms in silence.changes:
+        about = {"leader": None, "leader_epoch": number, "partition_epoch": number, "ms": ms}
+        s.event("v1", "partition", isr=isr, elr=elr, replicas=replicas, **about)
+    for node in silence.voters[1:]:
+        s.event(node, "controller", None, state="resigned", term=1, ms=1)
+    for ms, expected in silence.exits:
+        s.exit("n3", code=70, expected=expected, ms=ms)
     return s
 
 

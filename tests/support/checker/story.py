@@ -382,6 +382,9 @@ class Story:
         """Put these kinds of faults into the schedule."""
         self.schedule |= {"drawn": drawn, "faults": [{"what": what} for what in faults]}
 
+    def min_isr(self, count: int) -> None:
+        self.schedule["cluster"] = {"min_isr": count}
+
     def script(self, *operations: tuple[str, str]) -> None:
         """Clients do single operations only: what, and how each must end."""
         steps = [{"what": what, "must": must} for what, must in operations]
