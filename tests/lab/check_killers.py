@@ -76,7 +76,14 @@ STORIES = {
 }
 """The stories and modules of tests that know of a file, where they are not those of its name."""
 UNKNOWN = " unknown"
-DRAWN = {"steps": 120, "transactions": 120, "logs": 250, "lives": 400, "leadership": 150}
+DRAWN = {
+    "steps": 120,
+    "transactions": 120,
+    "logs": 250,
+    "lives": 400,
+    "silences": 300,
+    "leadership": 150,
+}
 CORRUPTED = 60
 
 
@@ -192,6 +199,7 @@ def _random() -> Iterator[tuple[str, Story]]:
         "transactions": st.builds(histories.surrounded, histories.wild(transactions=True), around),
         "logs": log_histories.runs.map(lambda run: log_histories.tell(*run)),
         "lives": life_histories.lives.map(life_histories.tell),
+        "silences": life_histories.silences.map(life_histories.silent),
         "leadership": life_histories.changes.map(life_histories.led),
     }
     for name, strategy in strategies.items():
@@ -306,5 +314,6 @@ class Killers:
         }
         if any(k.judge.__module__.endswith("transactions") for k in checks):
             names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
-        properties = {check.property for check in checks}
-        return names | {name + UNKNOWN for name in properties & {LIVENESS, LOST_WRITES}}
+        # Checks in other files, too, break liveness: one file alone says when it is unknown.
+        tellers = {LIVENESS: "no-progress", LOST_WRITES: "lost"}
+        return names | {of + UNKNOWN for of, name in tellers.items() if name in names}

@@ -20,6 +20,7 @@ import json
 import random
 import signal
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -214,8 +215,12 @@ def what(mutant: Mutant) -> str:
 
 
 def _key(mutant: Mutant) -> str:
-    """Return a mutant's name that outlives changes elsewhere in its file."""
-    return hashlib.blake2b(f"{mutant.file} {mutant.now}".encode(), digest_size=6).hexdigest()
+    """Return a mutant's name that outlives changes elsewhere in its file, and of docstrings."""
+    code = ast.parse(textwrap.dedent(mutant.now))
+    for node in ast.walk(code):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            node.body[0] = ast.Pass()
+    return hashlib.blake2b(f"{mutant.file} {ast.dump(code)}".encode(), digest_size=6).hexdigest()
 
 
 def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
