@@ -23,7 +23,7 @@ _PASSING: Final = ("kill", "pause", "isolate", "cut", "bridge", "ring")
 _AT_ONCE: Final = ("restart", "resume")
 
 
-class QuietTime(NamedTuple):
+class SteadyStretch(NamedTuple):
     """A time in which no fault begins or ends, and `out` are the nodes that faults stop or cut off
     from everything."""
 
@@ -76,7 +76,7 @@ def unavailable(group: Group) -> Finding:
     return Finding(property=LIVENESS, examined=examined, anomalies=(told,))
 
 
-def _stretches(group: Group) -> Iterator[QuietTime]:
+def _stretches(group: Group) -> Iterator[SteadyStretch]:
     """Yield the stretches of the storm that are longer than the recovery limit; none after a fault
     of another kind, or after a process ended by itself."""
     lines, exits, phases = group.of(FaultLines), group.of(Exits), group.meta.phases
@@ -102,7 +102,7 @@ def _stretches(group: Group) -> Iterator[QuietTime]:
         out = frozenset(node for a, b, node in held if a < end_us and b > start_us)
         limit_us = group.meta.recovery_limit_ms * 1000
         if end_us <= sound_us and end_us - start_us > limit_us and "" not in out:
-            yield QuietTime(start_us, end_us, out)
+            yield SteadyStretch(start_us, end_us, out)
 
 
 def _held(begun: FaultLines, healed: FaultLines) -> Iterator[tuple[int, int, str]]:
@@ -115,7 +115,7 @@ def _held(begun: FaultLines, healed: FaultLines) -> Iterator[tuple[int, int, str
             yield int(begun.t_us[row]), min(done, default=NEVER), node if begun.whole[row] else ""
 
 
-def _serving(group: Group, changes: list[CommittedChange], stretch: QuietTime) -> list[str]:
+def _serving(group: Group, changes: list[CommittedChange], stretch: SteadyStretch) -> list[str]:
     """Return the replicas that must serve a partition in all of a stretch; none if they need not,
     or if it is not known."""
     voters, out = group.meta.voters, stretch.out

@@ -315,5 +315,5 @@ class Killers:
         if any(k.judge.__module__.endswith("transactions") for k in checks):
             names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
         # Checks in other files, too, break liveness: one file alone says when it is unknown.
-        tellers = {LIVENESS: "no-progress", LOST_WRITES: "lost"}
-        return names | {of + UNKNOWN for of, name in tellers.items() if name in names}
+        witness_of = {LIVENESS: "no-progress", LOST_WRITES: "lost"}
+        return names | {of + UNKNOWN for of, name in witness_of.items() if name in names}
