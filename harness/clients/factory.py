@@ -167,8 +167,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
         return MetadataCache(self.cluster.broker_names(), number, self._retry_us)
 
     def _threads(self, number: int, width: int) -> list[Thread]:
-        """Return the threads of client `number`; no two threads of a run ever share a process
-        number."""
+        """Return the threads of client `number`; no two threads of a run share a process number."""
         stride = len(self.roles) * self.workload.in_flight
         first = 1 + number * self.workload.in_flight
         return [Thread(count(first + lane, stride)) for lane in range(width)]

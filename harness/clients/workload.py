@@ -256,8 +256,7 @@ def send_plan(workload: Workload, partitions: Sequence[str], rng: random.Random)
 
 
 def send_interval_us(workload: Workload) -> int:
-    """Return the mean time between sends of one of a client's `in_flight` threads; 0 for no
-    limit."""
+    """Return the mean time between sends of one of a client's `in_flight` threads; 0: no limit."""
     if workload.rate == 0:
         return 0
     return round(1_000_000 * workload.in_flight / workload.rate)

@@ -33,8 +33,7 @@ _JAR: Final = re.compile(r"kafka_[\d.]+-([\d.]+)\.jar")
 
 
 class KafkaProtocol(Adapter):
-    """An adapter that sends and reads by Kafka's protocol; its subclass needs the setting
-    `acks`."""
+    """An adapter by Kafka's protocol; its subclass needs the setting `acks`."""
 
     speaks: ClassVar[str] = ""
     """The version of brokers before 0.10, which cannot be asked what they speak."""

@@ -150,8 +150,7 @@ def _from_file(path: Path) -> Any:
 
 
 def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
-    """Return the settings of an adapter, and `server`, the path of its executable, if it has
-    one."""
+    """Return the settings of an adapter, and `server`, the path of an executable if it has one."""
     return (*adapter.settings, *((SERVER,) if adapter.binary else ()))
 
 

@@ -1,5 +1,4 @@
-"""An adapter as a system under test: the answers to what the harness asks before any process
-runs."""
+"""An adapter as a system under test: its answers to what the harness asks before a process runs."""
 
 from __future__ import annotations
 
