@@ -188,7 +188,8 @@ def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
     with in_place(mutant):
         for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
             try:
-                signal.alarm(LONGEST_S)
+                # Again each second: an exception in a callback of the collector is only printed.
+                signal.setitimer(signal.ITIMER_REAL, LONGEST_S, 1)
                 test.run()
             except _TooLong:
                 return "it does not end"
@@ -196,7 +197,7 @@ def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
                 luck[f"{mutant.function} {test.name}"] += 1
                 return test.name
             finally:
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
     return ""
 
 
