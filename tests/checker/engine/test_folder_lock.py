@@ -23,10 +23,10 @@ from tests.support.checker.story import Story
 
 WAIT_S = 60.0
 HOLDS = """
-import fcntl, os, sys, time
+import fcntl, os, signal, sys
 fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
 print("held", flush=True)
-time.sleep(600)
+signal.pause()
 """
 COMMANDS: dict[str, Callable[[Path, Path | None], object]] = {
     "check": lambda run, out: check_runs([run], out=out, again=False)[0],
