@@ -78,7 +78,8 @@ def _at_most(limit_s: float) -> Iterator[None]:
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, up)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    # Again each second: an exception in a callback of the collector is only printed.
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1)
     try:
         yield
     finally:
