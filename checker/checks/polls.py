@@ -52,10 +52,8 @@ def judge(group: Group) -> Finding:
 def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) -> list[Anomaly]:
     """Compare successive runs of records of one poll; a rebalance may move it meanwhile.
     `int-nonmonotonic-poll`: the dense index of a record is not above that of the one before.
-    `int-poll-skip`: it rises by more than 1."""
-    wrong = (first[1:] != last[:-1] + 1) & (reads.op[1:] == reads.op[:-1])
-    later = np.flatnonzero(wrong) + 1
-    later = later[~reads.rebalanced[later]]
+    `int-poll-skip`: it rises by more than 1. A read that states its start is compared with that."""
+    later = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & ~reads.rebalanced[1:]) + 1
     stands, index = _stood(known, reads, later - 1, later, last[later - 1])
     delta = first[later] - index
     back, ahead = later[delta < 1], later[delta > 1]

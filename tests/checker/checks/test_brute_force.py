@@ -5,7 +5,7 @@ pair. Histories of a correct log, as they are and corrupted, are in `test_checke
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 
 from tests.support.checker import log_histories
 from tests.support.checker.agreed import agreed, budget
@@ -25,7 +25,15 @@ from tests.support.checker.life_histories import (
 slow_but_sure = budget()
 
 
+# The second answer of a poll states that it starts at 0, and passes over the record there.
 @slow_but_sure
+@example(
+    steps=[
+        Step("send", 1, "ok", 0, 1, sends=((0, 1, 0, -1),)),
+        Step("poll", 1, "ok", 0, 1, reads=((0, 0, 0, ((0, 0, 0, 1),)), (0, 0, 0, ((1, 0, 0, 1),)))),
+    ],
+    known=Around(0, True, False, None, (None, None, None)),
+)
 @given(wild(transactions=False), around)
 def test_histories_of_single_steps(steps: list[Step], known: Around) -> None:
     agreed(surrounded(steps, known))
