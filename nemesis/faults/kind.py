@@ -53,7 +53,7 @@ class Injected:
     """The result of injecting a fault: its nodes and links, and the numbers that the world gave to
     its link rules, to its breakpoints and to its effects on single nodes (`per_node`: disk faults,
     copies of disks, faults of system calls; with the node of each). `stopped` are nodes that have
-    stopped at a breakpoint."""
+    stopped at a breakpoint. `effect` is the effect if it was known at once."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
@@ -62,6 +62,7 @@ class Injected:
     per_node: Mapping[int, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     detail: str = ""
+    effect: Effect | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

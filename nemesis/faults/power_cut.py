@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Final
 
 import msgspec
 
-from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.kind import ONE_NODE, Drawing, Effect, Injected, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
 
@@ -40,12 +41,23 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         aliases=(),
     )
 
-    def act(self, site: Site, node: str) -> str:
-        """Send SIGKILL, then take unsynced data; return how much, as a phrase."""
+    def inject(self, site: Site) -> Injected:
+        """Cut the power of each node. If files are declared as unsynced and none had an unsynced
+        byte, the fault has no effect: the loss that it was to test did not happen."""
+        unsynced: list[int] = []
+        injected = self.on_each(site, lambda node: self._cut(site, node, unsynced))
+        if any(unsynced) or not site.world.declares_unsynced:
+            return injected
+        return replace(injected, effect=Effect(nodes=injected.nodes, counts={"writes": 0}))
+
+    def _cut(self, site: Site, node: str, unsynced: list[int]) -> str:
+        """Send SIGKILL, then take unsynced data; return how much, as a phrase. Adds the number of
+        bytes that there were to `unsynced`."""
         percent = self.keep_percent
         keep = site.rng.random if percent is None else lambda: percent / 100
         shuffle = self._shuffle(site)
         before, after = site.processes.power_cut(site.number, node, keep, shuffle)
+        unsynced.append(before)
         assumption = site.world.power_cut_assumption
         order = "" if shuffle is None else ", in another order"
         kept = f"{node} kept {after} of {before} unsynced bytes{order}"

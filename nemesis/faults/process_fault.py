@@ -36,7 +36,12 @@ class ProcessFault(FaultKind, frozen=True, kw_only=True):
 
     def inject(self, site: Site) -> Injected:
         """Act on each node. Raises FloodmarkError if it failed on all of them."""
-        done = _each(site.nodes, lambda node: self.act(site, node))
+        return self.on_each(site, lambda node: self.act(site, node))
+
+    def on_each(self, site: Site, act: Callable[[str], str | None]) -> Injected:
+        """Do `act`, which returns a note or None, on each node. Raises FloodmarkError if it failed
+        on all of them."""
+        done = _each(site.nodes, act)
         if not done.nodes:
             raise CannotAct("; ".join(done.refused))
         return Injected(nodes=done.nodes, detail="; ".join((*done.notes, *done.refused)))
@@ -44,7 +49,7 @@ class ProcessFault(FaultKind, frozen=True, kw_only=True):
     def heal(self, injected: Injected, site: Site) -> Healed:
         """Undo the fault on each node, as far as it is still in force."""
         done = _each(injected.nodes, lambda node: self.undo(site, node))
-        return Healed(nodes=done.nodes, detail="; ".join(done.refused))
+        return Healed(nodes=done.nodes, detail="; ".join(done.refused), effect=injected.effect)
 
 
 def _each(nodes: Iterable[str], act: Callable[[str], str | None]) -> _Done:

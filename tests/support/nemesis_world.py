@@ -32,6 +32,7 @@ class RecordingWorld(World):
         self.disk_faults: dict[int, DiskFails] = {}
         self.damages: list[DiskDamage] = []
         self.writes = 3
+        self.unsynced = 1000
         self.last_rule = 0
         self.commands: list[Command] = []
         self.log: list[str] = []
@@ -53,7 +54,7 @@ class RecordingWorld(World):
         self._act("power_cut", node)
         self.up.discard(node)
         self.paused.discard(node)
-        return 1000, round(1000 * keep)
+        return self.unsynced, round(self.unsynced * keep)
 
     def start(self, node: str) -> None:
         assert node not in self.up

@@ -132,6 +132,10 @@ class NemesisStage:
         """Let this act fail from here on."""
         self.storm.world.broken.add(" ".join(map(str, act)))
 
+    def declares(self, unsynced: int) -> None:
+        """Let nodes have declared files with this many unsynced bytes."""
+        self.storm.world.declares_unsynced, self.storm.world.unsynced = True, unsynced
+
     def dies(self, node: str) -> None:
         """End a process by itself."""
         self.storm.world.up.remove(node)

@@ -41,7 +41,12 @@ class UnsyncedFiles:
     @property
     def assumption(self) -> str:
         """The assumption of a power cut as a text, for the record of the fault."""
-        return ASSUMPTION.format(globs=", ".join(self._globs)) if self._globs else NOTHING
+        return ASSUMPTION.format(globs=", ".join(self._globs)) if self.is_declared else NOTHING
+
+    @property
+    def is_declared(self) -> bool:
+        """Return whether there are files that the adapter declares as unsynced."""
+        return bool(self._globs)
 
     def synced(self, node: str, folder: Path) -> None:
         """Count all bytes that the node's files have now as synced."""

@@ -26,7 +26,9 @@ class ExternalWorld(ProcessWorld):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.power_cut_assumption = self._unsynced.assumption if self._disks is None else ""
+        if self._disks is None:
+            self.power_cut_assumption = self._unsynced.assumption
+            self.declares_unsynced = self._unsynced.is_declared
 
     def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
         return self._unsynced.cut(node, self._nodes[node].folder, keep)

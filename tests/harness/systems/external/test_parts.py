@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -59,10 +60,13 @@ def started(tmp_path: Path, command: list[str], **ports: int) -> ExternalProcess
     return made
 
 
-def world_of(nodes: ExternalProcesses, disks: Any, tmp_path: Path) -> ExternalWorld:
+def world_of(
+    nodes: ExternalProcesses, disks: Any, tmp_path: Path, unsynced: tuple[str, ...] = ()
+) -> ExternalWorld:
     """Return a world of one node, without links and clocks."""
     parts: Any = (nodes, None, disks, lambda operation: None, Tracers(tmp_path), None)
-    return ExternalWorld(*parts, {"n1": Node("n1", tmp_path / "n1", {}, {})}, UnsyncedFiles(()))
+    files = UnsyncedFiles(unsynced)
+    return ExternalWorld(*parts, {"n1": Node("n1", tmp_path / "n1", {}, {})}, files)
 
 
 def said(tmp_path: Path, text: str) -> Callable[[], bool]:
@@ -295,6 +299,15 @@ def test_a_power_cut_takes_what_was_appended_since_the_node_started(tmp_path: Pa
     assert kept.read_bytes() == b"much longer than before"
     assert "*.log" in files.assumption
     assert UnsyncedFiles(()).cut("n1", tmp_path, 0.0) == (0, 0)
+
+
+@pytest.mark.parametrize(("globs", "disks"), [(("*.log",), None), ((), None), (("*.log",), True)])
+def test_a_power_cut_must_find_bytes_only_in_files_that_are_declared(
+    globs: tuple[str, ...], disks: Any, tmp_path: Path
+) -> None:
+    world = world_of(Mock(), disks, tmp_path, globs)
+    assert world.declares_unsynced == (globs != () and disks is None)
+    assert bool(world.power_cut_assumption) == (disks is None)
 
 
 def test_a_file_that_was_allocated_ahead_loses_data_and_keeps_its_length(tmp_path: Path) -> None:
