@@ -5,8 +5,8 @@
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
     python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
 
-`python -m tests.lab NAME --help` lists the options of one. `tests.lab.mutate` and
-`tests.lab.check_mutants`, which change lines of the sources, have commands of their own."""
+`python -m tests.lab NAME --help` lists the options of one.
+`tests.lab.check_mutants`, which changes lines of the checks, has a command of its own."""
 
 from __future__ import annotations
 
