@@ -40,7 +40,7 @@ def judge_group(group: Group, *, measured: bool = False) -> Judged:
         tuple(_finding(check, group) for check in checks(scope)),
         tuple(map(str, [*problems.text[damage], *problems.text[~damage]])),
         tuple(map(str, group.of(NoteFacts).text)),
-        0 if group.partition else len(effective_faults(group.of(FaultLines))),
+        () if group.partition else tuple(effective_faults(group.of(FaultLines))),
         _curves(group) if measured else None,
         bool(damage.any()),
     )

@@ -33,6 +33,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     phases: Phases = msgspec.field(default_factory=Phases)
     recovery_limit_ms: int = RECOVERY_LIMIT_MS
     problems: list[Problem] = []
+    bypassed: tuple[str, ...] = ()
     # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
     source: str = ""
     # Clients read until they had everything or gave up: records not read by then are unseen.

@@ -16,19 +16,19 @@ from checker.formats.anomalies import EXERCISE, PROPERTIES, RANK
 from checker.formats.verdict import SEVERITY, Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.output import policy
 from checker.output.curves import Curves
-from checker.output.sentence import Judgement, sentence
+from checker.output.sentence import Judgement, sentence, untouched
 
 
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of judging one group: a partition, or the run as a whole. Problems make the
-    verdict unknown, notes do not. `faults`: how many faults of the schedule took effect, 0 but for
-    the whole run. `damaged`: the evidence was changed after it was written."""
+    verdict unknown, notes do not. `faults`: the faults of the schedule that took effect, by number,
+    for the whole run only. `damaged`: the evidence was changed after it was written."""
 
     partition: str
     findings: tuple[Finding, ...]
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    faults: int = 0
+    faults: tuple[int, ...] = ()
     curves: Curves | None = None
     damaged: bool = False
 
@@ -41,7 +41,7 @@ class Collected:
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    faults: int = 0
+    faults: list[int] = field(default_factory=list)
     damaged: bool = False
     curves: dict[str, Curves] = field(default_factory=dict)
     losses: dict[str, LossCount] = field(default_factory=dict)
@@ -95,12 +95,14 @@ def assemble(
         measures["notes"] = run.notes
     if judged.loss.lost:
         measures["loss"] = judged.loss._asdict()
+    if words := untouched(run.meta, run.faults):
+        measures["untouched"] = words
     if run.meta.is_jepsen:
         measures["jepsen"] = _as_jepsen(anomalies)
     return RunResult(
         run=run.meta.run,
         verdict=verdict,
-        sentence=sentence(judged),
+        sentence=f"{sentence(judged)} {words}".rstrip(),
         properties=tuple(properties),
         anomalies=tuple(anomalies),
         measures=measures,

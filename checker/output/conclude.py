@@ -44,14 +44,14 @@ def conclude(
     """Make the result and the tables of one run from its findings and counts. If nothing was
     `counted`, there are no tables, and of the measures only the number of faults."""
     if counted is None:
-        return Concluded(assemble(run, origins, {"faults": run.faults}))
+        return Concluded(assemble(run, origins, {"faults": len(run.faults)}))
     made = {
         **measures.measure_tables(run.meta, counted),
         **curve_tables(run.meta, run.curves),
         "around_faults": around_faults(run.meta, counted, injected),
     }
     summary = {
-        **measures.summary(run.meta, counted, run.faults),
+        **measures.summary(run.meta, counted, len(run.faults)),
         **curves_in_short(made),
         "around_faults": in_short(made["around_faults"]),
     }

@@ -11,6 +11,8 @@ from checker.checks.findings import LossCount, listing, plural
 from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import AGREEMENT, LOST_WRITES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, Verdict
+from nemesis.faults import KINDS
+from nemesis.faults.kind import FaultKind
 
 _LOSSES: Final = ("lost", "vanished", "tail-lost")
 _COUNTED: Final = ("lost", "tail-lost")
@@ -53,6 +55,15 @@ def sentence(judged: Judgement) -> str:
     if judged.verdict is Verdict.INVALID and judged.meta.impaired:
         words += f" Besides: {judged.problems[0].rstrip('.')}."
     return words
+
+
+def untouched(meta: RunMeta, faults: Sequence[int]) -> str:
+    """Name a connection past the links if one of `faults`, by number, was on links; "" if not."""
+    on_links = {n for n, what in enumerate(meta.faults) if KINDS.get(what, FaultKind).on_links}
+    if not meta.bypassed or on_links.isdisjoint(faults):
+        return ""
+    more = f" (and {len(meta.bypassed) - 1} more)" if meta.bypassed[1:] else ""
+    return f"Faults on links did not touch every connection: {meta.bypassed[0]}{more}."
 
 
 def _counted(judged: Judgement, first: Anomaly) -> str:

@@ -21,14 +21,10 @@ class Idle(NamedTuple):
     end_us: int
 
 
-def in_vain(faults: Sequence[Executed], bypassed: Sequence[str] = ()) -> list[str]:
+def in_vain(faults: Sequence[Executed]) -> list[str]:
     """Return a clause for each fault that was refused, and for each that stopped a node which an
-    earlier fault had stopped and not yet released; the first clause names a connection between
-    nodes that the faults on links did not touch, if some are `bypassed`."""
+    earlier fault had stopped and not yet released."""
     found = []
-    if bypassed and any(fault.status == "done" and fault.links for fault in faults):
-        more = f" (and {len(bypassed) - 1} more)" if bypassed[1:] else ""
-        found.append(f"faults on links did not touch every connection: {bypassed[0]}{more}")
     for fault in faults:
         if fault.status == "skipped" and fault.detail:
             found.append(f"{fault.what} skipped: {fault.detail}")

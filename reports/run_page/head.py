@@ -114,14 +114,15 @@ def _faults(folder: RunFolder) -> Badge:
     }
     rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
     drawn = folder.schedule is not None and folder.schedule.drawn
-    lost = standstill.in_vain(faults, folder.info.bypassed)
+    lost = standstill.in_vain(faults)
+    missed = folder.result is not None and "untouched" in folder.result.measures
     enough = took == len(faults) or (drawn and took * 2 >= len(faults))
     words = [f"The others: {rest}" if rest else "All of them", *lost[:MOST_IN_VAIN]]
     return Badge(
         "Faults took effect",
         f"{took} of {len(faults)}",
         f"{'; '.join(words)}.",
-        "good" if enough and not lost else "unsure",
+        "good" if enough and not lost and not missed else "unsure",
     )
 
 

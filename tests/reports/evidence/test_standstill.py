@@ -33,15 +33,6 @@ def test_a_fault_that_was_refused_and_one_on_a_node_that_was_stopped_already_are
     assert in_vain([pause, after, other, fault("delay", 2, 3, "n3")]) == []
 
 
-def test_connections_past_the_links_are_named_if_links_failed() -> None:
-    past = ("n1 dials n2:61000 directly", "n3 dials n2:61000 directly")
-    cut = Executed(0, "cut", "done", links=(("n1", "n2"),))
-    untouched = "faults on links did not touch every connection: n1 dials n2:61000 directly"
-    assert in_vain([cut], past) == [f"{untouched} (and 1 more)"]
-    assert in_vain([cut], past[:1]) == [untouched]
-    assert in_vain([cut]) == in_vain([fault("kill", 2, 3, "n1")], past) == []
-
-
 @pytest.mark.parametrize(
     ("faults", "exits", "idle"),
     [

@@ -317,6 +317,10 @@ class Story:
     def about(self, **fields: Any) -> None:
         self.run.update({k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
 
+    def bypass(self, *links: tuple[str, str]) -> None:
+        """Let nodes dial others past the links."""
+        self.run["bypassed"] = [f"{dialer} dials {node} directly" for dialer, node in links]
+
     def problem(self, kind: str, *words: str) -> None:
         """Let the harness have had trouble of this kind."""
         known = {"kind": kind, "sentence": " ".join(words)}
