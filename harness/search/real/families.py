@@ -68,6 +68,7 @@ class StormDice:
         self._kinds = self._swarm(self._usable)
         self._power_cuts = {"none": 0, "one": 1, "any": 99}[parts.disks]
         self.power_factor = 2.0 if parts.disks == "one" else 1.0
+        self.slow_ms = max(0, parts.restart_ms - RESTART_MS)
         if POWER_CUT not in parts.kinds:
             self._power_cuts = 0
 
@@ -85,9 +86,18 @@ class StormDice:
         return self.dice.between(low * self.failover_ms, high * self.failover_ms)
 
     def away(self, at_ms: int, for_ms: int) -> list[Fault]:
-        """Return a fault that keeps records from a follower for `for_ms`; [] if no kind can."""
-        kind = self._kind(lambda drawing: drawing.delays_follower)
-        return [] if kind is None else [kind.draw_on_follower(self.dice, PARTITION, at_ms, for_ms)]
+        """Return a fault that keeps records from a follower for `for_ms`; [] if no kind can. A slow
+        start counts: a node that is down for some seconds is away for longer."""
+        down_ms = for_ms - self.slow_ms
+        kind = self._kind(
+            lambda kind: (
+                _drawing(kind).delays_follower and (down_ms >= LEAST_MS or not kind.ends_process)
+            )
+        )
+        if kind is None:
+            return []
+        lasts = down_ms if kind.ends_process else for_ms
+        return [kind.draw_on_follower(self.dice, PARTITION, at_ms, lasts)]
 
     def fails(self, on: str, at_ms: int, for_ms: int, *, power: float = 0.0) -> list[Fault]:
         """Return a fault by which a node does not work for `for_ms`; with the probability `power`,
@@ -95,7 +105,7 @@ class StormDice:
         if no kind can do that."""
         if self.can_cut_power and self.dice.chance(self.power_factor * power):
             return [self.power_cut(on, at_ms, for_ms)]
-        kind = self._kind(lambda drawing: drawing.fails_leader)
+        kind = self._kind(lambda kind: _drawing(kind).fails_leader)
         return [] if kind is None else [kind.draw_on(self.dice, on, at_ms, for_ms)]
 
     def power_cut(self, on: str, at_ms: int, for_ms: int) -> Fault:
@@ -107,7 +117,7 @@ class StormDice:
     def link(self, on: str, at_ms: int, for_ms: int) -> list[Fault]:
         """Return a fault on the links of a node; an empty list if links can take none."""
         on_links = [kind for kind in self._kinds if issubclass(KINDS[kind], LinkFault)]
-        kinds = [kind for kind in on_links if _drawing(kind).targets]
+        kinds = [kind for kind in on_links if _drawing(KINDS[kind]).targets]
         if not kinds:
             return []
         return [KINDS[self.dice.rng.choice(kinds)].draw_on(self.dice, on, at_ms, for_ms)]
@@ -133,10 +143,10 @@ class StormDice:
             chosen.add(kind)
         return tuple(kind for kind in kinds if kind in chosen)
 
-    def _kind(self, row: Callable[[Drawing], Sequence[int]]) -> type[FaultKind] | None:
-        """Draw a kind of fault for a row of the drawings, of this storm's kinds if possible."""
+    def _kind(self, fits: Callable[[type[FaultKind]], object]) -> type[FaultKind] | None:
+        """Draw a kind of fault that fits, of this storm's kinds if possible."""
         for among in (self._kinds, self._usable):
-            fit = [(KINDS[k], _WEIGHTS.get(k, 1.0)) for k in among if row(_drawing(k))]
+            fit = [(KINDS[k], _WEIGHTS.get(k, 1.0)) for k in among if fits(KINDS[k])]
             if fit:
                 return self.dice.weighted(fit)
         return None
@@ -148,10 +158,9 @@ def _usable(kind: str, disks: Disks) -> bool:
     return drawn and (not KINDS[kind].loss or disks == "any")
 
 
-def _drawing(kind: str) -> Drawing:
-    drawing = KINDS[kind].drawing
-    assert isinstance(drawing, Drawing), drawing
-    return drawing
+def _drawing(kind: type[FaultKind]) -> Drawing:
+    assert isinstance(kind.drawing, Drawing), kind.drawing
+    return kind.drawing
 
 
 Family = Callable[[StormDice], list[Fault]]
@@ -170,7 +179,7 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
         found += dice.away(at, back - at)
     if not everybody:
         found += dice.fails(ANOTHER, fails, dice.failovers(0.05, 0.35), power=0.4)
-    away_ms = dice.failovers(1.0, 1.5) + max(0, dice.parts.restart_ms - RESTART_MS)
+    away_ms = dice.failovers(1.0, 1.5) + dice.slow_ms
     found += dice.fails(LEADER, fails + dice.between(0, 50), away_ms, power=0.15)
     return found
 

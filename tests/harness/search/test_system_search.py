@@ -25,6 +25,7 @@ from nemesis.faults.disks import DiskFull
 from nemesis.formats import schedule as schedules
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
+from nemesis.ready_made import RESTART_MS
 from node.formats.errors import UsageError
 from tests.support import trial_adapters
 from tests.support.local_pool import LocalPool
@@ -94,6 +95,26 @@ class TestDrawing:
         drawn = [generator.draw(n) for n in ANY_STORMS]
         rings = {s.family for s in drawn for f in s.schedule.faults if f.what == "ring"}
         assert rings == {"plain"}
+
+    @pytest.mark.parametrize(("restart_ms", "killed"), [(2000, True), (2500, True), (60000, False)])
+    def test_a_follower_that_falls_behind_is_back_when_the_leader_fails(
+        self, restart_ms: int, killed: bool
+    ) -> None:
+        system = registry.find(TRIAL)
+        system.restart_ms = restart_ms
+        generator = StormGenerator(StormSubject(system=TRIAL, disks="one"), system, 1)
+        late_ms = 0.25 * system.limits(Cluster()).session_ms + 100
+        kinds = set()
+        for storm in map(generator.draw, range(400)):
+            if storm.family == "stale-takes-over":
+                away = [f for f in storm.schedule.faults if f.on.startswith("follower:")]
+                fails = max(f.at_ms for f in storm.schedule.faults if f.on.startswith("leader:"))
+                for fault in away:
+                    kinds.add(fault.what)
+                    slow_ms = (restart_ms - RESTART_MS) * (fault.what == "kill")
+                    assert fault.at_ms + fault.for_ms + slow_ms <= fails + late_ms
+        assert kinds > {"pause", "isolate"}
+        assert ("kill" in kinds) is killed
 
     def test_only_a_store_with_a_map_is_drawn_with_a_full_one(self) -> None:
         limits = {True: set[str](), False: set[str]()}
