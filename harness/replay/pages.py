@@ -45,7 +45,7 @@ def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | No
     failed = is_invalid(run)
     if failed and baseline_too:
         try:
-            with _at_most(BASELINE_LIMIT_S):
+            with at_most(BASELINE_LIMIT_S):
                 _baseline(run, tell)
         except (TooLong, KeyboardInterrupt):
             tell(f"The baseline run is left out; to make it: {command_line('report', run)}")
@@ -71,7 +71,7 @@ class TooLong(BaseException):
 
 
 @contextlib.contextmanager
-def _at_most(limit_s: float) -> Iterator[None]:
+def at_most(limit_s: float) -> Iterator[None]:
     """Raise TooLong in the block when its time is up."""
 
     def up(number: int, frame: FrameType | None) -> None:

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -17,7 +15,7 @@ from checker.engine.local import check_run, check_runs
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
 from checker.ingest.external_history import run_folder_of
-from harness.replay.pages import is_invalid
+from harness.replay.pages import at_most, is_invalid
 from harness.runs.judge import judge, summarise, wrong_lines
 from node.formats.run_folder_entries import foreign_entry
 from reports import build
@@ -34,15 +32,8 @@ FILES = (
 @pytest.fixture(autouse=True)
 def nothing_hangs() -> Iterator[None]:
     """End a test that waits for something that never comes."""
-
-    def ended(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError("it still waits")
-
-    before = signal.signal(signal.SIGALRM, ended)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with at_most(60):
+        yield
 
 
 @pytest.fixture
