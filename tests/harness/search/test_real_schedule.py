@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -13,77 +11,14 @@ from harness.search.attempt import attempt
 from harness.search.generator import TIMINGS
 from harness.search.stability import Evaluation, EvaluationWorld, jittered, stability
 from harness.search.to_script import one_client_per_send, to_script
-from harness.search.trigger_candidates import (
-    alternative_triggers,
-    before,
-    following,
-    leader_candidates,
-    trigger_candidates,
-)
 from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Link, Release
 from nemesis.formats.schedule import After, Schedule, check
 from tests.harness.search.test_attempt import LOST, bitten
+from tests.support.scripts import beside, proving
 
-
-def told(*events: tuple[int, str, str, int]) -> list[dict[str, Any]]:
-    """Return appends and cuts of log-0: (time in us, node, event, incarnation)."""
-    names = ("t_us", "node", "event", "incarnation")
-    about = {"partition": "log-0", "role": "follower"}
-    return [dict(zip(names, event, strict=True)) | about for event in events]
-
-
-def test_moments_are_counted_for_each_process_apart() -> None:
-    appends = [(5, "n1", 1), (10, "n2", 1), (20, "n2", 1), (30, "n2", 2)]
-    events = told(
-        *((t_us, node, "append", n) for t_us, node, n in appends), (40, "v1", "broker", 1)
-    )
-    copied = {"node": "n2", "partition": "log-0", "role": "follower"}
-    assert [moment.after for moment in trigger_candidates(events, storm_us=6)] == [
-        After(event="append", match=copied, nth=1),
-        After(event="append", match=copied, nth=2),
-        After(event="append", match=copied | {"incarnation": 2}, nth=1),
-    ]
-
-
-def test_the_nearest_moments_come_first_and_each_kind_once() -> None:
-    appends = [(10, "n1"), (20, "n2"), (30, "n1"), (50, "n1"), (60, "n1")]
-    events = told(
-        *((t_us, node, "append", 1) for t_us, node in appends), (40, "n2", "truncated", 1)
-    )
-    made = list(trigger_candidates(sorted(events, key=lambda e: e["t_us"]), storm_us=0))
-    assert [m.t_us for m in before(made, 40, most=2)] == [40, 30]
-    assert [m.t_us for m in before(made, 40, most=9)] == [40, 30, 20]
-    assert [m.t_us for m in following(made, 40, most=9)] == [50]
-
-
-def test_a_moment_has_triggers_by_node_leader_and_progress() -> None:
-    anybody = {"partition": "log-0", "role": "leader"}
-    events = [
-        {"t_us": t_us, "node": node, "event": "append", "leo": leo, **anybody}
-        for t_us, node, leo in [(5, "n1", 1), (6, "n1", 2), (7, "n2", 3), (8, "n2", 4)]
-    ]
-    made = list(trigger_candidates(events, storm_us=0))
-    assert made[2].after == After(event="append", match={"node": "n2", **anybody}, nth=1)
-    assert list(alternative_triggers(made, made[2])) == [
-        After(event="append", match=anybody, nth=3),
-        After(event="append", match=anybody | {"leo": {"at_least": 3}}, nth=1),
-        After(event="append", match=anybody | {"node": "n2", "leo": {"at_least": 3}}, nth=1),
-    ]
-
-
-def test_a_moment_of_voters_has_triggers_by_leader_only() -> None:
-    led = {"partition": "log-0", "leader_epoch": 4}
-    follower = {"partition": "log-0", "role": "follower"}
-    events = [
-        {"t_us": 5, "node": "n1", "event": "vote", "partition": "log-0", "candidate": "n2"},
-        {"t_us": 6, "node": "n2", "event": "role", "role": "leader", "leader": "n2", **led},
-        {"t_us": 7, "node": "n3", "event": "role", "leader": "", "leader_epoch": 4, **follower},
-        {"t_us": 8, "node": "n1", "event": "hw", "hw": 2, **follower},
-    ]
-    made = leader_candidates(trigger_candidates(events, storm_us=0))
-    assert [moment.after.match for moment in made] == [{"role": "leader", **led}]
+test_script = proving(beside(__file__))
 
 
 def test_a_script_does_what_the_clients_did_and_fails_alike() -> None:
@@ -190,14 +125,6 @@ def test_kip_101_s_loss_becomes_a_matter_of_events() -> None:
     assert form is not None
     assert form.failing_worlds >= 27
     assert not any(fault.at_ms for fault in form.schedule.faults)
-
-
-def test_a_moment_is_stood_still_at_in_the_process_it_belongs_to() -> None:
-    (cut,) = trigger_candidates(told((10, "n2", "truncated", 2)), storm_us=0)
-    stand = forms.breakpoint_at(cut)
-    assert stand is not None
-    assert (stand.on, stand.event, stand.nth, stand.before) == ("n2", "truncated", 1, "send")
-    assert stand.match == {"partition": "log-0", "incarnation": 2}
 
 
 def test_a_failure_that_never_comes_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,13 @@ import reports
 from harness.formats.baseline import Baseline, Side
 from nemesis.faults import Kill, Pause
 from node.formats import trace
-from node.formats.event_text import Event
 from reports import svg
 from reports.evidence import citations, model
 from reports.messages import messages
-from reports.messages.message_events import Known, MessageRow
 from reports.operations import curves
 from reports.run_page import head, plots, reproduction
 from tests.support import report_fixtures as made
+from tests.support.scripts import beside, proving
 
 
 @pytest.fixture(scope="module")
@@ -36,61 +35,7 @@ def folder(failed: Path) -> model.RunFolder:
     return model.read(failed)
 
 
-def drawn(*events: Event, low: int = 5) -> list[MessageRow]:
-    known = Known(low, low + 1)
-    return [row for e in events if (row := known.row(e, "")) is not None]
-
-
-class TestMessageEvents:
-    """A partition led by n1, followed by n2, about offset 5."""
-
-    led = (
-        Event("role", node="n1", role="leader", leader="n1", leader_epoch=1, leo=5, hw=5),
-        Event("role", node="n2", role="follower", leader="n1", leader_epoch=1, leo=5, hw=5),
-    )
-
-    def test_an_append_of_a_follower_is_a_response_of_its_leader(self) -> None:
-        copied = Event("append", node="n2", role="follower", base_offset=5, leo=6, leader_epoch=1)
-        row = drawn(*self.led, copied)[-1]
-        assert (row.sender, row.receiver, row.tone) == ("n1", "n2", "data")
-        assert row.text == "fetch-response: offset 5 of epoch 1"
-
-    def test_other_offsets_are_not_drawn(self) -> None:
-        other = Event("append", node="n2", role="follower", base_offset=6, leo=9, leader_epoch=1)
-        assert len(drawn(*self.led, other)) == 2
-
-    def test_a_high_watermark_is_drawn_when_it_passes_and_after_it_fell(self) -> None:
-        moves = [Event("hw", node="n1", role="leader", hw=hw) for hw in (5, 6, 7, 8)]
-        assert [row.text for row in drawn(*self.led, *moves)[2:]] == [
-            "moves its high watermark to 6"
-        ]
-        back = Event("role", node="n2", role="follower", leader="n1", leo=6, hw=4)
-        follower = [Event("hw", node="n2", role="follower", hw=hw) for hw in (6, 7)]
-        said = [row.text for row in drawn(*self.led, follower[0], back, follower[1])]
-        assert [text for text in said if text.startswith("fetch-response")] == [
-            "fetch-response: high watermark 6",
-            "fetch-response: high watermark 7",
-        ]
-
-    def test_a_truncation_breaks_something_only_at_the_offset(self) -> None:
-        cut = Event("truncated", node="n2", from_leo=9, leo=5, hw=5, reason="own-high-watermark")
-        below = Event(
-            "truncated", node="n2", from_leo=9, leo=7, hw=5, reason="offset-for-leader-epoch"
-        )
-        assert [row.breaks for row in drawn(cut, below)] == [True, False]
-
-    def test_a_commit_in_the_traces_of_three_voters_is_one_row(self) -> None:
-        said = [
-            Event("partition", node=v, leader="n2", leader_epoch=2, partition_epoch=3, isr=("n2",))
-            for v in ("v1", "v2", "v3")
-        ]
-        assert [row.text for row in drawn(*said)] == ["commits: n2 leads epoch 2, ISR [n2]"]
-
-    def test_a_process_that_ends_and_begins_again_breaks_its_lifeline(self) -> None:
-        ended = Event("exit", node="n2", reason="kill")
-        again = Event("started", node="n2", incarnation=2)
-        down, up = drawn(ended, again)
-        assert (down.down, down.up, up.down, up.up) == ("n2", "", "", "n2")
+test_script = proving(beside(__file__))
 
 
 class TestMessages:

@@ -1,0 +1,67 @@
+"""Moments of a trace that a schedule can wait for: a stage of scripts.
+
+`event append n2 10 leo=3` adds an event of n2 at 10 us about log-0, of a follower unless the script
+says otherwise. A moment is shown as its time and what a fault would wait for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from harness.search.real_schedule import breakpoint_at
+from harness.search.trigger_candidates import (
+    TriggerCandidate,
+    alternative_triggers,
+    before,
+    following,
+    leader_candidates,
+    trigger_candidates,
+)
+from nemesis.formats.schedule import After
+
+
+class TriggersStage:
+    """The events so far, of a storm that begins at `storm_us`."""
+
+    def __init__(self, storm_us: int = 0) -> None:
+        self._storm_us = storm_us
+        self._events: list[dict[str, Any]] = []
+
+    def event(self, event: str, node: str, t_us: int, **fields: Any) -> None:
+        about = {"partition": "log-0", "role": "follower", "incarnation": 1}
+        self._events.append({"t_us": t_us, "node": node, "event": event} | about | fields)
+
+    def _found(self) -> list[TriggerCandidate]:
+        return list(trigger_candidates(self._events, storm_us=self._storm_us))
+
+    def moments(self) -> list[str]:
+        return [_text(moment) for moment in self._found()]
+
+    def before(self, at_us: int, most: int) -> list[str]:
+        return [_text(moment) for moment in before(self._found(), at_us, most=most)]
+
+    def following(self, at_us: int, most: int) -> list[str]:
+        return [_text(moment) for moment in following(self._found(), at_us, most=most)]
+
+    def of_leaders(self) -> list[str]:
+        return [_text(moment) for moment in leader_candidates(self._found())]
+
+    def alternatives(self, nth: int) -> list[str]:
+        """Return what else names the n-th moment."""
+        found = self._found()
+        return [_words(after) for after in alternative_triggers(found, found[nth - 1])]
+
+    def breakpoint(self, nth: int) -> str:
+        """Return where a process stands still at the n-th moment."""
+        stand = breakpoint_at(self._found()[nth - 1])
+        assert stand is not None
+        where = f"{stand.on} {stand.event} nth={stand.nth} before={stand.before}"
+        return f"{where} {json.dumps(stand.match)}"
+
+
+def _text(moment: TriggerCandidate) -> str:
+    return f"{moment.t_us} us: {_words(moment.after)}"
+
+
+def _words(after: After) -> str:
+    return f"{after.event} nth={after.nth} {json.dumps(after.match)}"
