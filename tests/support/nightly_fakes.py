@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +33,7 @@ from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from node.formats.errors import FloodmarkError
 from reports import build
 from tests.support.local_pool import LocalPool
+from tests.support.paths import lasting_folder
 
 LOST = "no-lost-acknowledged-write"
 JOB_S = 10.0
@@ -238,8 +237,7 @@ def keep(job: FinishJob) -> Finished:
     A class of findings is explained and replayed once a process, and copied from there."""
     key = job.finding.bucket, job.page
     if key not in _kept:
-        place = Path(tempfile.mkdtemp(prefix="floodmark-finding-"))
-        atexit.register(shutil.rmtree, place, ignore_errors=True)
+        place = lasting_folder("finding")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pages, "build", lambda run, plots, program: build(run, program=program))
             finding = msgspec.structs.replace(job.finding, shrunk=True)

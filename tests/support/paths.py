@@ -1,6 +1,16 @@
-"""The place of the project."""
+"""The place of the project, and folders of a process of tests."""
 
+import atexit
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
+
+
+def lasting_folder(name: str) -> Path:
+    """Make a folder that stays until this process ends."""
+    folder = tempfile.mkdtemp(prefix=f"floodmark-{name}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

@@ -7,12 +7,10 @@ too early, and the isolated leader loses records. The other kinds are runs that 
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import random
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +31,7 @@ from harness.search.attempt import attempt
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.formats import schedule as s
+from tests.support.paths import lasting_folder
 
 ZERO_US: Final = 1_100_000
 """Where the storm of a run of `STORM` begins."""
@@ -65,9 +64,7 @@ def edit(file: Path, **changes: Any) -> None:
 @functools.cache
 def _cache() -> Path:
     """Return the folder of this process with one run of each schedule."""
-    folder = tempfile.mkdtemp(prefix="floodmark-pages-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return lasting_folder("pages")
 
 
 def run(folder: Path, schedule: s.Schedule) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +24,7 @@ from nemesis.links.rule import Counts, LinkRule
 from node.core import wire
 from node.core.messages import FetchRequest, MetadataRequest
 from node.formats.wire import envelope
+from tests.support.paths import lasting_folder
 from tests.support.waiting import PATIENCE_S, until
 
 LAST: Final = 1_000_000_000
@@ -134,9 +134,7 @@ class Net:
 @cache
 def one_net() -> Net:
     """Return the net of this process, as the last test left it."""
-    place = tempfile.TemporaryDirectory(prefix="floodmark-hub-")
-    made = Net(Path(place.name))
-    atexit.register(place.cleanup)
+    made = Net(lasting_folder("hub"))
     atexit.register(made.close)
     return made
 

@@ -6,18 +6,15 @@ Paths of the store are written STORE, the names of runs RUN."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import re
 import shutil
 import signal
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
@@ -35,6 +32,7 @@ from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
 from tests.support import trial_adapters
 from tests.support.nightly_fakes import LOST, FakeEnvironment, NightlyRuns, loses_a_write
+from tests.support.paths import lasting_folder
 
 RUN_NAME: Final = re.compile(r"\d{8}T\d{6}(-\d+)?")
 ELSEWHERE: Final = re.compile(r"(?<!\S)/\S+/findings/")
@@ -45,9 +43,7 @@ class NightlyStage:
     """A store, and what happens in its nightly runs from now on."""
 
     def __init__(self) -> None:
-        place = tempfile.mkdtemp(prefix="floodmark-nightly-")
-        atexit.register(shutil.rmtree, place, ignore_errors=True)
-        self.runs = NightlyRuns(Path(place) / "store")
+        self.runs = NightlyRuns(lasting_folder("nightly") / "store")
         self._patch = pytest.MonkeyPatch()
         self._clocks: Callable[[], str] = lambda: "libfaketime.so.1"
         self._changes: dict[str, Any] = {}

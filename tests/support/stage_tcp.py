@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from nemesis.links.rule import Action, LinkRule
 from nemesis.links.tcp_control import Door, ProxyConfig, ProxyStats, TcpLinks
 from nemesis.links.tcp_rules import CLIENTS, WINDOW_BYTES
 from node.formats.errors import FloodmarkError
+from tests.support.paths import lasting_folder
 from tests.support.tcp_process import PROGRAM, TcpProcess
 from tests.support.waiting import PATIENCE_S, until
 
@@ -125,9 +125,7 @@ class Net:
 @cache
 def one_net() -> Net:
     """Return the net of this process, as the last test left it."""
-    place = tempfile.TemporaryDirectory(prefix="floodmark-net-")
-    made = Net(Path(place.name))
-    atexit.register(place.cleanup)
+    made = Net(lasting_folder("net"))
     atexit.register(made.close)
     return made
 

@@ -189,6 +189,13 @@ def disk(folder: Path, **options: Any) -> Volume:
     return Volume(folder / "files", folder / "aside", **options)
 
 
+def with_log(folder: Path, **options: Any) -> tuple[Volume, Inode]:
+    """Return a disk with an empty file, and that file."""
+    volume = disk(folder, **options)
+    volume.create(volume.inodes[1], "log", 0o644)
+    return volume, inode(volume, "log")
+
+
 @pytest.mark.parametrize("seed", range(120))
 def test_a_power_cut_leaves_what_the_model_says(tmp_path: Path, seed: int) -> None:
     """Data of a failed sync stays lost until it is written again, and many changes that are kept as
@@ -212,10 +219,8 @@ def test_a_power_cut_leaves_what_the_model_says(tmp_path: Path, seed: int) -> No
 def test_a_reordering_power_cut_keeps_whole_writes_but_for_one(tmp_path: Path, seed: int) -> None:
     """Each block was written once: after the cut it has all of the new bytes, none, or (one block)
     the first of them."""
-    rng = random.Random(seed)
-    volume, blocks = disk(tmp_path), 30
-    volume.create(volume.inodes[1], "log", 0o644)
-    log = inode(volume, "log")
+    rng, blocks = random.Random(seed), 30
+    volume, log = with_log(tmp_path)
     volume.write(log, bytes(blocks * 8), 0)
     volume.sync(log)
     for block in rng.sample(range(blocks), blocks):
@@ -230,9 +235,7 @@ def test_a_reordering_power_cut_keeps_whole_writes_but_for_one(tmp_path: Path, s
 
 
 def test_a_lie_costs_all_that_was_written_since(tmp_path: Path) -> None:
-    volume = disk(tmp_path)
-    volume.create(volume.inodes[1], "log", 0o644)
-    log = inode(volume, "log")
+    volume, log = with_log(tmp_path)
     volume.write(log, b"synced,", 0)
     volume.sync(log)
     volume.write(log, b"kept,", 7)
@@ -266,9 +269,7 @@ def test_what_is_there_already_is_refused_like_the_kernel_does(tmp_path: Path) -
 
 
 def test_a_torn_write_is_of_what_was_synced_last(tmp_path: Path) -> None:
-    volume = disk(tmp_path)
-    volume.create(volume.inodes[1], "log", 0o644)
-    log = inode(volume, "log")
+    volume, log = with_log(tmp_path)
     for place in range(3):
         volume.write(log, b"x" * 8, place * 8)
         volume.sync(log)
@@ -280,9 +281,7 @@ def test_a_torn_write_is_of_what_was_synced_last(tmp_path: Path) -> None:
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Overwriting again and again without a sync keeps what was there in a file, and once only."""
-    volume = disk(tmp_path, memory_bytes=4096, most_changes=100)
-    volume.create(volume.inodes[1], "log", 0o644)
-    log = inode(volume, "log")
+    volume, log = with_log(tmp_path, memory_bytes=4096, most_changes=100)
     volume.write(log, b"o" * 65536, 0)
     volume.sync(log)
     for place in range(2000):
