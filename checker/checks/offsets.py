@@ -135,8 +135,6 @@ def _double_in_logs(known: Evidence) -> I64:
     """Return the values that the committed part of one log has twice, or that the committed logs
     have only elsewhere than where they were acknowledged or read."""
     logged, placed = known.committed_log_records, known.placed
-    if not len(logged):
-        return logged.value
     found = []
     for node in np.unique(logged.node).tolist():
         own = logged.take((logged.node == node) & (logged.value >= 0))
@@ -158,10 +156,8 @@ def _is_among(records: Records, others: Records) -> Mask:
     """Return which records also occur among the others: the same value at the same offset."""
     first = np.searchsorted(others.offset, records.offset)
     end = np.searchsorted(others.offset, records.offset, side="right")
-    there = first < end
-    at = np.minimum(first, max(len(others) - 1, 0))
-    same: Mask = there & (others.value[at] == records.value) if len(others) else there
-    for row in np.flatnonzero(there & ~same & (end - first > 1)).tolist():
+    same: Mask = (first < end) & (np.append(others.value, -1)[first] == records.value)
+    for row in np.flatnonzero(end - first > 1).tolist():
         same[row] = (others.value[first[row] : end[row]] == records.value[row]).any()
     return same
 

@@ -40,21 +40,19 @@ def judge(group: Group) -> Finding:
     if not len(reads):
         return Finding(property=OFFSETS)
     first = known.dense(reads.offset)
-    # The run itself is evidence for all its offsets, so dense indices rise by one inside it.
-    last = first + reads.count - 1
     found = [
-        *_inside(group, known, reads, first, last),
-        *_between(group, known, reads, known.follows[some], first, last),
+        *_inside(group, known, reads, first),
+        *_between(group, known, reads, known.follows[some], first),
     ]
     return Finding(property=OFFSETS, examined=known.polls_with_records, anomalies=tuple(found))
 
 
-def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) -> list[Anomaly]:
+def _inside(group: Group, known: Evidence, reads: Polls, first: I64) -> list[Anomaly]:
     """Compare successive runs of records of one poll; a rebalance may move it meanwhile.
     `int-nonmonotonic-poll`: the dense index of a record is not above that of the one before.
     `int-poll-skip`: it rises by more than 1. A read that states its start is compared with that."""
     later = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & ~reads.rebalanced[1:]) + 1
-    stands, index = _stood(known, reads, later - 1, later, last[later - 1])
+    stands, index = _stood(known, reads, later - 1, later)
     delta = first[later] - index
     back, ahead = later[delta < 1], later[delta > 1]
     weak = _over_weak(known, reads, stands[delta > 1], ahead)
@@ -69,16 +67,14 @@ def _inside(group: Group, known: Evidence, reads: Polls, first: I64, last: I64) 
     return found
 
 
-def _stood(known: Evidence, reads: Polls, before: I64, after: I64, last: I64) -> tuple[I64, I64]:
+def _stood(known: Evidence, reads: Polls, before: I64, after: I64) -> tuple[I64, I64]:
     """Return where each run `after` had to begin, and the dense index of the record before that:
-    after the run `before` it, whose `last` dense index is given, or where its own read was asked to
-    begin, if it states that. Records that retention deleted are not expected."""
+    after the run `before` it, or where its own read was asked to begin, if it states that. Records
+    that retention deleted are not expected."""
     asked = (reads.idx[after] == 0) & (reads.start[after] >= 0)
     stands = np.where(asked, reads.start[after], reads.end[before])
-    moved = stands < np.minimum(known.deleted_below, reads.offset[after])
-    stands = np.where(moved, np.minimum(known.deleted_below, reads.offset[after]), stands)
-    index = np.where(asked | moved, np.searchsorted(known.offsets, stands) - 1, last)
-    return stands, index
+    stands = np.maximum(stands, np.minimum(known.deleted_below, reads.offset[after]))
+    return stands, np.searchsorted(known.offsets, stands) - 1
 
 
 def _over_weak(known: Evidence, reads: Polls, stands: I64, after: I64) -> Mask:
@@ -91,7 +87,7 @@ def _over_weak(known: Evidence, reads: Polls, stands: I64, after: I64) -> Mask:
 
 
 def _between(
-    group: Group, known: Evidence, reads: Polls, follows: Mask, first: I64, last: I64
+    group: Group, known: Evidence, reads: Polls, follows: Mask, first: I64
 ) -> list[Anomaly]:
     """Compare a poll with the last ok poll of the same process since its position was dropped.
     `nonmonotonic-poll`: its first record is not above the last one of that, in dense index.
@@ -108,7 +104,7 @@ def _between(
     usable &= (process[baseline] == process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable)
     before, after = ends[baseline[rows]], starts[rows]
-    stands, index = _stood(known, reads, before, after, last[before])
+    stands, index = _stood(known, reads, before, after)
     delta = first[after] - index
     moved, back, ahead = subscribed[rows], delta < 1, delta > 1
     # What passed over more than weak records is ahead.
