@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +59,7 @@ class BugWorld(SimulatedWorld):
         super().__init__(SimulatedSubject(protocol=target.protocol, bugs=target.bugs))
         self._target = target
 
-    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
+    def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
         """Run a schedule as `SearchWorld` says, up to the first run that shows the bug."""
         target = self._target
         first = drawn_schedule(target, seed, number)

@@ -12,7 +12,7 @@ import hashlib
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -90,8 +90,9 @@ class SearchWorld(Protocol):
         """The way in which schedules of this world are shrunk."""
         ...
 
-    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """Draw the schedule of this number and run it; then worse endings. Yield each run."""
+    def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
+        """Draw the schedule of this number and run it; then worse endings. Yield each run. `known`
+        are the buckets of which the search has a finding."""
         ...
 
     def attempt(self, schedule: Schedule) -> Attempt:
@@ -178,7 +179,7 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
         known, is_late = set(self.known), deadline.after(self.seconds)
         with batched_collections():
             for number in range(self.first, self.first + self.count):
-                for drawn in world.runs(self.seed, number):
+                for drawn in world.runs(self.seed, number, known):
                     count(row, drawn.outcome, world.bucket(drawn.outcome))
                     bucket = world.bucket(drawn.outcome)
                     if bucket and bucket not in known and len(known) < MOST_BUCKETS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -79,7 +79,7 @@ class SimulatedWorld:
     def __init__(self, subject: SimulatedSubject) -> None:
         self._subject = subject
 
-    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
+    def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
         first = self._subject.draw(seed, number)
         for schedule, outcome in judge_with_endings(first, attempted):
             yield Drawn("", schedule, outcome)

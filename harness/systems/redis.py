@@ -27,17 +27,17 @@ class Redis(adapter.Adapter):
     failover_ms, recovery_ms, clock_by_libc = 6000, 60_000, True  # Sentinel's TILT lasts 30 s.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[list[str]]:
-        first = min((me, *others), key=lambda node: node.name)
+        nodes = sorted((me, *others), key=lambda node: node.name)
+        first, *rest = [f"{node.host} {node.dialed['client']}" for node in nodes]
         here = f"bind {me.host}\nprotected-mode no\ndir {me.folder}\n"
-        follow = "" if me is first else f"replicaof {first.host} {first.dialed['client']}\n"
-        server = f"""{here}{follow}port {me.listens["client"]}
-            appendonly yes\nappendfsync {self.setting["fsync"]}\naof-use-rdb-preamble no\nsave ""
-            replica-announce-ip {me.host}\nreplica-announce-port {me.dialed["client"]}
-            repl-timeout 5\nrepl-ping-replica-period 1"""
-        sentinel = f"""{here}port {me.listens["sentinel"]}
-            sentinel announce-ip {me.host}\nsentinel announce-port {me.dialed["sentinel"]}
-            sentinel monitor all {first.host} {first.dialed["client"]} 2
-            sentinel down-after-milliseconds all 1500\nsentinel failover-timeout all 4000"""
+        role = "" if me is nodes[0] else f"replicaof {first}\n"
+        known = "".join(f"sentinel known-replica all {n}\n" for n in rest)  # else seen 10 s late
+        server = f"""{here}{role}port {me.listens["client"]}\nreplica-announce-ip {me.host}\nsave ""
+            replica-announce-port {me.dialed["client"]}\nrepl-ping-replica-period 1\nrepl-timeout 5
+            appendonly yes\nappendfsync {self.setting["fsync"]}\naof-use-rdb-preamble no"""
+        sentinel = f"""{here}port {me.listens["sentinel"]}\nsentinel announce-ip {me.host}
+            sentinel announce-port {me.dialed["sentinel"]}\nsentinel monitor all {first} 2
+            {known}sentinel down-after-milliseconds all 1500\nsentinel failover-timeout all 4000"""
         for file, text in (("server.conf", server), ("sentinel.conf", sentinel)):
             if not (me.folder / file).exists():  # Sentinel rewrites both
                 (me.folder / file).write_text(text)
@@ -63,8 +63,8 @@ class Redis(adapter.Adapter):
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         for n in nodes:
             known: Any = SyncRedis(n.host, n.dialed["sentinel"], **ONCE).sentinel_master("all")
-            if known["num-slaves"] < copies - 1:
-                raise RuntimeError(f"the Sentinel of {n.name} does not know all replicas yet")
+            if known["num-other-sentinels"] < copies - 1:
+                raise RuntimeError(f"the Sentinel of {n.name} does not know all others yet")
 
     async def send(self, connection: list[aio.Redis], record: Record) -> int:
         wait, primary = int(self.setting["wait"]), connection[0]

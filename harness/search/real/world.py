@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
@@ -53,7 +53,6 @@ BESIDE_THE_STORM_S: Final = 600.0
 OUTPUT: Final = "search-output.txt"
 _DISKS: Final = {0: "", 1: "one disk"}
 _PLAIN: Final = "processes only"
-_AS_GOOD_AS_NEW: Final = (Verdict.VALID.value, Verdict.NOT_EXERCISED.value)
 _NOT_AGAIN: Final = "storm {} failed on a cluster that others had before: {} On new ones it did not"
 _UNDELIVERED: Final = ", undelivered only"
 
@@ -117,8 +116,8 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
         return self._run(self.subject.find(), "")
 
     def go_on(self, kept: ClusterKeeper) -> Attempt | None:
-        """Run the schedule on the cluster that the last job left running. End that cluster unless
-        the run was valid. Return None if the schedule needs a new cluster."""
+        """Run the schedule on the cluster that the last job left running. End that cluster if the
+        run could not be judged. Return None if the schedule needs a new cluster."""
         system = self.subject.find()
         if not isinstance(system, ExternalSystem) or not leaves_no_trace(self.schedule):
             return None
@@ -126,11 +125,11 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
         # The next schedule may cut the power.
         cuts = self.subject.disks != "none" and POWER_CUT in system.faults
         outcome = self._run(system, system.disk_form(None, (POWER_CUT,) if cuts else ()))
-        if outcome.verdict in _AS_GOOD_AS_NEW:
+        if outcome.verdict != Verdict.UNKNOWN.value:
             return outcome
         was_used = kept.is_used
         kept.end()
-        return None if was_used and not outcome.failed else outcome
+        return None if was_used else outcome
 
     def _run(self, system: System, disk: str) -> Attempt:
         began_s = time.monotonic()
@@ -236,30 +235,27 @@ class StormWorld:
         self._store = store
         self._run_name = run_name
 
-    def runs(self, seed: int, number: int) -> Iterator[Drawn]:
-        """Draw a storm and run it, as `SearchWorld` says. A failure on a cluster that several
-        storms share counts only if it happens again on a new one, in perhaps several runs."""
+    def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
+        """Draw a storm and run it, as `SearchWorld` says. On a cluster that several storms share, a
+        failure of a bucket that is not `known` counts only if the schedule fails on a new one, in
+        perhaps several runs."""
         storm = StormGenerator(self._subject, self._system, seed).draw(number)
-        shared = self._on_shared_cluster(storm.schedule)
-        if shared is not None and not shared.failed:
-            yield Drawn(storm.family, storm.schedule, shared)
-            return
+        shared = self._job(storm.schedule).go_on(_keeper(self._store))
+        if shared is not None:
+            if not shared.failed or self.bucket(shared) in known:
+                yield Drawn(storm.family, storm.schedule, shared)
+                return
+            self.drop(shared)
         for left in reversed(range(RUNS if shared is not None else 1)):
             outcome = self._job(storm.schedule).do()
             if shared is not None and not (left or outcome.failed):
+                _keeper(self._store).end()
                 outcome = dataclasses.replace(
                     outcome, problem=_NOT_AGAIN.format(number, shared.sentence)
                 )
             yield Drawn(storm.family, storm.schedule, outcome)
             if outcome.failed:
                 return
-
-    def _on_shared_cluster(self, schedule: Schedule) -> Attempt | None:
-        """Run a schedule on the cluster that storms share, None if it needs one of its own."""
-        outcome = self._job(schedule).go_on(_keeper(self._store))
-        if outcome is not None:
-            self.drop(outcome)
-        return outcome
 
     def attempt(self, schedule: Schedule) -> Attempt:
         """Run a schedule once (see `SearchWorld`), in a process that is killed if it hangs."""

@@ -71,8 +71,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._goes_on = home is not None
         self.storms = 1
         self.is_healthy = False
-        """Return whether, when the last storm was over, all nodes ran, none had ended by itself,
-        and there was no problem."""
+        """Return whether, when the last storm was over, all nodes ran and none had ended by itself,
+        the partitions were in sync, and there was no problem."""
         nodes = schedule.cluster.brokers + schedule.cluster.voters
         needed = nodes * ports_per_node(adapter, form)
         super().__init__(schedule, folder, ports=needed, disk=disk, home=home)
@@ -234,7 +234,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         if self._goes_on:
             self.processes.reap()
             running = all(self._running(node) for node in self.names)
-            self.is_healthy = running and not self.processes.unexpected and not self.problems
+            whole = running and (not self._adapter.probes() or self._all_in_sync())
+            self.is_healthy = whole and not self.processes.unexpected and not self.problems
             self._suspensions.end()
         else:
             super().close()

@@ -231,6 +231,26 @@ def test_what_fails_on_a_shared_cluster_counts_if_it_fails_on_a_new_one(
     assert len(made.total.problems) == 1 - len(fails_in)
 
 
+def test_a_known_failure_of_a_shared_cluster_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    storms = FakeStorms(lambda job, run: True, monkeypatch)
+    storms.on_shared = loses_a_write
+    made = storms.search(tmp_path, TRIAL, Budget(schedules=4), shrinks=False)
+    assert (made.total.schedules, made.total.failures, len(storms.jobs)) == (4, 4, 1)
+    assert len(list(tmp_path.glob("search-*/*T*"))) == 1
+
+
+def test_the_folder_of_a_run_that_cannot_be_judged_is_kept_on_a_shared_cluster_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    unknown = {"failed": False, "verdict": "unknown", "problem": "its log is torn"}
+    storms = FakeStorms(lambda job, run: False, monkeypatch)
+    storms.on_shared = lambda job: dataclasses.replace(loses_a_write(job), **unknown)
+    made = storms.search(tmp_path, TRIAL, Budget(schedules=1))
+    assert [str(each) for each in tmp_path.glob("search-*/*T*")] == made.total.unknown_runs
+
+
 @pytest.mark.integration
 class TestBudget:
     @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from floodmark import Node, Roles
 from harness.search.real import world
 from harness.search.real.world import StormJob, StormSubject
+from harness.systems.external import cluster
 from harness.systems.external.cluster import ExternalCluster
 from harness.systems.external.kept import ClusterKeeper
 from nemesis.faults.disks import BitFlip
@@ -39,9 +40,9 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def storm(*faults: Fault) -> Any:
-        cluster = Cluster(partitions=1, replication_factor=1, min_isr=1, protocol="Forgets")
+        three = Cluster(partitions=1, replication_factor=1, min_isr=1, protocol="Forgets")
         workload = Workload(clients=2, consumers=1, rate=40.0, duration_ms=600, batch=1)
-        schedule = Schedule(cluster=cluster, workload=workload, faults=faults)
+        schedule = Schedule(cluster=three, workload=workload, faults=faults)
         job = StormJob(subject=subject, schedule=schedule, store=str(tmp_path), name="shared")
         return job.go_on(keeper)
 
@@ -66,10 +67,16 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     assert [exits for exits, _ in seen] == [0, 1, 0]
     assert len({log for _, log in seen}) == 3, "each has a log of its own"
     assert storm().failed
-    assert (kept(), list(tmp_path.glob(".cluster-*"))) == (None, []), "a failure ends the cluster"
+    assert (storm().verdict, kept()) == ("valid", first), "it is as whole as before"
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "IN_SYNC_TIMEOUT_S", 0.0)
+        patch.setattr(ExternalCluster, "_all_in_sync", lambda self: False)
+        assert storm().verdict == "valid"
     assert storm().verdict == "valid"
     last = kept()
     assert last is not None
+    assert last is not first, "its replicas were not in sync"
+    assert len(list(tmp_path.glob(".cluster-*"))) == 1
     last.processes._signal("n3", signal.SIGKILL)
     until(lambda: last.processes._has_ended(last.processes._running["n3"]))
     assert storm() is None, "what came over a cluster that others had says nothing"
