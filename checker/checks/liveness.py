@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Final
 
 import numpy as np
@@ -148,11 +149,14 @@ def unexplained_exit(group: Group) -> Finding:
         ]
         said = exits.said[first].rstrip(".")
         said = f"; its last lines: {said}" if said else ""
+        # If nobody outside sent SIGKILL, the harness did: the process ignored its SIGTERM.
+        hung, how = exits.code[first] == -signal.SIGKILL, "hung when it was stopped and was killed"
+        how = how if hung else f"ended by itself with code {exits.code[first]}"
         anomalies = (
             anomaly(
                 group,
                 "unexplained-exit",
-                f"{witnesses[0].node} ended by itself with code {exits.code[first]}, "
+                f"{witnesses[0].node} {how}, "
                 f"{group.seconds(exits.t_us[first])} into the storm "
                 f"({plural(len(wrong), 'such exit')}){said}.",
                 witnesses,
