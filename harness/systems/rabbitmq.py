@@ -1,7 +1,6 @@
 """RabbitMQ Streams: each partition is a stream. A confirm has no offset; `send` returns None."""
 
 import asyncio
-import logging
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -14,17 +13,16 @@ from rstream.client import Client
 from rstream.constants import OffsetType
 
 from harness.systems.adapter import Adapter, LogSlice, Node, Promise, Record, Roles, Setting
-from node.formats.errors import UsageError
 
-logging.getLogger("rstream").setLevel(logging.CRITICAL)  # It logs each lost connection.
-_MOST, _PATIENCE_S = 200, 0.3
+_MOST = 1000
 _WORDS = "confirms are only issued once the data has been replicated to a quorum of stream replicas"
 _HEAD, _MAGIC = struct.Struct(">BBHIqQQIIII"), 0x50
 # Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy. A
 # part of RabbitMQ asks the usual module all the same, which answers with -erl_epmd_port.
 _DISCOVERY = """-module(discovery).
--export([start_link/0, register_node/3, port_please/2]).
+-export([start_link/0, register_node/2, register_node/3, port_please/2]).
 start_link() -> ignore.
+register_node(_, _) -> {ok, 1}.
 register_node(_, _, _) -> {ok, 1}.
 port_please([$n, N | _], _) -> {port, list_to_integer(os:getenv([$n, N])), 5}.
 """
@@ -41,6 +39,7 @@ class RabbitMQ(Adapter):
         Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib"),
         Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
     )
+    release = r"lib/rabbitmq_server-([\d.]+)"
     probed, unsynced, dumps_running = ("probe",), ("*/stream/*/*.segment",), True
     failover_ms, restart_ms, start_s = 7000, 12_000, 120.0
 
@@ -50,7 +49,8 @@ class RabbitMQ(Adapter):
             subprocess.run(["erlc", "discovery.erl"], cwd=me.folder, check=True, timeout=60)
             (me.folder / "plugins").write_text("[rabbitmq_stream].")
         nodes = sorted((me, *others), key=lambda node: node.name)
-        seeds = ",".join(f"'{node.name}@{node.host}'" for node in nodes)
+        # The first one begins a cluster, which the others join.
+        seeds = ",".join(f"'{node.name}@{node.host}'" for node in nodes if me is not nodes[0])
         streams = ",".join(f'{{"{me.host}",{me.listens[role]}}}' for role in ("client", "probe"))
         erlang = f"""RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host}
             -setcookie floodmark +S 2:2 -pa . -start_epmd false -epmd_module discovery
@@ -58,18 +58,13 @@ class RabbitMQ(Adapter):
             -kernel net_ticktime 4 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
             inet_dist_listen_min {me.listens["peer"]} inet_dist_listen_max {me.listens["peer"]}
             -rabbit cluster_nodes {{[{seeds}],disc}} tcp_listeners [] loopback_users []
+            cluster_formation [{{discovery_retry_limit,200}}]
             cluster_partition_handling {self.setting["partitions"]}
             -rabbitmq_stream tcp_listeners [{streams}] advertised_host "{me.host}"
             advertised_port {me.dialed["client"]} -osiris port_range {{61000,65535}}"""
         ports = [f"{node.name}={node.dialed['peer']}" for node in nodes]
-        name = f"RABBITMQ_NODENAME={me.name}@{me.host}"
-        server = f"{self.home}/bin/rabbitmq-server"
-        return ["env", *_VARIABLES.split(), *ports, name, erlang, server]
-
-    def version(self) -> str:
-        for folder in self.home.glob("lib/rabbitmq_server-*"):
-            return folder.name.partition("-")[2]
-        raise UsageError(f"there is no RabbitMQ in {self.home}: {self.needs}")
+        own = [f"RABBITMQ_NODENAME={me.name}@{me.host}", erlang, *ports]
+        return ["env", *_VARIABLES.split(), *own, f"{self.home}/bin/rabbitmq-server"]
 
     def promise(self) -> Promise:
         return Promise(words=_WORDS, source="https://www.rabbitmq.com/docs/streams")
@@ -84,12 +79,10 @@ class RabbitMQ(Adapter):
             raise RuntimeError(f"{partition} has {len(others) + 1} replicas so far")
 
     async def connect(self, client: str, nodes: Sequence[Node]) -> "_Streams":
-        streams = _Streams()
-        try:
+        async with AsyncExitStack() as closing:
+            streams = await closing.enter_async_context(_Streams())
             streams.asked = await streams.add(nodes[0].host, nodes[0].dialed["client"])
-        except BaseException:
-            await streams.aclose()
-            raise
+            closing.pop_all()
         return streams
 
     async def send(self, connection: "_Streams", record: Record) -> None:
@@ -101,15 +94,20 @@ class RabbitMQ(Adapter):
             raise RuntimeError(f"not confirmed: {told}")
 
     async def read(self, c: "_Streams", partition: str, offset: int, _: float) -> LogSlice:
-        last = await c.records(partition, schema.OffsetSpec(OffsetType.LAST), 0)
-        end = last[-1][0] + 1 if last else 0
-        start = schema.OffsetSpec.from_params(OffsetType.OFFSET, offset)
-        found = await c.records(partition, start, end) if offset < end else []
-        return LogSlice([each for each in found if each[0] >= offset], end)
+        leader = await c.leader(partition)
+        start = schema.OffsetSpecOffset(OffsetType.OFFSET, offset)
+        c.chunks.clear()
+        await leader.subscribe(partition, 0, start, _MOST)
+        await leader.unsubscribe(0)  # The server first sends all chunks that it has.
+        found = [each for chunk in c.chunks for each in _records_of(chunk) if each[0] >= offset]
+        return LogSlice(found, found[-1][0] + 1 if found and len(c.chunks) < _MOST else -1)
 
-    def probe(self, me: Node) -> dict[str, Roles]:
+    async def probe(self, me: Node) -> dict[str, Roles]:
         streams = [folder.name[2:].rpartition("_")[0] for folder in me.folder.glob("*/stream/__*")]
-        told = asyncio.run(_metadata(me, streams))
+        question = schema.Metadata(1000, streams)
+        async with _Streams() as clients:
+            asked = await clients.add(me.host, me.listens["probe"])
+            told = await asked.sync_request(question, schema.MetadataResponse, False)
         mine = [b.reference for b in told.brokers if f"{b.host}:{b.port}" == me.dial("client")]
         return {each.name: Roles() for each in told.metadata if each.leader_ref in mine}
 
@@ -125,7 +123,7 @@ class _Streams(AsyncExitStack):
         super().__init__()
         self.asked: Client
         self.leaders: dict[str, Client] = {}
-        self.confirms, self.chunks, self.count = asyncio.Queue[Any](), asyncio.Queue[Any](), 0
+        self.confirms, self.chunks = asyncio.Queue[Any](), list[schema.Deliver]()
 
     async def add(self, host: str, port: int) -> Client:
         client = Client(host, port, frame_max=1 << 20, heartbeat=0)
@@ -140,33 +138,11 @@ class _Streams(AsyncExitStack):
             leader = await self.add(place.host, place.port)
             leader.add_handler(schema.PublishConfirm, self.confirms.put_nowait, "0")
             leader.add_handler(schema.PublishError, self.confirms.put_nowait, "0")
-            leader.add_handler(schema.Deliver, self.chunks.put_nowait, "0")
-            await leader.run_queue_listener_task(0, self.chunks.put_nowait)
+            leader.add_handler(schema.Deliver, self.chunks.append, "0")
+            await leader.run_queue_listener_task(0, self.chunks.append)
             await leader.declare_publisher(partition, "", 0)
             self.leaders[partition] = leader
         return self.leaders[partition]
-
-    async def records(self, name: str, start: schema.OffsetSpec, until: int) -> list[Any]:
-        """Return the records of some chunks from `start` on: to the offset `until`, if there."""
-        leader, found = await self.leader(name), list[Any]()
-        number = self.count = (self.count + 1) % 256
-        await leader.subscribe(name, number, start, _MOST)
-        # The first chunk comes before this answer, unless the stream is empty.
-        await leader.query_leader_and_replicas(name)
-        with suppress(TimeoutError):
-            while not found or (found[-1][0] + 1 < until and len(found) < _MOST):
-                chunk = await asyncio.wait_for(self.chunks.get(), _PATIENCE_S)
-                if chunk.subscription_id == number:
-                    found += enumerate(chunk.get_messages(), chunk.chunk_first_offset)
-        await leader.unsubscribe(number)
-        return found
-
-
-async def _metadata(me: Node, streams: list[str]) -> schema.MetadataResponse:
-    async with _Streams() as clients:
-        asked = await clients.add(me.host, me.listens["probe"])
-        question = schema.Metadata(1000, streams)
-        return await asked.sync_request(question, schema.MetadataResponse, raise_exception=False)
 
 
 def _records(segment: Path) -> Iterator[tuple[int, bytes]]:
@@ -177,4 +153,8 @@ def _records(segment: Path) -> Iterator[tuple[int, bytes]]:
         if not size or magic != _MAGIC:
             raise ValueError(f"{segment} is damaged before byte {at}")
         chunk = schema.Deliver(*(0, magic, 0, *head, size, 0, 0, content))
-        yield from () if kind else enumerate(chunk.get_messages(), chunk.chunk_first_offset)
+        yield from () if kind else _records_of(chunk)
+
+
+def _records_of(chunk: schema.Deliver) -> Iterator[tuple[int, bytes]]:
+    return enumerate(chunk.get_messages(), chunk.chunk_first_offset)

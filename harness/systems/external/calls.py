@@ -74,6 +74,11 @@ async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) ->
         raise Late(f"{method.__name__} was cancelled") from None
 
 
+def awaited(told: Any) -> Any:
+    """Return the result of a method that may be a coroutine, in a thread without a loop."""
+    return asyncio.run(told) if inspect.iscoroutine(told) else told
+
+
 def in_thread(method: Callable[..., Any], *arguments: Any) -> Future[Any]:
     """Call a method in a daemon thread: the process can end before the method does."""
     future: Future[Any] = Future()

@@ -79,6 +79,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._links: Links | None = None
         self._kernel: KernelLinks | None = None
         with self._given_back_on_error():
+            self._held.enter_context(_without_logging())
             ports = iter(self._lease.ports)
             self.nodes = {node: self._node(node, ports) for node in self.names}
             self._brokers = tuple(self.nodes[name] for name in self.brokers)
@@ -91,7 +92,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self.bypassed = ()
         self._partitions = self._schedule.cluster.partition_names()
         self._probe = Probe(
-            *(adapter, self._brokers, self._partitions, self._running), self._output / "probe.txt"
+            adapter, self._brokers, self._partitions, self._running, self._output / "probe.txt"
         )
         self._answers: AppendOnlyFile | None = None
         if adapter.probes():
@@ -165,9 +166,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             self.processes.start(node)
         if self._adapter.probes():
             self._probe.start()
-        with _without_logging():
-            for partition in self._partitions:
-                self._create(partition)
+        for partition in self._partitions:
+            self._create(partition)
         if self._adapter.probes():
             self._await(self._all_in_sync, IN_SYNC_TIMEOUT_S)
         if self._disks is not None:
@@ -408,7 +408,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
 @contextlib.contextmanager
 def _without_logging() -> Iterator[None]:
-    """Client libraries log every attempt that fails while nodes start."""
+    """Client libraries log every attempt that fails, of `create` and `probe` too."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -3,7 +3,6 @@ log of a partition on a disk. A partition is a topic with one partition."""
 
 from __future__ import annotations
 
-import re
 import struct
 import time
 import zlib
@@ -15,7 +14,6 @@ from typing import Any, ClassVar, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from harness.systems.adapter import UNKNOWN_END, Adapter, LogSlice, Node, Record, Refused, Setting
-from node.formats.errors import UsageError
 
 MOST_A_READ: Final = 500
 LONGEST_SEND_MS: Final = 3000
@@ -29,7 +27,6 @@ ACKS: Final = Setting(
 _LOOK_S: Final = 0.2
 _MESSAGE: Final = struct.Struct(">qiIbb")
 """Offset, size, checksum, magic, attributes: of format 0, before Kafka 0.10."""
-_JAR: Final = re.compile(r"kafka_[\d.]+-([\d.]+)\.jar")
 
 
 class KafkaProtocol(Adapter):
@@ -106,14 +103,6 @@ class KafkaProtocol(Adapter):
             else:
                 raise KafkaException(error)
         return LogSlice(records, end)
-
-
-def release_in(folder: Path) -> str:
-    """Return the version of the Kafka release in a folder. Raises UsageError if there is none."""
-    for jar in sorted(folder.glob("libs/kafka_*.jar")):
-        if found := _JAR.fullmatch(jar.name):
-            return found[1]
-    raise UsageError(f"{folder} has no Kafka: libs/kafka_*.jar is missing")
 
 
 def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None:

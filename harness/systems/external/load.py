@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from harness.systems.adapter import EVERYTHING, SERVER, Adapter, Node, Record, Setting
+from harness.systems.external.calls import awaited
 from node.formats.errors import FloodmarkError, UsageError
 
 
@@ -55,7 +56,7 @@ class _Renaming:
 
     def probe(self, me: Node) -> Any:
         """Return what concerns the cluster, and partitions with the prefix."""
-        told: Any = self._adapter.probe(me)
+        told = awaited(self._adapter.probe(me))
         mine = (name for name in told if name in ("", EVERYTHING) or name.startswith(self._prefix))
         return {name.removeprefix(self._prefix): told[name] for name in mine}
 

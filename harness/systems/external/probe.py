@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from harness.runs.clock import now_us
 from harness.systems.adapter import EVERYTHING, Adapter, Node, Roles
-from harness.systems.external.calls import CallErrors
+from harness.systems.external.calls import CallErrors, awaited
 from node.formats import trace
 from node.formats.trace import TraceEvent
 
@@ -82,7 +82,7 @@ class Probe:
             if not incarnation:
                 continue
             try:
-                told = self._adapter.probe(node)
+                told = awaited(self._adapter.probe(node))
             except Exception as error:
                 self._errors.note(f"probe of {node.name}", error)
             else:

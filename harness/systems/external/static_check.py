@@ -11,7 +11,7 @@ from nemesis.faults import KINDS
 
 REQUIRED: Final = ("command", "create", "connect", "send", "read")
 _METHODS: Final = (*REQUIRED, "close", "probe", "dump", "promise", "version")
-_PLAIN: Final = ("command", "probe", "dump", "promise", "version")
+_PLAIN: Final = ("command", "dump", "promise", "version")
 
 
 def mistakes(adapter: type[Adapter]) -> Iterator[str]:

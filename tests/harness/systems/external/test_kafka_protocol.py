@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.systems.external.kafka_protocol import read_log, release_in
-from node.formats.errors import UsageError
+from harness.systems.external.kafka_protocol import read_log
 
 # Written by another implementation of the format (kafka-python 3.0.12). The second has a key.
 FORMAT_0 = (
@@ -60,11 +59,3 @@ def test_records_without_a_high_watermark_are_not_an_empty_log(tmp_path: Path) -
         found(folder)
     (folder / "log-0-0" / "00000000000000000000.log").write_bytes(b"")
     assert found(folder) == []
-
-
-def test_a_release_is_known_by_its_jar(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no Kafka"):
-        release_in(tmp_path)
-    (tmp_path / "libs").mkdir()
-    (tmp_path / "libs/kafka_2.11-0.9.0.1.jar").touch()
-    assert release_in(tmp_path) == "0.9.0.1"
