@@ -26,9 +26,9 @@ def bare(sentence: str) -> str:
     verdict, _, rest = sentence.partition(": ")
     if not rest or verdict not in set(Verdict):
         return sentence
-    # The name of a node or of a file keeps its small letter.
+    # The name of a node, a partition or a file keeps its small letter.
     first = rest.split(maxsplit=1)[0].rstrip(".:,")
-    is_name = rest[1:2].isdigit() or "." in first or "/" in first
+    is_name = any(c.isdigit() or c in "./" for c in first)
     return rest if is_name else rest[:1].upper() + rest[1:]
 
 

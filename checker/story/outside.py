@@ -163,10 +163,14 @@ def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[Sto
     whether a shortened story leaves it out."""
     made: list[StoryStep] = []
     before = [s for s in known.sent if s.t_us <= finding.t_us]
+    later = [s for s in known.sent if s.t_us > finding.t_us]
+    after = next(iter(later), None) if finding.name == "unavailable" else None
     if finding.property == LIVENESS and before:
-        made.append(_sent(before[-1], before[-1].offset, ": the last one"))
-    if finding.name == "no-progress" and finding.t_us >= 0 and known.sent:
-        made += _stuck(known, max(finding.t_us, known.sent[-1].t_us))
+        more = ": the last one" if after is None else ": the last one before the silence"
+        made.append(_sent(before[-1], before[-1].offset, more))
+    if finding.name in ("no-progress", "unavailable") and finding.t_us >= 0 and known.sent:
+        since_us = finding.t_us if after is not None else max(finding.t_us, known.sent[-1].t_us)
+        made += _stuck(known, since_us, after)
     if finding.name == "not-converged":
         ends = ", ".join(f"{n} at {leo}" for n, leo in sorted(_ends(known).items()))
         text = f"The logs end with {ends}."
@@ -181,20 +185,25 @@ def _ends(known: PartitionEvidence) -> dict[str, int]:
     return {node: log.leo for node, log in logs.logs.items()}
 
 
-def _stuck(known: PartitionEvidence, since_us: int) -> Iterator[StoryStep]:
-    """Yield the last step of the replicas, and the moment after which no send is acknowledged."""
+def _stuck(known: PartitionEvidence, since_us: int, after: Sent | None) -> Iterator[StoryStep]:
+    """Yield the moment from which no send is acknowledged, and the send `after` which that ended;
+    if there is none, the last step of the replicas."""
     last = next((e for e in reversed(known.events) if e.node and e.event in _SAID), None)
-    if known.traced and last is not None and (what := action(last)):
+    if after is None and known.traced and last is not None and (what := action(last)):
         by = "The controller" if last.event == trace.PARTITION else last.node
         text = f"{by} {what}: the last step of a replica or the controller."
         yield StoryStep(t_us=last.t_us, text=text, kind=last.event, node=last.node)
     off = {s.who for s in down(known, known.end_us) if s.from_us <= since_us < s.until_us}
     up = sorted({*known.logs, *(e.node for e in known.events if e.event == trace.ROLE)} - off)
-    hit = listing(sorted({f.what for f in known.faults if f.from_us < since_us < f.until_us}))
+    hit = listing(sorted({f.what for f in known.faults if f.from_us <= since_us < f.until_us}))
     said = [f"{listing(up)} {'is' if len(up) == 1 else 'are'} up" if up else "no node is up"]
     said += [f"{listing(sorted(off))} {'is' if len(off) == 1 else 'are'} down"] if off else []
     said.append(f"faults in force: {hit}" if hit else "no fault is in force")
-    text = f"No send is acknowledged from here to the end of the run; here {', '.join(said)}."
+    long = "from here to the end of the run"
+    if after is not None:
+        long = f"for {(after.t_us - since_us) / 1e6:.3f} s"
+        yield _sent(after, after.offset, ": the first one after it")
+    text = f"No send is acknowledged {long}; here {', '.join(said)}."
     yield StoryStep(t_us=since_us, text=text, kind="log")
 
 

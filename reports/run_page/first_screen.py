@@ -45,10 +45,13 @@ _WHAT: Final = {
 _LOST: Final = ("lost", "tail-lost", "vanished")
 _STUCK: Final = {
     "no-progress": "stopped acknowledging",
+    "unavailable": "acknowledged nothing although a majority was up",
     "not-converged": "has replicas that did not converge",
     "final-reads-stuck": "could not be read to its end",
 }
-"""What a partition does not do any longer: how often is of no interest."""
+"""What a partition does not do: how often is of no interest."""
+_AFTERWARDS: Final = frozenset(_STUCK) - {"unavailable"}
+"""What shows only after all faults are healed."""
 
 
 class HeadLine(NamedTuple):
@@ -184,7 +187,7 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
     names = [f"{fault} ({folder.seconds(t_us):.3f} s)" for fault, t_us in each_us]
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
     about = _about(folder)
-    when = "Before" if about is not None and about.name in _STUCK else "Active"
+    when = "Before" if about is not None and about.name in _AFTERWARDS else "Active"
     return [HeadLine("Fault", f"{when}: {wording.listing(names)}{more}.")]
 
 

@@ -307,10 +307,12 @@ class Reader:
 
     def _log_ends(self, step: StoryStep) -> str:
         after = (op for op in self.run.ops if op.type == "ok" and op.t_us > step.t_us)
-        late = any(s.partition == self.told.partition for op in after for s in op.sends)
-        if step.text.startswith("No send is acknowledged") and late:
-            return "one is acknowledged"
-        for names, state in re.findall(r"(n\d[\w, ]*) (?:is|are) (up|down)", step.text):
+        later = [x.t_us for x in after if self.told.partition in {s.partition for s in x.sends}]
+        silence = re.match(r"No send is acknowledged (?:for ([\d.]+) s|from here)", step.text)
+        silent = f"{(min(later) - step.t_us) / 1e6:.3f}" if later else None
+        if silence is not None and silence[1] != silent:
+            return f"it is silent for {silent} s"
+        for names, state in re.findall(r"(n\d[\w, ]*?) (?:is|are) (up|down)", step.text):
             for node in re.findall(r"n\d+", names):
                 if self._is_up(node, step.t_us) != (state == "up"):
                     return f"{node} is not {state}"

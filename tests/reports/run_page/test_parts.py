@@ -70,6 +70,7 @@ class TestWords:
         [
             ("unknown: the disk is full.", "The disk is full."),
             ("invalid: n1 has it.", "n1 has it."),
+            ("invalid: log-0 lost it.", "log-0 lost it."),
             ("unknown: history.jsonl ends.", "history.jsonl ends."),
             ("unknown: logs/n1.jsonl is missing.", "logs/n1.jsonl is missing."),
         ],
