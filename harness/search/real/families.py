@@ -66,6 +66,8 @@ class StormDice:
         self.followers = parts.cluster.replication_factor - 1
         self._usable = [kind for kind in parts.kinds if _usable(kind, parts.disks)]
         self._kinds = self._swarm(self._usable)
+        self.damages = [kind for kind in self._usable if KINDS[kind].loss == "noticed"]
+        """The kinds that damage the disk of a node that is down, if the search names some."""
         self._power_cuts = {"none": 0, "one": 1, "any": 99}[parts.disks]
         self.power_factor = 2.0 if parts.disks == "one" else 1.0
         self.slow_ms = max(0, parts.restart_ms - RESTART_MS)
@@ -247,6 +249,20 @@ def links_then_failover(dice: StormDice) -> list[Fault]:
     return found + dice.fails(LEADER, fails, dice.failovers(0.8, 1.4), power=0.2)
 
 
+def disk_damaged(dice: StormDice) -> list[Fault]:
+    """Draw a storm in which the disk of one node is damaged, once or twice. After each time that it
+    is back the leader fails, so that it may take over, or must tell what it has left."""
+    at = dice.between(1500, 3000)
+    found: list[Fault] = []
+    for _ in range(dice.dice.weighted(((1, 2), (2, 1)))):
+        kind, lasts = KINDS[dice.dice.rng.choice(dice.damages)], dice.failovers(0.05, 0.3)
+        found.append(kind.draw_on(dice.dice, FOLLOWER, at, lasts))
+        at += lasts + dice.parts.restart_ms + dice.failovers(0, 0.3)
+        found += dice.fails(LEADER, at, dice.failovers(0.5, 1.2))
+        at += dice.failovers(1.0, 1.4)
+    return found
+
+
 def plain_storm(dice: StormDice) -> list[Fault]:
     """Draw a storm as `floodmark run` does."""
     return dice.plain(PLAIN_MS + dice.failovers(0.5, 1.0))
@@ -260,6 +276,7 @@ FAMILIES: Final[dict[str, tuple[Family, float]]] = {
     "power-lost": (power_lost, 12),
     "links-then-failover": (links_then_failover, 4),
     "plain": (plain_storm, 6),
+    "disk-damaged": (disk_damaged, 60),
 }
 """The families by name, with their weights. A seed draws by place and weight."""
 _POWER_LOST_BY_DISKS: Final = {"any": 2.0, "one": 1.0, "none": 0.4}
@@ -276,6 +293,7 @@ def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fa
     weights = {name: weight for name, (_, weight) in FAMILIES.items()}
     weights["power-lost"] *= _POWER_LOST_BY_DISKS[disks]
     weights["stale-takes-over"] *= _STALE_BY_DISKS[disks]
+    weights["disk-damaged"] *= bool(storm.damages)
     name = storm.dice.weighted(tuple(weights.items()))
     family, _ = FAMILIES[name]
     found = family(storm) or plain_storm(storm)

@@ -59,7 +59,7 @@ class TestDrawing:
         monkeypatch.setattr(trial_adapters.Trial, "failover_ms", failover_ms)
         system, generator = registry.find(TRIAL), storms()
         drawn = [generator.draw(number) for number in ANY_STORMS]
-        assert {storm.family for storm in drawn} == FAMILIES.keys()
+        assert {storm.family for storm in drawn} == FAMILIES.keys() - {"disk-damaged"}
         for storm in drawn:
             system.check(storm.schedule)
             schedules.check(storm.schedule, source="a drawn storm")
@@ -89,6 +89,15 @@ class TestDrawing:
         assert kinds == {"kill", "cut"}
         with pytest.raises(UsageError, match="cannot take 'upgrade'"):
             storms(kinds=("upgrade",))
+
+    def test_the_disk_of_one_node_is_damaged_before_the_leader_fails(self) -> None:
+        generator = storms(kinds=("kill", "bit-flip"))
+        drawn = [s.schedule.faults for s in map(generator.draw, range(60)) if "disk" in s.family]
+        assert len(drawn) > 20
+        for first, second, *rest in drawn:
+            assert (first.what, second.what, second.on) == ("bit-flip", "kill", "leader:log-0")
+            assert (first.at_ms or 0) + (first.for_ms or 0) < (second.at_ms or 0)
+            assert {f.on for f in rest if f.what == "bit-flip"} <= {first.on}
 
     def test_a_fault_that_has_no_target_is_aimed_at_nobody(self) -> None:
         generator = storms(kinds=("kill", "ring"))
