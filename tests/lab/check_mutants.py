@@ -241,9 +241,6 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     known = json.loads(given.state.read_text()) if given.state.exists() else {}
     killers, luck, equivalent = Killers(), Counter[str](), explained()
-    for file in given.files:
-        for test in [*killers.by_hand(file), *killers.at_random(file)]:
-            test.run()
     every = [mutant for file in given.files for mutant in mutants(file)]
     random.Random(1).shuffle(every)
     counts, until = Counter[str](), time.monotonic() + 60 * given.minutes
