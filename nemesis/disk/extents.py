@@ -1,5 +1,4 @@
-"""Saved parts of files, from which a power cut restores them: in memory up to a bound, in a file
-beyond it."""
+"""Saved parts of files, from which a power cut restores them: in memory, or in a file."""
 
 from __future__ import annotations
 

@@ -38,8 +38,7 @@ class Misbehaviours:
         return next((number for number, one in self._all.items() if one.what == what), 0)
 
     def affecting(self, what: str) -> DiskFails | None:
-        """Return the first fault of kind `what`, and count a request that it affects; None if there
-        is none."""
+        """Return the first fault of kind `what` (or None), and count a request that it affects."""
         if not (number := self.first(what)):
             return None
         self.count(number)

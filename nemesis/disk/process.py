@@ -68,8 +68,7 @@ def main(config: DiskConfig, pipe: Connection) -> None:
 
 
 def probe(parent_pid: int, pipe: Connection) -> None:
-    """Send the harness whether a disk in user space is possible, by mounting one in a private
-    namespace."""
+    """Send the harness whether a disk in user space is possible, by mounting one in a namespace."""
     children.settle_in(parent_pid, "")
     try:
         enter_own_namespaces()

@@ -29,8 +29,7 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def inject(self, site: Site) -> Injected:
-        """Send the command. Raises FloodmarkError if the controller refuses it or has nothing to
-        change."""
+        """Send the command. Raises FloodmarkError if the controller refuses or changes nothing."""
         command = self.command(site)
         site.world.command(command)
         return Injected(detail=" ".join(command.replicas))

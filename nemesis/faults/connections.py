@@ -66,8 +66,7 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
 
 
 class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
-    """Bytes from `on` to `to`, with `two_way` also those back, pass at `bytes_per_s` on each
-    connection."""
+    """Bytes from `on` to `to`, if `two_way` also back, pass at `bytes_per_s` on each connection."""
 
     bytes_per_s: AtLeastOne
     two_way: bool = True

@@ -54,8 +54,7 @@ class Dice:
         return self.rng.random() < probability
 
     def target(self, targets: Sequence[tuple[str, float]]) -> str:
-        """Draw one of the targets by weight; voters only if there are enough to survive the loss of
-        one."""
+        """Draw one of the targets by weight; voters only if enough survive the loss of one."""
         hit = self._cluster.voters >= FEWEST_VOTERS_HIT
         return self.weighted([t for t in targets if hit or t[0] not in ON_VOTERS])
 

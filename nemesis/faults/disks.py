@@ -80,8 +80,7 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, written=dice.chance(0.3))
 
     def plainer(self) -> Iterator[FsyncError]:
-        """Yield the fault with `written` off, if it is on: the disk has nothing of the failed
-        sync."""
+        """Yield the fault, if it is on, with `written` off: the disk has none of that sync."""
         if self.written:
             yield msgspec.structs.replace(self, written=False)
 

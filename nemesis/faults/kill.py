@@ -7,8 +7,7 @@ from nemesis.faults.process_fault import ProcessFault
 
 
 class Kill(ProcessFault, frozen=True, kw_only=True, tag="kill"):
-    """The node gets a SIGKILL; it is started again after `for_ms`, by a `restart`, or at the final
-    heal."""
+    """The node gets a SIGKILL; it starts again after `for_ms`, by a `restart`, or at the end."""
 
     letter = "K"
     colour = "var(--bad)"

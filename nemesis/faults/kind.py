@@ -130,8 +130,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     """How storms draw it, or else why they never do."""
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Return those of `nodes` for which a role in `on` may stand: the nodes that the fault can
-        act on."""
+        """Return those of `nodes` for which a role in `on` may stand: the fault can act on them."""
         return tuple(node for node in nodes if world.is_up(node))
 
     def inject(self, site: Site) -> Injected:
@@ -153,8 +152,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw a fault of this kind on a given target and with a given length; its other fields are
-        drawn."""
+        """Draw a fault of this kind with a given target and length; its other fields are drawn."""
         make: Callable[..., Self] = cls
         return make(on=on, at_ms=at_ms, for_ms=for_ms)
 

@@ -1,5 +1,4 @@
-"""Faults of system calls of a process, injected by strace: they fail, lie, take long or kill the
-process."""
+"""Faults of system calls of a process, injected by strace: they fail, lie, take long or kill it."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
             yield "action delay needs delay_ms, and no other action takes it"
 
     def inject(self, site: Site) -> Injected:
-        """Attach strace to the processes of each node. Raises FloodmarkError if it failed on all of
-        them."""
+        """Attach strace to the processes of each node. Raises FloodmarkError if all fail."""
         fails = CallFails(self.calls, self.action, self.errno, self.delay_ms, self.nth)
         return on_each(site, lambda node: site.world.add_call_fault(node, fails))
 

@@ -26,8 +26,7 @@ _ORDINALS: Final = {1: "first", 2: "second", 3: "third"}
 
 
 def listing(items: Iterable[str], limit: int = 12) -> str:
-    """Return a list as a phrase: `n1, n2 and n3`; of more than `limit` items the first ones `and 17
-    more`."""
+    """Return a list as a phrase: `n1, n2 and n3`; beyond `limit` items it ends `and 17 more`."""
     names = list(items)
     if len(names) > limit:
         return ", ".join(names[: limit - 1]) + f" and {len(names) - limit + 1} more"

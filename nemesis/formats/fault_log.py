@@ -49,8 +49,7 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def affected(self) -> int:
-        """The number of messages, connections, packets, processes, writes or calls that the fault
-        affected."""
+        """The number of affected messages, connections, packets, processes, writes or calls."""
         counts = (
             *(self.dropped, self.delayed, self.duplicated, self.stopped),
             *(self.connections, self.packets, self.writes, self.calls),

@@ -53,8 +53,7 @@ class MessageSampler:
     def line(
         self, t_us: int, sender: str, receiver: str, fate: Fate, fields: Mapping[str, Any]
     ) -> MessageLine | None:
-        """Return the line of a message with these header `fields`; None if enough of its kind have
-        one."""
+        """Return the line of a message with these `fields`; None if enough of its kind have one."""
         # Garbage on the wire may have names of any length and fields of any type.
         sender, receiver = sender[:MAX_NODE_NAME], receiver[:MAX_NODE_NAME]
         second = t_us // 1_000_000

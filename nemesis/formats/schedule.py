@@ -96,8 +96,7 @@ class Schedule(Strict, frozen=True, kw_only=True):
         return msgspec.json.format(self.to_json(), indent=2) + b"\n"
 
     def digest(self) -> str:
-        """Return 12 hexadecimal digits that identify this schedule: a hash of the canonical
-        form."""
+        """Return 12 hexadecimal digits that identify this schedule: a hash of its text."""
         return hashlib.sha256(self.to_json()).hexdigest()[:12]
 
 

@@ -62,8 +62,7 @@ class DelayQueue(Generic[Load]):
         return True
 
     def next_due(self) -> int | None:
-        """Return the time at which the next delayed message is due, in microseconds; None if there
-        is none."""
+        """Return when the next delayed message is due, in microseconds; None if there is none."""
         return self._timed[0][0] if self._timed else None
 
     def due(self, now_us: int) -> list[QueuedMessage[Load]]:

@@ -37,8 +37,7 @@ class AddRule(_Command, frozen=True, kw_only=True, tag="add"):
 
 
 class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
-    """The command that ends a rule; the answer counts its effects. Messages that it held go on at
-    once."""
+    """The command that ends a rule; the answer counts its effects. It lets held messages go on."""
 
     number: RuleNumber
 

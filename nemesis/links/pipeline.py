@@ -37,8 +37,7 @@ class LinkPipeline(Generic[Load]):
         self.delay_queue: DelayQueue[Load] = DelayQueue()
 
     def is_idle(self, now_us: int) -> bool:
-        """Return whether every message would go on at once, because there is no rule and nothing
-        under way."""
+        """Return whether messages go on at once, as there is no rule and nothing under way."""
         return self.table.is_idle(now_us)
 
     def carry(self, sender: str, receiver: str, load: Load, size: int, now_us: int) -> int:

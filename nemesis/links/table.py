@@ -68,8 +68,7 @@ class _Armed:
 
 
 class LinkTable:
-    """The link rules in force. Without rules, and with nothing under way, every message arrives at
-    once."""
+    """The link rules in force. Without rules and messages under way, all arrive at once."""
 
     def __init__(self) -> None:
         self._armed: dict[int, _Armed] = {}

@@ -202,8 +202,7 @@ class ProxiedConnection:
         return True
 
     def recall(self, rule: int) -> None:
-        """Reset the connection if this rule ended it for one end only, so that the other end learns
-        of it."""
+        """Reset the connection if this rule ended it for one end only, to tell the other end."""
         if self._half_open.pop(rule, None) is not None:
             self.reset()
 

@@ -160,8 +160,7 @@ class TcpLinks:
             self._child.join(REAP_S)
 
     def _ask(self, command: ProxyCommand, limit_s: float = DEADLINE_S) -> ProxyAnswer:
-        """Send a command, wait for its answer. Raises ProxyGone, or FloodmarkError if it is
-        refused."""
+        """Send a command, await its answer. Raises ProxyGone, or FloodmarkError if refused."""
         deadline = time.monotonic() + limit_s
         try:
             self._pipe.send_bytes(msgspec.msgpack.encode(command))
