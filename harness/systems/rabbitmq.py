@@ -49,8 +49,7 @@ class RabbitMQ(Adapter):
             subprocess.run(["erlc", "discovery.erl"], cwd=me.folder, check=True, timeout=60)
             (me.folder / "plugins").write_text("[rabbitmq_stream].")
         nodes = sorted((me, *others), key=lambda node: node.name)
-        # The first one begins a cluster, which the others join.
-        seeds = ",".join(f"'{node.name}@{node.host}'" for node in nodes if me is not nodes[0])
+        seeds = ",".join(f"'{node.name}@{node.host}'" for node in nodes)
         streams = ",".join(f'{{"{me.host}",{me.listens[role]}}}' for role in ("client", "probe"))
         erlang = f"""RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host}
             -setcookie floodmark +S 2:2 -pa . -start_epmd false -epmd_module discovery
@@ -58,7 +57,7 @@ class RabbitMQ(Adapter):
             -kernel net_ticktime 4 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
             inet_dist_listen_min {me.listens["peer"]} inet_dist_listen_max {me.listens["peer"]}
             -rabbit cluster_nodes {{[{seeds}],disc}} tcp_listeners [] loopback_users []
-            cluster_formation [{{discovery_retry_limit,200}}]
+            cluster_formation [{{discovery_retry_limit,3}}]
             cluster_partition_handling {self.setting["partitions"]}
             -rabbitmq_stream tcp_listeners [{streams}] advertised_host "{me.host}"
             advertised_port {me.dialed["client"]} -osiris port_range {{61000,65535}}"""
