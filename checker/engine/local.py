@@ -18,7 +18,6 @@ from checker.evidence.facts import Sends
 from checker.evidence.group import groups_of
 from checker.formats.verdict import RunResult
 from checker.ingest.counts import concat
-from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.ingest import IN_MEMORY, ingest, sources
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_run_files import read_meta
@@ -45,7 +44,7 @@ class LocalExecutor:
     def _read(self, number: int, run: RunToJudge) -> list[Rows]:
         facts, counts = self._facts[number], self._counts[number]
         for source in sources(0, run.folder, run.files):
-            made = ingest(source, run.written, run.meta)
+            made = ingest(source, run.written, run.meta, run.injected)
             facts.extend(made.facts)
             for name, parts in counts.items():
                 if name in made.tables:
@@ -61,14 +60,14 @@ class LocalExecutor:
             for number, values in unknown.items()
         }
 
-    def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> dict[int, measures.Measured]:
+    def counted(self) -> dict[int, measures.Measured]:
         """Return what was counted while sources were read, by run; nothing of runs in memory."""
         return {
             number: measures.measure(
-                concat(counts["tallies"], "tallies"), concat(counts["acks"], "acks"), faults
+                concat(counts["tallies"], "tallies"), concat(counts["acks"], "acks"), run.injected
             )
-            for number, (counts, faults) in enumerate(zip(self._counts, injected, strict=True))
-            if self._runs[number].files is None
+            for number, (counts, run) in enumerate(zip(self._counts, self._runs, strict=True))
+            if run.files is None
         }
 
 
@@ -85,8 +84,7 @@ def check_run(path: Path, *, write: bool = False) -> RunResult:
     raises for what the run folder contains; raises OSError if results cannot be written."""
     if (refused := plan.refusal(path)) is not None:
         return refused
-    tables = path / "tables" if write else None
-    run = RunToJudge(path, read_meta(path, Problems()), written=tables)
+    run = plan.run_in(path, path / "tables" if write else None)
     with locked([path] if write else []):
         (concluded,) = plan.judge([run], LocalExecutor)
         if write:

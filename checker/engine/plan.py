@@ -31,13 +31,20 @@ from node.formats.run_folder_entries import foreign_entry
 
 class RunToJudge(NamedTuple):
     """A run to be judged. New tables are written to the folder `written`; the tables of its history
-    are read from `tables`. A run in memory has `files` instead of a folder."""
+    are read from `tables`. A run in memory has `files` instead of a folder, and no `injected`."""
 
     folder: Path
     meta: RunMeta
     written: Path | None = None
     tables: Path | None = None
     files: Files | None = None
+    injected: Sequence[InjectedFault] = ()
+
+
+def run_in(folder: Path, written: Path | None = None, tables: Path | None = None) -> RunToJudge:
+    """Return the run in a folder, with what run.json and faults.jsonl say."""
+    meta = read_meta(folder, Problems())
+    return RunToJudge(folder, meta, written, tables, injected=injected_faults_of(folder, meta))
 
 
 class Executor(Protocol):
@@ -51,7 +58,7 @@ class Executor(Protocol):
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> Mapping[int, Mapping[int, Origin]]:
         """Return, by run and value, the sends that wrote these values, if any did."""
 
-    def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> Mapping[int, Measured]:
+    def counted(self) -> Mapping[int, Measured]:
         """Return what was counted while sources were read, by run; nothing of runs in memory."""
 
 
@@ -71,14 +78,11 @@ def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
         collected[number].add(judged)
     unknown = {n: values for n, found in enumerate(collected) if (values := found.unknown_values())}
     origins = executor.origins(unknown) if unknown else {}
-    injected = [
-        [] if run.files is not None else injected_faults_of(run.folder, run.meta) for run in runs
-    ]
-    counted = executor.counted(injected)
+    counted = executor.counted()
     concluded = []
     for number, (run, found) in enumerate(zip(runs, collected, strict=True)):
         measured = None if run.files is not None else counted.get(number, Measured())
-        made = conclude(found, origins.get(number, {}), measured, injected[number])
+        made = conclude(found, origins.get(number, {}), measured, run.injected)
         if run.written is not None:
             made.write(run.written)
         concluded.append(made)
@@ -106,7 +110,7 @@ def check(
             known = {place: place.begin() for place in batch}
             made |= {place: result for place, result in known.items() if result and not again}
             new = [place for place in batch if place not in made]
-            runs = [_run_of(place) for place in new]
+            runs = [run_in(place.folder, place.written, place.tables) for place in new]
             concluded = judge(runs, make) if runs else []
             for place, run, each in zip(new, runs, concluded, strict=True):
                 made[place] = each.result
@@ -133,8 +137,3 @@ def refusal(folder: Path) -> RunResult | None:
         measures={},
         problems=(f"{sentence}.",),
     )
-
-
-def _run_of(place: ResultsPlace) -> RunToJudge:
-    meta = read_meta(place.folder, Problems())
-    return RunToJudge(place.folder, meta, place.written, place.tables)

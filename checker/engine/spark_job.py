@@ -89,7 +89,7 @@ class SparkExecutor(StagedExecutor):
 
     def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
         tasks = bins(work, self._workers.number)
-        reader = ReadSources(tuple(run.written for run in self._runs), self._shared, only)
+        reader = ReadSources(self._runs, self._shared, only)
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

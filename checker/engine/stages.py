@@ -163,7 +163,7 @@ class StagedExecutor:
     def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
         """Return the judged groups of these sources; None for each that must be judged again by all
         of its reads, as the groups in `only` are."""
-        read = ReadSources(tuple(run.written for run in self._runs), self._shared, only)
+        read = ReadSources(self._runs, self._shared, only)
         found: dict[Key, list[PackedBlob]] = defaultdict(list)
         for blobs in self._workers.map(read, bins(work, self._workers.number)):
             for blob in blobs:
@@ -188,10 +188,10 @@ class StagedExecutor:
             found.setdefault(number, []).extend(parts)
         return {number: joined_origins(parts) for number, parts in found.items()}
 
-    def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> dict[int, Measured]:
+    def counted(self) -> dict[int, Measured]:
         """Return what was counted, by run; each run is a task, unless there is little to add up."""
         work = [
-            (number, run.written, injected[number])
+            (number, run.written, run.injected)
             for number, run in enumerate(self._runs)
             if run.written and (run.written / "tallies.parquet").exists()
         ]
@@ -206,11 +206,11 @@ class StagedExecutor:
 
 @dataclass(frozen=True)
 class ReadSources:
-    """The work of one worker on source files: it reads them and writes their facts to a file in
-    `shared`. `folders`: where the tables of each run go. `only`: the groups whose facts are wanted,
-    with all of their reads; None for all groups, with downsampled reads."""
+    """The work of one worker on source files of `runs`: it reads them and writes their facts to a
+    file in `shared`. `only`: the groups whose facts are wanted, with all of their reads; None for
+    all groups, with downsampled reads."""
 
-    folders: Sequence[Path | None]
+    runs: Sequence[RunToJudge]
     shared: Path | None
     only: Set[Key] | None
 
@@ -222,7 +222,8 @@ class ReadSources:
         """Yield the facts of some sources as blobs, one source after another."""
         with BlobFile(self.shared) if self.shared else nullcontext() as file:
             for source in work:
-                facts = ingest(source, self.folders[source.run]).facts
+                run = self.runs[source.run]
+                facts = ingest(source, run.written, run.meta, run.injected).facts
                 order = f"{source.kind} {source.path} {source.groups[0]:09}"
                 yield from packed(self._wanted(facts), file, order)
 

@@ -17,6 +17,7 @@ from checker.evidence.facts import RunFacts
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.check_seal import check_run, check_source
+from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_by_column import read_history
 from checker.ingest.read_log import read_log
@@ -66,10 +67,16 @@ def work_bytes(folders: Sequence[Path]) -> int:
     return sum(source.size for folder in folders for source in sources(0, folder))
 
 
-def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = None) -> Ingested:
+def ingest(
+    source: Source,
+    tables_folder: Path | None,
+    known: RunMeta | None = None,
+    injected: Sequence[InjectedFault] = (),
+) -> Ingested:
     """Read one source and return its facts; write its tables to `tables_folder`, if given. `known`
-    is the content of run.json, read if None. Never raises for what a run folder contains, or if
-    tables cannot be written: such problems are in the result."""
+    is the content of run.json, read if None; sends are counted around the faults `injected`. Never
+    raises for what a run folder contains, or if tables cannot be written: such problems are in the
+    result."""
     problems = Problems()
     # All sources need the content of run.json; only the head reports its problems.
     if known is None or source.kind == "head":
@@ -80,6 +87,7 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
         problems=problems if source.kind == "head" else Problems(),
         whole_tables=tables_folder is not None,
         counts=not in_memory,
+        injected=injected,
     )
     if not in_memory:
         check = check_run if source.kind == "head" else check_source

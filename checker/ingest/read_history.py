@@ -23,7 +23,6 @@ from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
-from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.lines import Line
 from checker.ingest.row_group import OUTCOMES, whole
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
@@ -281,9 +280,8 @@ def finish(reader: Reader) -> None:
     if not reader.ops and not reader.damaged:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     run, certain = into.meta.run, implied_commits(reader)
-    injected = injected_faults_of(source.folder, into.meta) if into.counts else []
     wanted = {"ops"} if into.counts or into.whole_tables else set()
-    if into.whole_tables or injected:
+    if into.whole_tables or (into.counts and into.injected):
         wanted.add("sends")
     if into.whole_tables:
         wanted |= {"reads", "assigns"}
@@ -292,7 +290,7 @@ def finish(reader: Reader) -> None:
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in found))
     if into.counts:
         counted = {name: whole(into.tables[name]) for name in made}
-        into.tables |= tallied(run, counted, injected)
+        into.tables |= tallied(run, counted, into.injected)
     into.facts.extend(_facts(source.run, reader, certain))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -246,36 +247,38 @@ def _facts(
     faults: list[tuple[int, FaultLine]],
     exits: list[tuple[int, Exit]],
 ) -> Iterator[Rows]:
+    """Yield all faults and exits for each partition; the partitions share their columns."""
+    of_run = (
+        rows(
+            FaultLines,
+            run,
+            "",
+            line=[number for number, _ in faults],
+            fault=[f.fault for _, f in faults],
+            t_us=[f.t_us for _, f in faults],
+            done_us=[f.done_us or f.t_us for _, f in faults],
+            action=[ACTIONS[f.action] for _, f in faults],
+            affected=[f.affected for _, f in faults],
+            node=[",".join(f.nodes) for _, f in faults],
+            whole=[_is_whole(f) for _, f in faults],
+            text=[f"{f.what} {f.detail}".strip() for _, f in faults],
+        ),
+        rows(
+            Exits,
+            run,
+            "",
+            line=[number for number, _ in exits],
+            t_us=[e.t_us for _, e in exits],
+            incarnation=[e.incarnation for _, e in exits],
+            code=[-1 if e.code is None else e.code for _, e in exits],
+            node=[e.node for _, e in exits],
+            by=[e.by for _, e in exits],
+            expected=[e.expected for _, e in exits],
+            said=[str(e.said or "") for _, e in exits],
+        ),
+    )
     for partition in partitions:
-        if faults:
-            yield rows(
-                FaultLines,
-                run,
-                partition,
-                line=[number for number, _ in faults],
-                fault=[f.fault for _, f in faults],
-                t_us=[f.t_us for _, f in faults],
-                done_us=[f.done_us or f.t_us for _, f in faults],
-                action=[ACTIONS[f.action] for _, f in faults],
-                affected=[f.affected for _, f in faults],
-                node=[",".join(f.nodes) for _, f in faults],
-                whole=[_is_whole(f) for _, f in faults],
-                text=[f"{f.what} {f.detail}".strip() for _, f in faults],
-            )
-        if exits:
-            yield rows(
-                Exits,
-                run,
-                partition,
-                line=[number for number, _ in exits],
-                t_us=[e.t_us for _, e in exits],
-                incarnation=[e.incarnation for _, e in exits],
-                code=[-1 if e.code is None else e.code for _, e in exits],
-                node=[e.node for _, e in exits],
-                by=[e.by for _, e in exits],
-                expected=[e.expected for _, e in exits],
-                said=[str(e.said or "") for _, e in exits],
-            )
+        yield from (replace(each, partition=partition) for each in of_run if each.count)
 
 
 def _is_whole(fault: FaultLine) -> bool:

@@ -18,7 +18,6 @@ from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
-from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
 from node.formats.trace import METADATA_PARTITION
@@ -82,10 +81,9 @@ def take_tables(
     seen: set[str] = set()
     whole, marks = True, {*known}
     counts: dict[str, list[pa.Table]] = {}
-    injected = injected_faults_of(source.folder, into.meta)
     try:
         for kind, table in rows_of:
-            found = tallied(into.meta.run, {kind: table}, injected) if into.counts else {}
+            found = tallied(into.meta.run, {kind: table}, into.injected) if into.counts else {}
             for name, counted in found.items():
                 counts.setdefault(name, []).append(counted)
             made, more = _MAKERS[kind](source.run, table, into)

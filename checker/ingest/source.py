@@ -15,6 +15,7 @@ import pyarrow as pa
 from checker.evidence import facts
 from checker.evidence.columns import Rows, rows
 from checker.evidence.run_meta import RunMeta
+from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.lines import BLOCK_BYTES, Block, Files, Line, Problems, lines_of, read_blocks
 from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
@@ -101,7 +102,7 @@ class Source:
 class Ingested:
     """The result of reading one source: facts, rows of tables, and sentences about problems.
     `counts`: measures are wanted, which take the tables `tallies` and `acks`; `whole_tables`: so
-    are all other tables."""
+    are all other tables; `injected` are the faults around which sends are counted."""
 
     meta: RunMeta
     facts: list[Rows] = field(default_factory=list)
@@ -109,6 +110,7 @@ class Ingested:
     problems: Problems = field(default_factory=Problems)
     whole_tables: bool = True
     counts: bool = True
+    injected: Sequence[InjectedFault] = ()
 
     def sentences(self, source: Source) -> list[Rows]:
         """Return the problems and notes of a source as facts about the run."""
