@@ -91,8 +91,7 @@ def seal_tables(folder: Path, meta: RunMeta) -> None:
 
 @lru_cache(maxsize=64)
 def _run_seal(folder: Path, digest: str) -> Seal:
-    """Return the seal with this digest, read once for all files of a run. Raises OSError,
-    Unreadable."""
+    """Return the seal with this digest, read once for all files. Raises OSError, Unreadable."""
     content = read_bytes(folder / seals.FILE, MOST_FILE_BYTES)
     if seals.digest_of(content) != digest:
         raise Unreadable(f"{seals.FILE} is another seal")

@@ -42,8 +42,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     format: Number = 1
 
     def says(self, verdict: str) -> str:
-        """Say in a sentence what the two runs prove; `verdict` is the verdict of the run that the
-        page shows."""
+        """Say in a sentence what two runs prove; `verdict` is that of the run on the page."""
         if self.as_it_is is None or self.baseline is None:
             return f"It could not be made: {self.problem or 'no reason is given'}."
         fails, holds = self.as_it_is, self.baseline

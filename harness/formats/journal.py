@@ -89,8 +89,7 @@ class Finished(JournalRow, tag="finding"):
 
 
 class Lost(JournalRow, tag="lost"):
-    """A job that was begun and is given up: its process died, or its run was stopped at a time
-    limit."""
+    """A job that was begun and is given up: its process died, or its run took too long."""
 
     sentence: str
 
@@ -207,8 +206,7 @@ class JobJournal(Generic[Row]):
 
 
 def state_of(rows: Iterable[JournalRow]) -> str:
-    """Return the state of the last session of a journal: how it ended, or "running" if it has no
-    end."""
+    """Return the state of a journal's last session: how it ended; "running" if it has no end."""
     state = RUNNING
     for row in rows:
         if isinstance(row, BeganRow):

@@ -265,8 +265,7 @@ def bucket_of(
 
 
 def nightly_runs(store: Path) -> tuple[list[NightlyRun], list[str]]:
-    """Return the nightly runs of a store in rising order, and a sentence for each file that cannot
-    be read."""
+    """Return a store's nightly runs in rising order, and a sentence for each unreadable file."""
     found, unread = [], []
     for file in sorted((store / FOLDER).glob("*.json")):
         try:

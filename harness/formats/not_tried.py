@@ -32,7 +32,6 @@ def never_met(coverage: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
 
 
 def in_words(pairs: list[str], most: int = MOST_NAMED) -> str:
-    """Return the first `most` items as a comma list, with the number of others; "" for an empty
-    list."""
+    """Return the first `most` items as a comma list, with the number of others; "" for none."""
     more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
     return ", ".join(pairs[:most]) + more

@@ -118,8 +118,7 @@ def suspended(who: str) -> Problem:
 
 
 def how_ended(code: int) -> str:
-    """Return how a process with this exit code ended, as a text: "SIGKILL" for -9, or "exit code
-    3"."""
+    """Return how a process with this exit code ended: "SIGKILL" for -9, or "exit code 3"."""
     number = -code if code < 0 else code - 128 if code in _ASKED_CODES else 0
     try:
         return signal.Signals(number).name

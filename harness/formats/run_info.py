@@ -58,8 +58,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phases(msgspec.Struct, kw_only=True):
-    """The begin of each phase of a run, in microseconds of the monotonic clock; 0 if it never
-    began."""
+    """The begin of each phase of a run, in microseconds of the monotonic clock; 0 for never."""
 
     start_us: Time = 0
     storm_us: Time = 0

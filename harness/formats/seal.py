@@ -42,8 +42,7 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class FileSeal(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of one file in bytes, its number of newlines, and a digest of each chunk of
-    `chunk_bytes`."""
+    """A file's size in bytes, its number of newlines, a digest of each chunk of `chunk_bytes`."""
 
     bytes: LargeCount
     lines: LargeCount

@@ -163,8 +163,7 @@ def main() -> int:
 
 
 def result(code: int, last: str) -> str:
-    """Return a sentence on a target; one that libFuzzer ended by its clock did not report its
-    progress."""
+    """Return a sentence on a target; one that libFuzzer's clock ended reported no progress."""
     if code != 0:
         return f"{BROKEN}: exit code {code}"
     return last or f"{BROKEN}: ended by the clock before it had its processor time"

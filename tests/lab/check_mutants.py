@@ -225,8 +225,7 @@ def _key(mutant: Mutant) -> str:
 
 
 def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
-    """Return the test that notices a mutant: one written by hand, else a random history; "" if none
-    does."""
+    """Return the test that notices a mutant, by hand or a random history; "" if none does."""
     return killed_by(mutant, killers.by_hand(mutant.file), luck) or killed_by(
         mutant, killers.at_random(mutant.file), luck
     )

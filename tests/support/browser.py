@@ -49,8 +49,7 @@ class Browser(contextlib.ExitStack):
         dark: bool = False,
         scripts: bool = True,
     ) -> Page:
-        """Open a file or an address in a page of this size (CSS pixels), and wait until it is
-        loaded."""
+        """Open a file or an address in a page of this size (CSS pixels), and await its load."""
         profile = self._browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",

@@ -39,8 +39,7 @@ ASKS = " asked who leads"
 
 
 class ClientStage:
-    """A producer whose next send is far away, a consumer, a final reader, or one that commands
-    drive."""
+    """A producer whose next send is late, a consumer, a final reader, or one under command."""
 
     def __init__(self, kind: str = "producer", partitions: int = 1, **options: int) -> None:
         self.partitions = tuple(f"log-{number}" for number in range(partitions))

@@ -313,8 +313,7 @@ class ReplicaStage(Bench):
         self.ctx.now_us += ms * 1000
 
     def idle(self, ms: int, **followers: int) -> list[str]:
-        """Followers fetch every 100 ms from an offset, -1 being the log end. Returns the proposed
-        ISRs."""
+        """Followers fetch every 100 ms from an offset, -1: the log end. Returns proposed ISRs."""
         lines: dict[str, None] = {}
         for _ in range(ms // 100):
             for name, offset in followers.items():

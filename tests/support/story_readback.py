@@ -99,8 +99,7 @@ class Reader:
         self.record = self._find_record()
 
     def _find_record(self) -> Cell | None:
-        """Return the record that the story is about: what the story's first append in its epoch
-        wrote."""
+        """Return the record that the story is about: the first one of its epoch."""
         epoch = f"epoch {self.told.epoch}"
         for step in self.told.steps:
             if step.kind != "append" or "another record" in step.text or epoch not in step.text:

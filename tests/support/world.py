@@ -39,8 +39,7 @@ AT_ONCE = LatencyProfile(boot_us=(0, 0), notice_us=(0, 0))
 
 
 def logs_of(disk: SimDisk) -> dict[str, dict[int, tuple[bytes, bytes]]]:
-    """Return the log that the running process sees: partition -> base offset -> (prefix hash,
-    batch)."""
+    """Return the running process's log: partition -> base offset -> (prefix hash, batch)."""
     return disk._now.logs
 
 

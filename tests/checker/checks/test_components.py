@@ -1,5 +1,4 @@
-"""Components and shortest paths, against their definitions, in every graph of three nodes and some
-of six."""
+"""Components and shortest paths, against definitions, in all graphs of three nodes, some of six."""
 
 from __future__ import annotations
 

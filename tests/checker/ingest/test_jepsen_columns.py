@@ -1,5 +1,4 @@
-"""Jepsen's histories read by column are what they are line by line: the same tables, facts and
-problems."""
+"""Jepsen's histories read by column and line by line: the same tables, facts and problems."""
 
 from __future__ import annotations
 

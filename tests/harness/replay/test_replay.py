@@ -79,8 +79,7 @@ def test_a_kept_run_can_be_replayed_from_its_folder(
 
 @pytest.fixture
 def finding(tmp_path: Path) -> Path:
-    """Return a finding of a search: a schedule for the simulated world, and a form for real
-    processes."""
+    """Return a finding of a search: a simulated schedule, and a form for real processes."""
     folder = tmp_path / "findings" / "kafka-1"
     folder.mkdir(parents=True)
     timings = Timings(heartbeat_ms=1, session_ms=20, lag_ms=1)

@@ -36,8 +36,7 @@ def common_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 
 def written(epochs: tuple[int, ...], sizes: dict[int, list[int]]) -> str:
-    """Return a log of batches in our notation: its i-th batch of an epoch has that writer's i-th
-    size."""
+    """Return a log of batches: its i-th batch of an epoch has that writer's i-th size."""
     text, at = [], 0
     for i, epoch in enumerate(epochs):
         size = sizes[epoch][i - epochs.index(epoch)]

@@ -1,5 +1,4 @@
-"""Sections that explain a failure: messages, counterfactuals, schedules, baseline run, curves, raw
-lines."""
+"""Sections that explain a failure: messages, counterfactuals, baseline run, curves, raw lines."""
 
 from __future__ import annotations
 

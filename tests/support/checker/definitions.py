@@ -118,8 +118,7 @@ class Definitions:
         )
 
     def places(self, partition: str) -> set[Place]:
-        """Return the placed values: of reads whatever their outcome, and of committed sends at
-        known offsets."""
+        """Return the placed values: of all reads, and of committed sends at known offsets."""
         found = {place for op in self.ops for place in op.polled(partition)}
         for op in self.ops:
             if self.committed(op):

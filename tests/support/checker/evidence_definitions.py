@@ -105,8 +105,7 @@ def traces_missing(s: Story, partition: str) -> bool:
 
 
 def watermarks_missing(s: Story, partition: str) -> bool:
-    """Return whether a replica stated a HW and traced none, or records were read and no HW was
-    traced."""
+    """Return whether a replica stated a HW, or records were read, and no HW was traced."""
     if "hw" not in s.run["capabilities"]:
         return False
     told = {

@@ -43,8 +43,7 @@ class OrderDefinitions:
                         yield op, send, value, send.offset + k if send.offset >= 0 else -1
 
     def polls_excused(self) -> Counter[str]:
-        """Count polls of subscribed consumers, and skips of offsets that only a weak
-        acknowledgement names."""
+        """Count polls of subscribers, and skips of offsets that only weak acknowledgements name."""
         found = self.polls(subscribed_only=True)
         for name in ("int-poll-skip", "poll-skip"):
             sure = self.polls(without_weak=True)[name]

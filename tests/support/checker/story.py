@@ -192,8 +192,7 @@ class Story:
         outcome: OpType = "ok",
         **how: Any,
     ) -> int:
-        """Run a transaction: sends (value, offset[, partition]); reads: runs, or (partition,
-        *run)."""
+        """Run a transaction: sends (value, offset[, partition]); reads: runs, (partition, *run)."""
         sent, known, polled = [], [], []
         for value, at, *where in sends:
             sent.append(Send(partition=where[0] if where else P, value=value))
@@ -297,8 +296,7 @@ class Story:
     def busy(
         self, sends: int = 12, *, first: int = 1_000_000, partition: str = P, process: int = 50
     ) -> list[Batch]:
-        """Send records that are acknowledged and read, so that a run is exercised; return their
-        batches."""
+        """Send records that are acknowledged and read, to exercise a run; return their batches."""
         start = self.ops
         for i in range(sends):
             self.send(first + i, at=i, process=process, partition=partition)
