@@ -117,7 +117,9 @@ def uncovered(nightly: NightlyRun, systems: Sequence[str]) -> list[str]:
         "no schedule was run twice": totals.determinism_runs,
     }
     found = [sentence for sentence, count in parts.items() if not count]
-    found += [f"row is open: {row}" for row in nightly.rows if row.holds is None]
+    if left := [row for row in nightly.rows if row.holds is None]:
+        more = f" (and {wording.count(len(left) - 1, 'more row')})" if left[1:] else ""
+        found.append(f"row is open: {left[0]}{more}")
     if not nightly.real:
         return found
     proved = {

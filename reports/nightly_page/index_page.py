@@ -93,7 +93,8 @@ def _tone(last: NightlyRun | None) -> str:
     if last.red:
         return "invalid"
     proven = last.canary.result == "failed" or not last.real
-    return "valid" if last.state == "finished" and proven and not last.open else "unknown"
+    whole = last.state == "finished" and not last.uncovered
+    return "valid" if whole and proven and not last.open else "unknown"
 
 
 def _stamp(last: NightlyRun | None) -> tuple[str, str]:
@@ -129,5 +130,7 @@ def _sentence(known: Sequence[NightlyRun]) -> str:
         left = wording.count(len(latest.open), "bucket")
         why = f"{left} of earlier runs {'is' if len(latest.open) == 1 else 'are'} still open"
     else:
-        why = "no canary was judged"
+        why, *others = latest.uncovered or ["no canary was judged"]
+        more = f" (and {len(others)} more)" if others else ""
+        why = wording.clip(why.rstrip("."), 300) + more
     return f"Nightly run {latest.number} found no unexpected failure, but {why}: {done}."

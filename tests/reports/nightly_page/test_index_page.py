@@ -77,6 +77,16 @@ CELLS = [
     nightly.VerdictCounts(protocol="liftbridge", world="real", runs=2),
 ]
 IDLE = ["storm/kafka/kill/1: not-exercised: fault 0 (kill) was never reached."]
+ROWS = [
+    nightly.RowRuns(
+        name=f"nats sync={sync}", expect="valid", least=2, of=2, version="2.15.1", **more
+    )
+    for sync, more in {
+        "always": {"verdicts": {"valid": 2}, "lost": [0, 0]},
+        "1s": {"verdicts": {"invalid": 1}, "lost": [9]},
+        "2m": {"missing": "nats-server is not installed"},
+    }.items()
+]
 PAGES: dict[str, list[nightly.NightlyRun]] = {
     "green": [nightly_run(1)],
     "not finished": [nightly_run(1, state="stopped")],
@@ -89,6 +99,7 @@ PAGES: dict[str, list[nightly.NightlyRun]] = {
     "real runs that prove nothing": [nightly_run(1, proved_nothing=IDLE)],
     "a reason with a full stop": [nightly_run(1, uncovered=["FUSE is missing."])],
     "expected failures": [nightly_run(1, cells=CELLS)],
+    "rows of other systems": [nightly_run(1, rows=ROWS, uncovered=["row is open", "another"])],
     "another format": [nightly_run(1), nightly_run(3, format=9)],
 }
 
