@@ -107,8 +107,9 @@ class RabbitMQ(Adapter):
         async with _Streams() as clients:
             asked = await clients.add(me.host, me.listens["probe"])
             told = await asked.sync_request(question, schema.MetadataResponse, False)
-        mine = [b.reference for b in told.brokers if f"{b.host}:{b.port}" == me.dial("client")]
-        return {each.name: Roles() for each in told.metadata if each.leader_ref in mine}
+        at = {broker.reference: f"{broker.host}:{broker.port}" for broker in told.brokers}
+        led = [each for each in told.metadata if at.get(each.leader_ref) == me.dial("client")]
+        return {s.name: Roles(-1, (me.name, *(at[ref] for ref in s.replicas_refs))) for s in led}
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]] | None:
         segments = sorted(me.folder.glob(f"*/stream/__{partition}_*/*.segment"))

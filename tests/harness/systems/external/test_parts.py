@@ -518,7 +518,7 @@ def test_all_mistakes_of_a_class_are_named() -> None:
     ]
 
 
-MOST_LINES = {"RabbitMQ": 159}
+MOST_LINES = {"RabbitMQ": 160}
 """Of adapters with more: RabbitMQ's has the discovery of nodes, in Erlang, and reads segments."""
 
 
