@@ -6,7 +6,7 @@ import heapq
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
 from harness.runs.run import Run, RunSettings
-from harness.runs.run_folder import remove
+from harness.runs.run_folder import readable_lines, remove
 from harness.search.fault_coverage import fault_coverage
 from harness.search.real.world import StormSubject
 from harness.search.simulated_world import SimulatedSubject
@@ -32,9 +32,7 @@ from harness.systems.adapter import SERVER
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
-from node.formats.json_input import JsonReader, Unreadable
 
-Form = TypeVar("Form")
 FAILED: Final = "could not be run"
 _KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
 
@@ -145,7 +143,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def judged(self, row: Ran, folder: Path, result: RunResult) -> Ran:
         """Add the verdict to the row of a run; keep the run folder or remove it."""
-        faults = _lines(folder / "faults.jsonl", FaultLine)
+        faults = readable_lines(folder / "faults.jsonl", FaultLine)
         row.verdict, row.sentence = result.verdict.value, result.sentence
         row.broken = result.broken
         row.lost = sum(a.count for a in result.anomalies if a.property == LOST_WRITES)
@@ -212,20 +210,6 @@ def tested(subject: StormSubject) -> AskedSystem:
 
 
 def _trace(folder: Path) -> Iterable[dict[str, Any]]:
-    files = [_lines(path, dict[str, Any]) for path in sorted((folder / "trace").glob("*.jsonl"))]
+    traces = sorted((folder / "trace").glob("*.jsonl"))
+    files = [readable_lines(path, dict[str, Any]) for path in traces]
     return heapq.merge(*files, key=lambda event: int(event["t_us"]))
-
-
-def _lines(path: Path, form: type[Form]) -> list[Form]:
-    """Return the whole lines of a file; the checker reports what cannot be read."""
-    found, decoder = [], JsonReader(form)
-    try:
-        text = path.read_bytes()
-    except OSError:
-        return []
-    for line in text.split(b"\n"):
-        try:
-            found.append(decoder.decode(line))
-        except Unreadable:
-            continue
-    return found

@@ -18,6 +18,7 @@ from harness.formats.seal import seal_run
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError, UsageError
 from node.formats.files import AppendOnlyFile, cannot_write, make_folder, write_whole
+from node.formats.json_input import Form, JsonReader, Unreadable
 
 LATEST: Final = "latest"
 _RESERVE: Final = ".reserve"
@@ -103,6 +104,17 @@ def remove(folder: Path) -> None:
     left = [path for path in parent.iterdir() if not path.is_symlink()]
     if not left:
         shutil.rmtree(parent, ignore_errors=True)
+
+
+def readable_lines(path: Path, form: type[Form]) -> list[Form]:
+    """Return the lines of a file that are of a form; the checker reports the others."""
+    found: list[Form] = []
+    reader = JsonReader(form)
+    with contextlib.suppress(OSError):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(Unreadable):
+                found.append(reader.decode(line))
+    return found
 
 
 def _make_fresh(parent: Path, moment: str) -> Path:

@@ -34,7 +34,6 @@ _BEFORE_MS: Final = 1000
 class DrawnStorm(msgspec.Struct, frozen=True, kw_only=True):
     """The storm that was drawn for a number: its schedule, and the family that it belongs to."""
 
-    number: int
     family: str
     schedule: Schedule
 
@@ -77,7 +76,7 @@ class StormGenerator:
             drawn=True,
         )
         check(schedule, source=f"storm {number} of seed {self._seed}")
-        return DrawnStorm(number=number, family=family, schedule=schedule)
+        return DrawnStorm(family=family, schedule=schedule)
 
     def _possible(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """Return the kinds to draw from: all that were named, of an alias the possible ones."""

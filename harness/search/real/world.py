@@ -9,7 +9,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from harness.runs.judge import build_page, run_and_judge
 from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
-from harness.runs.run_folder import remove
+from harness.runs.run_folder import readable_lines, remove
 from harness.search.attempt import Attempt
 from harness.search.deadline import Stop, never
 from harness.search.findings import in_words
@@ -42,7 +42,6 @@ from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine, took_effect
 from nemesis.formats.schedule import Cluster, Schedule
 from node.formats.errors import FloodmarkError, StorageError
-from node.formats.json_input import JsonReader, Unreadable
 
 RUNS: Final = 3
 """The largest number of runs in which it is decided whether a schedule fails."""
@@ -190,7 +189,9 @@ def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
     """Return the nodes that lost unsynced writes, and whether a fault on links took effect."""
     lost: set[str] = set()
     on_links = False
-    for lines in _lines_by_fault(folder).values():
+    known = readable_lines(folder / "faults.jsonl", FaultLine)
+    for number in {line.fault for line in known}:
+        lines = [line for line in known if line.fault == number]
         kind = KINDS.get(lines[0].what)
         if kind is None or not took_effect((line.action, line.affected) for line in lines):
             continue
@@ -198,21 +199,6 @@ def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
         if kind.loss:
             lost.update(node for line in lines if line.action == "inject" for node in line.nodes)
     return tuple(sorted(lost)), on_links
-
-
-def _lines_by_fault(folder: Path) -> dict[int, list[FaultLine]]:
-    """Return the lines of `faults.jsonl` by fault, without unreadable ones."""
-    found: dict[int, list[FaultLine]] = {}
-    reader = JsonReader(FaultLine)
-    try:
-        lines = (folder / "faults.jsonl").read_bytes().splitlines()
-    except OSError:
-        return {}
-    for text in lines:
-        with suppress(Unreadable):
-            line = reader.decode(text)
-            found.setdefault(line.fault, []).append(line)
-    return found
 
 
 @cache
