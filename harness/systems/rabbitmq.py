@@ -41,7 +41,7 @@ class RabbitMQ(Adapter):
     )
     release = r"lib/rabbitmq_server-([\d.]+)"
     probed, unsynced, dumps_running = ("probe",), ("*/stream/*/*.segment",), True
-    failover_ms, restart_ms, start_s = 7000, 12_000, 120.0
+    failover_ms, restart_ms, start_s = 10_000, 12_000, 120.0
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         if not (me.folder / "plugins").exists():
@@ -54,7 +54,7 @@ class RabbitMQ(Adapter):
         erlang = f"""RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host}
             -setcookie floodmark +S 2:2 -pa . -start_epmd false -epmd_module discovery
             -erl_epmd_port {me.listens["peer"]}
-            -kernel net_ticktime 4 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
+            -kernel net_ticktime 3 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
             inet_dist_listen_min {me.listens["peer"]} inet_dist_listen_max {me.listens["peer"]}
             -rabbit cluster_nodes {{[{seeds}],disc}} tcp_listeners [] loopback_users []
             cluster_formation [{{discovery_retry_limit,3}}]
