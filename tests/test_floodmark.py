@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 
 import pytest
 
 import floodmark
+from tests.support import python_process
 from tests.support.paths import ROOT
 
 
@@ -30,7 +29,4 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_importing_the_module_imports_nothing_of_the_packages() -> None:
     script = "import sys, floodmark; print([m for m in sys.modules if m.startswith('harness')])"
-    told = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert told.stdout == "[]\n"
+    assert python_process.run("-c", script).stdout == "[]\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 # Suites run inside this process forget the modules that they import, but not those of this one.
 import harness.systems.external.system
 import harness.systems.floodmark.system  # noqa: F401
+from tests.support import python_process
 from tests.support.paths import ROOT
 
 pytest_plugins = ["pytester"]
@@ -152,8 +151,7 @@ def test_a_seed_out_of_bounds_is_refused(suite: pytest.Pytester) -> None:
 def test_the_plugin_imports_nothing_slow() -> None:
     """Every suite of an environment loads the plug-in, which imports nothing of a run."""
     code = f"import sys, {PLUGIN}; print(*sorted(sys.modules))"
-    told = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    told = python_process.run("-c", code)
+    assert told.returncode == 0
     heavy = {"msgspec", "numpy", "pyarrow", "zmq", "rich", "typer", "harness.runs", "checker"}
     assert heavy.isdisjoint(told.stdout.split())

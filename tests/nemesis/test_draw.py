@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import msgspec
@@ -17,7 +14,7 @@ from nemesis.faults.link_fault import KIND_GROUPS
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
 from node.core.messages import AnyMessage
 from node.formats.errors import UsageError
-from tests.support.paths import ROOT
+from tests.support import python_process
 
 SEEDS = range(200)
 STORM_KINDS = tuple(storm_kinds())
@@ -213,14 +210,8 @@ sys.stdout.buffer.write(msgspec.json.encode(storms))
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_another_interpreter_draws_the_same(hash_seed: str) -> None:
     here = [storm(seed, voters=3) for seed in range(20)]
-    there = subprocess.run(
-        [sys.executable, "-c", DRAW_HERE],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        check=True,
-    )
-    assert there.stdout == msgspec.json.encode(here)
+    there = python_process.run("-c", DRAW_HERE, PYTHONHASHSEED=hash_seed)
+    assert there.stdout == msgspec.json.encode(here).decode()
 
 
 @pytest.mark.parametrize("name", ready_made.names())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -17,6 +15,7 @@ from harness.systems.external.launcher import starter
 from nemesis.strace import Tracers
 from nemesis.world import CallFails
 from node.formats.errors import FloodmarkError
+from tests.support.python_process import PythonProcess
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.needs("strace")]
@@ -37,20 +36,11 @@ class Syncing:
     """A process that syncs a file for each line."""
 
     def __init__(self, folder: Path, code: str = CODE) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, str(folder / "file")],
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self.process = PythonProcess("-c", code, folder / "file")
         assert self.answer() == "done"
 
     def answer(self) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        return self.process.ask()
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from nemesis.wall_clocks import WallClocks
-from tests.support.waiting import PATIENCE_S
+from tests.support import python_process
+from tests.support.python_process import PythonProcess
 
 CODE = """
 import sys, time
@@ -42,21 +40,11 @@ class Clock:
     """A process that tells its clocks."""
 
     def __init__(self, clocks: WallClocks, node: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", CODE],
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | clocks.environment(node),
-        )
+        self.process = PythonProcess("-c", CODE, env=clocks.environment(node))
 
     def off_s(self) -> tuple[int, int]:
         """By how many minutes its wall clock and its monotonic clock are off."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        wall, monotonic = map(float, self.process.stdout.readline().split())
+        wall, monotonic = map(float, self.process.ask().split())
         return round((wall - time.time()) / 60), round((monotonic - time.monotonic()) / 60)
 
     def end(self) -> None:
@@ -82,12 +70,5 @@ def test_only_the_wall_clock_of_that_node_moves(tmp_path: Path) -> None:
 def test_a_wait_with_the_monotonic_clock_takes_its_time(tmp_path: Path) -> None:
     """Threads of a JVM wait like this: if the wait ends at once, they spin."""
     clocks = WallClocks(tmp_path, ("n1",))
-    told = subprocess.run(
-        [sys.executable, "-c", WAIT],
-        env=os.environ | clocks.environment("n1"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
+    told = python_process.run("-c", WAIT, **clocks.environment("n1"))
     assert told.stdout.strip() == "True"

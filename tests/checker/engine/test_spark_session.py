@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from checker.engine import spark_session
 from checker.formats.errors import JavaMissing
-from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from tests.support.waiting import PATIENCE_S, until
 
 # One worker runs all of these, so that they share one JVM.
@@ -59,16 +59,8 @@ def largest_offsets(session: SparkSession) -> list[tuple[int, int]]:
 @contextmanager
 def owner(log: Path, memory: str = "1g", **environment: str) -> Iterator[Any]:
     """Yield a process with a session and process group of its own, as from a terminal."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, log, memory],
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    how = {"stderr": subprocess.PIPE, "start_new_session": True}
+    process = PythonProcess("-c", OWNER, log, memory, env=environment, **how)
     try:
         yield process
     finally:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support import python_process
 from tests.support.nightly_fakes import bucket, nightly_run, write_nightly_run
 from tests.support.paths import ROOT
 
@@ -89,13 +90,7 @@ def test_a_bucket_with_an_open_issue_gets_no_second_one(github: Path) -> None:
     expected = bucket("f" * 12, expected=True, **stuck)
     write_nightly_run(github / "store", nightly_run(7, buckets=[*found, expected]))
     path = f"{github / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        [sys.executable, str(ISSUES), str(github / "store")],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python_process.run(ISSUES, github / "store", PATH=path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "2 buckets, 1 issues opened\n"
     asked = [json.loads(line) for line in (github / "asked").read_text().splitlines()]

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease, folder
 from nemesis.formats.schedule import Schedule, load
 from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.files import AppendOnlyFile
-from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 
 
 def info(folder: run_folder.RunDir, **fields: object) -> RunInfo:
@@ -156,15 +154,8 @@ sys.stdin.read()
 def test_ports_come_back_when_their_holder_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    assert holder.stdout is not None
-    held = [int(word) for word in holder.stdout.readline().split()]
+    holder = PythonProcess("-c", HOLD, tmp_path)
+    held = [int(word) for word in holder.line().split()]
     monkeypatch.setattr("harness.systems.ports._candidates", lambda: iter(held))
     with pytest.raises(NoFreePort):
         PortLease(1, tmp_path)

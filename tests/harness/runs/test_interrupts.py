@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 
 import pytest
 
 from harness.runs.interrupts import EXIT_STOPPED, Interrupts, StopNow, ended_by_signals
+from tests.support.python_process import PythonProcess
 from tests.support.running_harness import lives
 from tests.support.waiting import PATIENCE_S, until
 
@@ -39,16 +39,10 @@ IN_A_RUN = """with Interrupts() as interrupts:
             sys.stdin.readline()"""
 
 
-def command(body: str, folder: str) -> subprocess.Popen[str]:
-    started = subprocess.Popen(
-        [sys.executable, "-c", COMMAND.format(body=body), "check", "--no-spark", folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert started.stdout is not None
-    assert started.stdout.readline() == "judging\n"
+def command(body: str, folder: str) -> PythonProcess:
+    words = ("-c", COMMAND.format(body=body), "check", "--no-spark", folder)
+    started = PythonProcess(*words, stderr=subprocess.PIPE)
+    assert started.line() == "judging"
     return started
 
 

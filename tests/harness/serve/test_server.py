@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tarfile
 import threading
 import zipfile
@@ -34,6 +33,7 @@ from reports.nightly_page.store_page import Store, Wanted, render_list
 from tests.support import report_fixtures as made
 from tests.support.command import exit_code
 from tests.support.nightly_fakes import LOST, bucket, nightly_run, write_nightly_run
+from tests.support.python_process import PythonProcess
 from tests.support.waiting import PATIENCE_S
 
 KEY = "0123456789ab"
@@ -334,12 +334,9 @@ def test_connections_beyond_the_bound_are_closed(store: Path) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_order(store: Path, stop: signal.Signals) -> None:
-    command = [sys.executable, "-m", "harness.cli", "serve", "--store", str(store), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True
-    ) as served:
-        assert served.stdout is not None
-        said = served.stdout.readline()
+    words = ("-m", "harness.cli", "serve", "--store", store, "--port", "0")
+    with PythonProcess(*words, stderr=subprocess.PIPE) as served:
+        said = served.line()
         assert "is at http://127.0.0.1:" in said
         port = int(said.rpartition(":")[2].partition("/")[0])
         assert asking(port)("/").status == 200

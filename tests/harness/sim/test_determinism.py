@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from harness.sim.run import simulate
-from tests.support.paths import ROOT
+from tests.support import python_process
 from tests.support.sim_schedules import storm
-from tests.support.waiting import PATIENCE_S
 
 RUN = """
 from harness.sim.run import simulate
@@ -23,9 +18,7 @@ for protocol in ("kafka", "quorum"):
 
 
 def in_a_process(hash_seed: int) -> str:
-    env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", RUN]
-    return subprocess.check_output(words, env=env, text=True, timeout=PATIENCE_S)
+    return python_process.run("-c", RUN, PYTHONHASHSEED=str(hash_seed)).stdout
 
 
 @pytest.mark.integration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from harness.systems import registry
 from harness.systems.adapter import Node
 from harness.systems.external.system import ExternalSystem
-from tests.support.waiting import PATIENCE_S
+from tests.support import python_process
 
 
 @pytest.mark.parametrize("name", ["etcd", "nats", "pysyncobj", "redis"])
@@ -38,6 +37,5 @@ def test_loading_every_system_changes_nothing_of_the_standard_library() -> None:
         "        if inspect.isroutine(value) and getattr(module, name) is not value:\n"
         "            print(module.__name__, name)\n"
     )
-    words = [sys.executable, "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    assert done.stdout == ""
+    done = python_process.run("-c", script)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from nemesis.links.dialers import Dialers, Ends, direct_connections
+from tests.support.python_process import PythonProcess
 
 
 @pytest.fixture(params=["one socket", "table"])
@@ -70,19 +69,14 @@ sys.stdin.read()
 def test_a_connection_of_a_child_has_the_name_of_its_parent(dialers: Dialers, where: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        parent = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", GROUPS, str(port), where],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert parent.stdout is not None
-        said = sorted([parent.stdout.readline().strip(), parent.stdout.readline().strip()])
+        words = ("-I", "-S", "-c", GROUPS, port, where)
+        parent = PythonProcess(*words, start_new_session=True)
+        said = sorted([parent.line(), parent.line()])
         ends = Ends(("127.0.0.1", int(said[0])), ("127.0.0.1", port))
         assert dialers.name_of(ends) is None
         dialers.set_processes("n1", [parent.pid])
         assert dialers.name_of(ends) == "n1"
-        parent.communicate(b"")
+        parent.communicate("")
 
 
 LISTENER = """
@@ -103,9 +97,8 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))):
 @contextmanager
 def python(*words: str) -> Iterator[tuple[int, str]]:
     """Run a program until the block ends; yield its pid and the first line that it prints."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", *words], **pipes) as process:  # type: ignore[call-overload]
-        yield process.pid, process.stdout.readline().strip()
+    with PythonProcess("-c", *words) as process:
+        yield process.pid, process.line()
 
 
 def test_connections_between_nodes_are_seen_with_who_dialed() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from nemesis.links import hub
 from nemesis.links.hub import HubConfig
 from nemesis.links.hub_control import HubControl, HubGone
 from node.runtime.children import EXIT_ORPHANED
-from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from tests.support.runtime_rig import until_gone
 from tests.support.scripts import beside, proving
 from tests.support.stage_hub import DEADLINE_MS, SPAWN, Net, free_addresses, one_net
@@ -45,11 +43,9 @@ while True:
 
 
 @contextlib.contextmanager
-def reader_of(address: str) -> Iterator[subprocess.Popen[str]]:
+def reader_of(address: str) -> Iterator[PythonProcess]:
     """Yield a process that prints a line for each message it gets; it can be paused."""
-    reader = subprocess.Popen(
-        [sys.executable, "-c", READER, address], stdout=subprocess.PIPE, text=True
-    )
+    reader = PythonProcess("-c", READER, address)
     try:
         yield reader
     finally:
@@ -62,8 +58,7 @@ def test_a_paused_receiver_gets_what_fitted_its_queue(net: Net) -> None:
     net.nodes.pop("n2").die()
     n1 = net.nodes["n1"]
     with reader_of(net.config.nodes["n2"]) as reader:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "up\n"
+        assert reader.line() == "up"
         forwarded = net.control.stats().forwarded
 
         def reached() -> bool:
@@ -71,7 +66,7 @@ def test_a_paused_receiver_gets_what_fitted_its_queue(net: Net) -> None:
             return net.control.stats().forwarded > forwarded
 
         until(reached)
-        assert reader.stdout.readline()
+        assert reader.line()
         reader.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, reader.pid, os.WSTOPPED)
         dropped = net.control.stats().unreachable.get("n2", 0)
@@ -85,7 +80,7 @@ def test_a_paused_receiver_gets_what_fitted_its_queue(net: Net) -> None:
         reader.send_signal(signal.SIGCONT)
         # ZeroMQ counts a queue in steps of half its size.
         for _ in range(hub.QUEUE_MESSAGES // 2):
-            assert reader.stdout.readline()
+            assert reader.line()
 
 
 def test_what_is_written_down_of_garbage_can_be_read_again() -> None:
@@ -144,26 +139,19 @@ if __name__ == "__main__":
 """
 
 
-def parent(tmp_path: Path, wrong_by: int) -> tuple[subprocess.Popen[str], HubConfig]:
+def parent(tmp_path: Path, wrong_by: int) -> tuple[PythonProcess, HubConfig]:
     bind, control = free_addresses(2)
     config = HubConfig(bind=bind, control=control, nodes={}, seed=0, parent_pid=0)
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    process = subprocess.Popen(
-        [sys.executable, str(script), msgspec.json.encode(config).decode(), str(wrong_by)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    return process, config
+    return PythonProcess(script, msgspec.json.encode(config).decode(), wrong_by), config
 
 
 @pytest.mark.integration
 def test_the_hub_dies_with_its_parent(tmp_path: Path) -> None:
     started, config = parent(tmp_path, 0)
     with started as harness:
-        assert harness.stdout is not None
-        pid = int(harness.stdout.readline())
+        pid = int(harness.line())
         with HubControl(config.control, deadline_ms=DEADLINE_MS) as control:
             control.wait_ready()
             os.kill(pid, signal.SIGINT)  # Ctrl-C is the harness's affair
@@ -176,6 +164,4 @@ def test_the_hub_dies_with_its_parent(tmp_path: Path) -> None:
 def test_a_hub_whose_parent_is_gone_already_does_not_start(tmp_path: Path) -> None:
     started, _ = parent(tmp_path, 1)
     with started as harness:
-        assert harness.stdout is not None
-        lines = harness.stdout.read().split()
-    assert lines[1] == str(EXIT_ORPHANED)
+        assert [harness.line(), harness.line()][1] == str(EXIT_ORPHANED)

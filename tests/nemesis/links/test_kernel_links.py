@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,24 +12,17 @@ from nemesis.links import namespaces
 from nemesis.links.abilities import KERNEL
 from nemesis.links.kernel_links import KernelLinks
 from node.formats.errors import FloodmarkError, UsageError
-from tests.support.paths import ROOT
-from tests.support.waiting import PATIENCE_S, until
+from tests.support import python_process
+from tests.support.python_process import PythonProcess
+from tests.support.waiting import until
 
-RIG = (sys.executable, "-m", "tests.support.kernel_rig")
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+RIG = ("-m", "tests.support.kernel_rig")
 
 
 @pytest.mark.integration
 @pytest.mark.needs("nft")
 def test_rules_drop_and_reset_by_sender_and_receiver() -> None:
-    done = subprocess.run(
-        [*RIG, "faults"],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    done = python_process.run(*RIG, "faults")
     assert done.returncode == 0, done.stderr
     expected = Path(__file__).with_name("kernel_rules.json").read_text()
     assert json.loads(done.stdout) == json.loads(expected)
@@ -40,11 +31,8 @@ def test_rules_drop_and_reset_by_sender_and_receiver() -> None:
 @pytest.mark.integration
 @pytest.mark.needs("nft")
 def test_nothing_is_left_of_a_run_that_is_killed() -> None:
-    run = subprocess.Popen(
-        [*RIG, "wait"], cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert run.stdout is not None
-    told = json.loads(run.stdout.readline())
+    run = PythonProcess(*RIG, "wait")
+    told = json.loads(run.line())
     assert len(told["namespaces"]) == 4
     assert os.stat("/proc/self/ns/net").st_ino not in told["namespaces"]
     run.kill()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from harness.systems.ports import PortLease
 from nemesis.links.tcp_control import Door, ProxyConfig, ProxyGone, TcpLinks
 from node.formats.errors import FloodmarkError
-from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from tests.support.stage_tcp import HOST, ROLES, Net, one_net, start_node
 from tests.support.waiting import PATIENCE_S, until
 
@@ -162,15 +160,8 @@ class TestLife:
                 "print(links._child.pid, flush=True)\n"
                 "input()\n"
             )
-            harness = subprocess.Popen(
-                [sys.executable, "-c", script],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-            )
-            assert harness.stdout is not None
-            proxy = int(harness.stdout.readline())
+            harness = PythonProcess("-c", script)
+            proxy = int(harness.line())
             harness.kill()
             harness.communicate()
             until(lambda: not Path(f"/proc/{proxy}").exists(), "the proxy is gone")

@@ -118,10 +118,6 @@ names = st.text(max_size=12)
 _NAMES = ("n1", "log-0", "a_b.c", "0123456789abcdef")
 
 
-def some(kind: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
-    return st.from_type(kind)  # type: ignore[arg-type]
-
-
 def _drawn(field: msgspec.inspect.Field) -> st.SearchStrategy[Any]:
     return _of(field.type)
 

@@ -66,6 +66,12 @@ class Place:
         socket.connect(self.address)
         return socket
 
+    def connect(self, keys: CurveKeys) -> Socket:
+        """Call, and wait for the connection."""
+        socket = self.call(keys)
+        until(lambda: self.connected(socket), "a connection")
+        return socket
+
     def connected(self, socket: Socket) -> bool:
         self.gate.serve()
         return bool(socket.poll(5, zmq.POLLOUT))
@@ -86,8 +92,7 @@ def stack() -> Iterator[ExitStack]:
 
 def test_a_caller_speaks_under_its_own_name_only(stack: ExitStack) -> None:
     place = Place(stack, SERVER_KEYS)
-    n2 = place.call(keys_of(N2, place.address))
-    until(lambda: place.connected(n2), "a connection")
+    n2 = place.connect(keys_of(N2, place.address))
     for name in (b"n2", b"v1", b"", b"n2 "):
         n2.send_multipart([b"x", name])
     assert [place.heard() for _ in range(4)] == [[b"x", b"n2"], None, None, None]
@@ -96,8 +101,7 @@ def test_a_caller_speaks_under_its_own_name_only(stack: ExitStack) -> None:
 
 def test_the_hub_speaks_for_everybody(stack: ExitStack) -> None:
     place = Place(stack, SERVER_KEYS)
-    hub = place.call(keys_of(HUB, place.address))
-    until(lambda: place.connected(hub), "a connection")
+    hub = place.connect(keys_of(HUB, place.address))
     hub.send_multipart([b"x", b"v1"])
     assert place.heard() == [b"x", b"v1"]
 
@@ -119,8 +123,7 @@ def test_an_outsider_is_counted_and_not_let_in(stack: ExitStack, who: str) -> No
 
     until(counted, "the outsider is counted")
     assert not place.connected(outsider)
-    n2 = place.call(keys_of(N2, place.address))
-    until(lambda: place.connected(n2), "a connection beside it")
+    place.connect(keys_of(N2, place.address))
 
 
 def test_a_door_for_commands_is_not_for_every_caller(stack: ExitStack) -> None:
@@ -133,8 +136,7 @@ def test_a_door_for_commands_is_not_for_every_caller(stack: ExitStack) -> None:
 
     until(counted, "a caller without the right to command")
     assert not place.connected(broker)
-    hub = place.call(keys_of(HUB, place.address))
-    until(lambda: place.connected(hub), "a connection")
+    place.connect(keys_of(HUB, place.address))
 
 
 def test_keys_do_not_show_in_messages() -> None:

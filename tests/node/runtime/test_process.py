@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from node.runtime.node_clock import NodeClock
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from tests.support.runtime_fakes import FakeCore, SmallDisk, TellsTime
 from tests.support.runtime_rig import BODY, Node, until_gone
 from tests.support.scripts import proving, read
@@ -161,20 +160,9 @@ def test_a_node_imports_little_and_not_its_parents_script(node: Node) -> None:
 def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool, modules: Sequence[str]) -> None:
     """The parent is a script, as the installed command is one; the child must not import it."""
     with Node(tmp_path, FakeCore) as node:
-        parent = subprocess.Popen(
-            [
-                sys.executable,
-                str(ROOT / "tests" / "support" / "runtime_parent.py"),
-                json.dumps(msgspec.to_builtins(node.config)),
-                *modules,
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
+        config = json.dumps(msgspec.to_builtins(node.config))
+        parent = PythonProcess(ROOT / "tests/support/runtime_parent.py", config, *modules)
+        pid = int(parent.line())
         until(lambda: node.trace("started"), "started")
         assert loaded_modules(node) & HEAVY == set()
         if stopped:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
@@ -17,7 +15,7 @@ from node.formats.errors import StorageError
 from node.runtime import journal, loop
 from node.runtime.datadir import DataDir
 from node.runtime.loop import TraceFile
-from tests.support.paths import ROOT
+from tests.support import python_process
 from tests.support.runtime_fakes import FakeCore
 from tests.support.runtime_rig import Node
 
@@ -107,14 +105,7 @@ def test_a_helper_that_cannot_open_its_output_ends_without_a_traceback(tmp_path:
     script = tmp_path / "helper.py"
     script.write_text(HELPER)
     # In a process of its own: a server that forks helpers may have other standard streams.
-    ended = subprocess.run(
-        [sys.executable, script, output],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ended = python_process.run(script, output)
     assert f"{output} cannot be written" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.returncode == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from node.runtime import children, template
 from node.runtime.template import ForkedChild, Template
+from tests.support.python_process import PythonProcess
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.integration
@@ -145,9 +145,7 @@ def test_nobody_else_becomes_the_parent_of_orphans(prepared: Template) -> None:
     child, pipe = begin(0)
     heard(pipe)
     script = "import os, sys; os.fork() and os._exit(0); os.read(0, 1); print(os.getppid())"
-    orphan = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    orphan = PythonProcess("-c", script)
     orphan.wait()
     said, _ = orphan.communicate("\n", timeout=PATIENCE_S)
     assert int(said) != os.getpid()

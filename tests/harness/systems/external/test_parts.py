@@ -8,8 +8,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +39,7 @@ from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support import trial_adapters
 from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from tests.support.waiting import until
 
 # -- processes
@@ -259,15 +258,8 @@ sys.stdin.read()
     "tree", [TREE, f"{NAMELESS} wait"], ids=["children with a mark", "children without a mark"]
 )
 def test_nothing_outlives_a_harness_that_is_killed(tmp_path: Path, tree: str) -> None:
-    harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS.format(tree=tree), str(tmp_path)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert harness.stdout is not None
-    mark = f"{guardian.MARK}={harness.stdout.readline().strip()}"
+    harness = PythonProcess("-c", HARNESS.format(tree=tree), tmp_path)
+    mark = f"{guardian.MARK}={harness.line()}"
     until(lambda: (tmp_path / "n1.txt").exists() and said(tmp_path, "up")())
     session = int((tmp_path / "n1.txt").read_text().split()[1])
 
