@@ -219,8 +219,9 @@ def _stories(names: Sequence[str]) -> Iterator[Killer]:
         for file in (ROOT / "tests/checker").glob(f"*/test_{name}.py"):
             found = importlib.import_module(f"tests.checker.{file.parent.name}.{file.stem}")
             for test, function in vars(found).items():
-                drawn = hasattr(function, "hypothesis")
-                if test.startswith("test_") and inspect.isfunction(function) and not drawn:
+                marks = {mark.name for mark in getattr(function, "pytestmark", ())}
+                long = hasattr(function, "hypothesis") or "nightly" in marks
+                if test.startswith("test_") and inspect.isfunction(function) and not long:
                     yield from _calls(f"{name}: {test}", function)
 
 
