@@ -36,8 +36,6 @@ from node.formats.files import make_folder
 Print = Callable[[str], None]
 JOBS_EACH: Final = 500
 """The number of simulated jobs after which a process is replaced: memory stays bounded."""
-
-
 STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
 
 

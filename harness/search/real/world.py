@@ -126,9 +126,7 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self._run(system, system.disk_form(None, (POWER_CUT,) if cuts else ()))
         if outcome.verdict != Verdict.UNKNOWN.value:
             return outcome
-        was_used = kept.is_used
-        kept.end()
-        return None if was_used else outcome
+        return None if kept.end() else outcome
 
     def _run(self, system: System, disk: str) -> Attempt:
         began_s = time.monotonic()

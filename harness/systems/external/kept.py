@@ -39,11 +39,6 @@ class ClusterKeeper:
         self._like: Any = None
         self._cluster: ExternalCluster | None = None
 
-    @property
-    def is_used(self) -> bool:
-        """Return whether the present cluster has had more than one storm."""
-        return self._cluster is not None and self._cluster.storms > 1
-
     def take(
         self, like: Any, make: Callable[..., ExternalCluster], schedule: Schedule, folder: RunDir
     ) -> ExternalCluster:
@@ -60,8 +55,9 @@ class ClusterKeeper:
         self._like, self._cluster = like, make(home=home)
         return self._cluster
 
-    def end(self) -> None:
-        """End the present cluster."""
+    def end(self) -> bool:
+        """End the present cluster; return whether it has had more than one storm."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.end()
+        return cluster is not None and cluster.storms > 1

@@ -35,18 +35,13 @@ class UnsyncedFiles:
     """The files of all nodes that the adapter declares as unsynced, with their synced lengths."""
 
     def __init__(self, globs: Sequence[str]) -> None:
-        self._globs = tuple(globs)
+        self.globs = tuple(globs)
         self._floors: dict[str, dict[Path, _Floor]] = {}
 
     @property
     def assumption(self) -> str:
         """The assumption of a power cut as a text, for the record of the fault."""
-        return ASSUMPTION.format(globs=", ".join(self._globs)) if self.is_declared else NOTHING
-
-    @property
-    def is_declared(self) -> bool:
-        """Return whether there are files that the adapter declares as unsynced."""
-        return bool(self._globs)
+        return ASSUMPTION.format(globs=", ".join(self.globs)) if self.globs else NOTHING
 
     def synced(self, node: str, folder: Path) -> None:
         """Count all bytes that the node's files have now as synced."""
@@ -83,7 +78,7 @@ class UnsyncedFiles:
 
     def _files(self, folder: Path) -> list[tuple[Path, os.stat_result]]:
         found: dict[Path, os.stat_result] = {}
-        for glob in self._globs:
+        for glob in self.globs:
             for file in folder.glob(glob):
                 try:
                     status = file.lstat()

@@ -28,7 +28,7 @@ class ExternalWorld(ProcessWorld):
         super().__post_init__()
         if self._disks is None:
             self.power_cut_assumption = self._unsynced.assumption
-            self.declares_unsynced = self._unsynced.is_declared
+            self.declares_unsynced = bool(self._unsynced.globs)
 
     def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
         return self._unsynced.cut(node, self._nodes[node].folder, keep)
