@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from harness.search.attempt import Attempt, attempt, attempted
 from harness.search.choice_source import RandomChoices
 from harness.search.deadline import Stop
 from harness.search.endings import judge_with_endings
-from harness.search.generator import draw_schedule
+from harness.search.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.known_bugs import SearchTarget
 from harness.search.loop import AnySearchJob, Drawn
 from harness.search.simulated_world import HANGS_S, SimulatedSubject, SimulatedWorld
@@ -35,6 +35,7 @@ class BugSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     target: SearchTarget
     chunk: int = CHUNK
+    generator: ClassVar[int] = GENERATOR_VERSION
 
     @property
     def name(self) -> str:

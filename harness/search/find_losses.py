@@ -42,7 +42,8 @@ _PREFIX: Final = "known-loss-"
 
 class LossResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one search for a known loss: whether it was found, in how many seconds and
-    schedules, and the finding. `unwanted` counts other failures by bucket."""
+    schedules, and the finding. `unwanted` counts other failures by bucket, `storms` has the
+    versions of the generator."""
 
     code: str
     seed: int
@@ -53,6 +54,7 @@ class LossResult(msgspec.Struct, frozen=True, kw_only=True):
     finding: Finding | None = None
     unwanted: dict[str, int] = {}
     problems: list[str] = []
+    storms: tuple[int, ...] = ()
     version: str = ""
     state: str = ""
 
@@ -161,6 +163,7 @@ def result_of(file: Path, row: KnownLoss, seed: int) -> LossResult | None:
         finding=shown,
         unwanted={n: c for n, c in total.buckets.items() if shown is None or n != shown.bucket},
         problems=total.problems,
+        storms=tuple({each.generator for each in rows if isinstance(each, Searched)}),
         version=(shown is not None and shown.version) or began[-1].version,
         state=state_of(rows),
     )
@@ -189,6 +192,7 @@ HEADINGS: Final = (
     "loss",
     "found",
     "blind time",
+    "storms",
     "faults",
     "fails in",
     "safe runs",
@@ -209,6 +213,7 @@ def cells(row: KnownLoss, made: Sequence[LossResult]) -> tuple[str, ...]:
         row.loss,
         f"{sum(one.found for one in made)} of {len(made)}" if made else "",
         _span([one.seconds for one in made]),
+        " and ".join(str(version) for version in sorted({v for one in made for v in one.storms})),
         "" if shown is None else str(len(shown.faults)),
         "" if shown is None else str(shown.counts),
         "" if shown is None else _safe_runs(shown),

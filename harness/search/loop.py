@@ -35,7 +35,6 @@ from harness.formats.journal import (
 from harness.search import deadline, findings
 from harness.search.attempt import Attempt
 from harness.search.deadline import Stop
-from harness.search.generator import GENERATOR_VERSION
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
 from harness.search.real_schedule import MOST_RUNS
 from harness.search.shrink import Pass, Rerun, Shrinking
@@ -138,6 +137,11 @@ class Subject(Protocol):
         """The number of schedules in one job."""
         ...
 
+    @property
+    def generator(self) -> int:
+        """The version of the generator; under another one a seed draws another schedule."""
+        ...
+
     def world(self, store: str, run_name: str) -> SearchWorld:
         """Return a world, whose run folders in `store` have names that begin with `run_name`."""
         ...
@@ -174,7 +178,7 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
             protocol=self.subject.name,
             seed=self.seed,
             first=self.first,
-            generator=GENERATOR_VERSION,
+            generator=self.subject.generator,
         )
         known, is_late = set(self.known), deadline.after(self.seconds)
         with batched_collections():
@@ -509,7 +513,7 @@ class Search:
         for row in self._journal.rows:
             if isinstance(row, Searched):
                 add(self.total, row)
-                if row.generator == GENERATOR_VERSION:
+                if row.generator == self.subject.generator:
                     stretches.append((row.first, row.schedules))
                 for finding in row.findings:
                     if finding.bucket not in self.kept:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from harness.search.deadline import Stop
 from harness.search.endings import judge_with_endings, rerun_without
 from harness.search.explain import explain, write
 from harness.search.findings import in_words
-from harness.search.generator import draw_schedule
+from harness.search.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.loop import AnySearchJob, Drawn, Shrinks
 from harness.search.real_schedule import real_schedule
 from harness.search.shrink import SIMULATED_PASSES
@@ -44,6 +44,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: tuple[str, ...] = ()
     internal: bool = False
     chunk: int = 50
+    generator: ClassVar[int] = GENERATOR_VERSION
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from harness.search.deadline import Stop, never
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
 from harness.search.loop import AnySearchJob, Drawn, FinishJob, Shrinks
-from harness.search.real.families import POWER_CUT, Disks
+from harness.search.real.families import POWER_CUT, STORMS_VERSION, Disks
 from harness.search.real.known_losses import row_of
 from harness.search.real.storms import StormGenerator
 from harness.search.shrink import REAL_PASSES
@@ -68,6 +68,7 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     disks: Disks = "any"
     loss: str = ""
+    generator: ClassVar[int] = STORMS_VERSION
 
     @property
     def name(self) -> str:

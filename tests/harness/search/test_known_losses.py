@@ -57,6 +57,7 @@ def searched(seed: int, seconds: float, found: Finding | None) -> LossResult:
         seconds=seconds,
         schedules=seed * 10,
         finding=found,
+        storms=(20 + seed // 3,),
         version="2.15.1",
     )
 
@@ -153,6 +154,7 @@ def test_the_table_has_medians_and_the_smallest_schedule() -> None:
         "loss": ROW.loss,
         "found": "2 of 3",
         "blind time": "300 s (100 to 900)",
+        "storms": "20 and 21",
         "faults": "2",
         "fails in": "3 of 3",
         "safe runs": "valid, valid",
