@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
-from tests.support.patience import PATIENCE_S
+from tests.support import python_process
 from tests.support.tools import MUST_HAVE, TOOLS
 
 pytestmark = pytest.mark.integration
@@ -88,15 +84,8 @@ def test_a_missing_tool_is_a_skip_or_where_a_workflow_installs_it_a_failure(
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_needs.py").write_text(TESTS.format(tool=tool))
     options = ("-rsE", "--tb=short", "-p", "no:floodmark", "-p", "no:cacheprovider")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "1000", "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    plain = {"COLUMNS": "1000", "PYTEST_ADDOPTS": ""}
+    ran = python_process.run("-m", "pytest", *options, cwd=tmp_path, **plain)
     why = rf"{tool} is missing \(.+\); to install it: {re.escape(TOOLS[tool][1])}"
     assert re.search(rf"SKIPPED \[1\] .+: {why}", ran.stdout), ran.stdout
     assert re.search(rf"ERROR .*must_have_it - .*{MUST_HAVE} demands {tool}: {why}", ran.stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
@@ -31,9 +32,9 @@ class PythonProcess(subprocess.Popen[str]):
         return self.line()
 
 
-def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*words: object, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python to its end; return the exit code and the output."""
-    command = _command(words, environment)
+    command = _command(words, environment) | {"cwd": cwd}
     return subprocess.run(**command, capture_output=True, timeout=PATIENCE_S, check=False)
 
 

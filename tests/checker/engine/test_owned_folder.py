@@ -12,8 +12,6 @@ from tests.support.python_process import PythonProcess
 HOLD = """
 import sys
 from pathlib import Path
-import pytest
-
 from checker.engine.owned_folder import OwnedFolder
 folder = OwnedFolder("made-", Path(sys.argv[1]))
 (folder.path / "deep").mkdir()

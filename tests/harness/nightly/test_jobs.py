@@ -12,11 +12,9 @@ from harness.formats.finding import REAL, Finding
 from harness.nightly import corpus
 from harness.nightly.jobs import ReplayJob
 from harness.search import findings, simulated_world
-from harness.search.fault_coverage import fault_coverage
 from harness.search.loop import FinishJob, SearchJob
 from harness.search.real_schedule import RealSchedule, slow_motion
 from harness.search.simulated_world import INTERNAL, SimulatedSubject
-from nemesis.formats.fault_log import Action, FaultLine
 from nemesis.formats.schedule import Schedule, load
 from tests.harness.search.test_attempt import LOST, bitten
 
@@ -81,43 +79,3 @@ def test_a_failure_that_clients_see_gets_a_form_for_real_processes(
     # What was found on real processes of a system is none of the corpus.
     findings.keep(replace(finding, world="real"), tmp_path)
     assert not [s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path))]
-
-
-def test_a_fault_is_counted_by_the_roles_and_the_isr_at_its_moment() -> None:
-    log = {"partition": "log-0"}
-
-    def role(t_us: int, node: str, name: str, epoch: int) -> dict[str, object]:
-        head = {"t_us": t_us, "node": node, "event": "role", "role": name, "leader_epoch": epoch}
-        return {**head, **log, "leo": 0, "hw": 0}
-
-    def partition(t_us: int, leader: str, epoch: int, isr: list[str]) -> dict[str, object]:
-        head = {"t_us": t_us, "node": "v1", "event": "partition", "leader": leader, "isr": isr}
-        epochs = {"leader_epoch": epoch, "partition_epoch": epoch}
-        return {**head, **log, **epochs, "elr": [], "replicas": ["n1", "n2", "n3"]}
-
-    trace = [
-        {"t_us": 1, "node": "v1", "event": "controller", "state": "active", "term": 1},
-        partition(2, "n1", 1, ["n1", "n2", "n3"]),
-        role(3, "n1", "leader", 1),
-        *(role(3, node, "follower", 1) for node in ("n2", "n3")),
-        partition(30, "n1", 2, ["n1", "n2"]),
-        partition(60, "n2", 3, ["n2"]),
-        role(61, "n2", "leader", 3),
-    ]
-    told: list[tuple[int, str, Action, tuple[str, ...]]] = [
-        (10, "pause", "inject", ("n3",)),
-        (20, "pause", "heal", ("n3",)),
-        (40, "cut", "inject", ("n1", "n3")),
-        (50, "kill", "inject", ("n1",)),
-        (55, "delay", "inject", ("v1",)),
-        (70, "reassign", "inject", ()),
-    ]
-    faults = [FaultLine(t_us=t, fault=0, what=w, action=a, nodes=n) for t, w, a, n in told]
-    assert fault_coverage(trace, faults) == {
-        "pause/follower/in-sync": 1,
-        "cut/leader/isr-short": 1,
-        "cut/lagging/isr-short": 1,
-        "kill/leader/isr-short": 1,
-        "delay/controller/leaderless": 1,
-        "reassign/none/isr-short": 1,
-    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import msgspec
 import pytest
 
 from harness.sim.compiled import PURE, ROOT, SOURCES, SUFFIX, home, hot_files, key
+from tests.support import python_process
 
 RUNS = """
 import random
@@ -70,13 +70,7 @@ def tree(folder: Path, module: str) -> Path:
 
 def outcome(root: Path, script: str, **environment: str) -> str:
     """Return the output of a script in a process of its own with that project."""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=root,
-        text=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(root), **environment},
-    )
+    done = python_process.run("-c", script, cwd=root, PYTHONPATH=str(root), **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -118,10 +118,6 @@ names = st.text(max_size=12)
 _NAMES = ("n1", "log-0", "a_b.c", "0123456789abcdef")
 
 
-def _drawn(field: msgspec.inspect.Field) -> st.SearchStrategy[Any]:
-    return _of(field.type)
-
-
 def _of(kind: Any) -> st.SearchStrategy[Any]:
     i = msgspec.inspect
     match kind:
@@ -151,7 +147,7 @@ def drawn(kind: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
     """Any message of a kind, from its declared fields and their bounds."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
-    return st.builds(kind, **{field.name: _drawn(field) for field in info.fields})
+    return st.builds(kind, **{field.name: _of(field.type) for field in info.fields})
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

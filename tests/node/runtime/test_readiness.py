@@ -13,15 +13,19 @@ from tests.support.waiting import PATIENCE_S
 
 LONG_MS = int(PATIENCE_S * 1000)
 Socket = zmq.Socket[bytes]
+Watched = tuple[Socket, Socket, Readiness]
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Socket, Socket]]:
+def watched() -> Iterator[Watched]:
+    """Return a pair of sockets, and what waits for the first."""
     with zmq.Context() as context:
         near, far = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
         port = near.bind_to_random_port("tcp://127.0.0.1")
         far.connect(f"tcp://127.0.0.1:{port}")
-        yield near, far
+        ready = Readiness()
+        ready.watch(near)
+        yield near, far, ready
         near.close(0)
         far.close(0)
 
@@ -44,10 +48,8 @@ def collect(ready: Readiness, socket: Socket, count: int) -> list[bytes]:
     return found
 
 
-def test_what_came_before_it_was_watched_is_named_by_the_first_wait(
-    pair: tuple[Socket, Socket],
-) -> None:
-    near, far = pair
+def test_what_came_before_it_was_watched_is_named_by_the_first_wait(watched: Watched) -> None:
+    near, far, _ = watched
     far.send(b"early")
     assert near.poll(LONG_MS)
     ready = Readiness()
@@ -56,10 +58,8 @@ def test_what_came_before_it_was_watched_is_named_by_the_first_wait(
     assert received(near) == [b"early"]
 
 
-def test_no_message_is_missed_however_they_come(pair: tuple[Socket, Socket]) -> None:
-    near, far = pair
-    ready = Readiness()
-    ready.watch(near)
+def test_no_message_is_missed_however_they_come(watched: Watched) -> None:
+    near, far, ready = watched
     for size in (1, 2, 500, 1, 1, 50):
         sent = [b"%d" % number for number in range(size)]
         for each in sent:
@@ -67,10 +67,8 @@ def test_no_message_is_missed_however_they_come(pair: tuple[Socket, Socket]) -> 
         assert collect(ready, near, size) == sent
 
 
-def test_what_was_left_is_named_again_at_once(pair: tuple[Socket, Socket]) -> None:
-    near, far = pair
-    ready = Readiness()
-    ready.watch(near)
+def test_what_was_left_is_named_again_at_once(watched: Watched) -> None:
+    near, far, ready = watched
     far.send(b"one")
     far.send(b"two")
     assert collect(ready, near, 2) == [b"one", b"two"]
