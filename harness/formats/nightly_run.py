@@ -123,8 +123,8 @@ class RowRuns(msgspec.Struct, kw_only=True):
             return f"{self.name}: not run: {self.missing}"
         label = f"{self.name} ({self.version})" if self.version else self.name
         others = [f"{n} {v}" for v, n in self.verdicts.items() if v != self.expect]
-        told = ", ".join([f"{self.as_expected} of {len(self.lost)} {self.expect}", *others])
-        return f"{label}: {told}; it holds with {self.least} of {self.of}"
+        ran = f"{self.as_expected} of {len(self.lost)} {self.expect}" if self.lost else "no run"
+        return f"{label}: {', '.join([ran, *others])}; it holds with {self.least} of {self.of}"
 
 
 class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
