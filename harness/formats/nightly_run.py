@@ -253,15 +253,8 @@ def bucket_of(
     """Return the bucket of a class of failures, with count 0. Its key is the same in every nightly
     run; its property is the first word of `name`."""
     key = hashlib.sha256("\0".join((protocol, world, name)).encode()).hexdigest()[:_DIGITS]
-    broken = name.partition(":")[0]
-    named: dict[str, Any] = {
-        "key": key,
-        "protocol": protocol,
-        "world": world,
-        "name": name,
-        "property": broken,
-    }
-    return Bucket(**named, expected=expected, count=0, **about)
+    about |= {"property": name.partition(":")[0], "expected": expected}
+    return Bucket(key=key, protocol=protocol, world=world, name=name, count=0, **about)
 
 
 def nightly_runs(store: Path) -> tuple[list[NightlyRun], list[str]]:

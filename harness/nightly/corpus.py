@@ -55,16 +55,9 @@ def _findings(store: Path) -> list[Path]:
 
 def bucket_of(finding: Finding, folder: str, page: str, store: Path) -> Bucket:
     """Return the bucket of a finding, with count 0. Paths are relative to the store."""
-    return nightly_run.bucket_of(
-        finding.smallest.cluster.protocol,
-        SIMULATED,
-        finding.bucket,
-        sentence=finding.sentence,
-        faults=len(finding.smallest.faults),
-        schedule=f"{folder}/{SCHEDULE}",
-        replay=f"floodmark replay {shlex.quote(str(store / folder))}",
-        page=page,
-    )
+    protocol, faults = finding.smallest.cluster.protocol, len(finding.smallest.faults)
+    bucket = found(str(store / folder), protocol, finding.bucket, faults, finding.sentence)
+    return msgspec.structs.replace(bucket, page=page)
 
 
 def named(file: Path, schedule: Schedule) -> str:

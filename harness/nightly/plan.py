@@ -29,6 +29,7 @@ SYSTEM: Final = "system"
 ROW: Final = "row"
 """The share of `harness/systems/rows.json`, if it is requested."""
 SEEDS_PER_RUN: Final = 1_000_000
+"""The number of seeds that a nightly run owns, from its number times this many on."""
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
     *aliases(),
@@ -61,11 +62,6 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
         """The first part of the key, which names protocol and fault kinds."""
         return f"storm/{self.protocol}/{self.kinds}"
 
-    @property
-    def name(self) -> str:
-        """The name of the run folder in the store."""
-        return f"nightly-{self.protocol}-{self.kinds.replace(',', '-')}"
-
 
 def fitted(request: NightlyRequest) -> NightlyRequest:
     """Return a request whose jobs are so short that every share gets one in a short run."""
@@ -75,11 +71,6 @@ def fitted(request: NightlyRequest) -> NightlyRequest:
         job_s=min(request.job_s, max(2.0, 2 * part_s)),
         known_bug_s=min(request.known_bug_s, max(3.0, 3 * part_s)),
     )
-
-
-def seed_of(number: int) -> int:
-    """Return the first of the `SEEDS_PER_RUN` seeds of the nightly run with this number."""
-    return number * SEEDS_PER_RUN
 
 
 def shares(systems_share: int, rows_share: int = 0) -> dict[str, float]:

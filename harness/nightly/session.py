@@ -84,7 +84,7 @@ class NightlySession:
         self._past = past
         self._before_s = journal.worked_s()
         self._began_s = environment.now_s()
-        self._seed = plan.seed_of(settings.number)
+        self._seed = settings.number * plan.SEEDS_PER_RUN
         self._idle: set[str] = set() if settings.real else {"storm", plan.SYSTEM, plan.ROW}
         self._systems_share = settings.systems_share if systems else 0
         self._rows_share = settings.rows_share if settings.rows else 0
@@ -439,7 +439,7 @@ class NightlySession:
             except UsageError as error:
                 self._add(Skipped(key=storm.cell, sentence=str(error)), 0.0)
                 continue
-            name = storm.name.removeprefix("nightly-")
+            name = f"{storm.protocol}-{storm.kinds.replace(',', '-')}"
             return [self._real(storm.key, "storm", schedule, name, kinds=storm.kinds)]
         return []
 
