@@ -317,8 +317,7 @@ def _log_contents(group: Group, logged: Records) -> _Conflicts | None:
 
 
 def _differ(records: Records, starts: I64) -> Mask:
-    """Return for each group of records whether they differ in value or epoch; an unknown epoch (-1)
-    contradicts nothing."""
+    """Return for each group of records whether they differ in value, or in a known epoch."""
     lowest = np.where(records.epoch >= 0, records.epoch, NEVER)
     found: Mask = np.minimum.reduceat(lowest, starts) < np.maximum.reduceat(records.epoch, starts)
     found |= np.minimum.reduceat(records.value, starts) != np.maximum.reduceat(

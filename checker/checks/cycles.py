@@ -86,8 +86,7 @@ class DependencyGraph:
         return _plain(_PROCESS, order[same], order[same + 1])
 
     def _time(self) -> I64:
-        """Return edges from operations that certainly ended, through the chain of moments, to
-        operations invoked later."""
+        """Return edges, by a chain of moments, from ended operations to those invoked later."""
         count = len(self.about)
         t0 = np.array([op[3] for op in self.about], np.int64)
         t1 = np.array([op[4] for op in self.about], np.int64)

@@ -223,8 +223,7 @@ def record_witness(known: Evidence, offset: int, value: int) -> Witness:
 
 
 def node_witness_at(facts: LogRecords, records: Records, row: int) -> Witness:
-    """Return one of `records`, the records of the logs of nodes, as a witness; `facts` has the
-    names of the nodes."""
+    """Return a record of the nodes' logs as a witness; `facts` has the names of the nodes."""
     return Witness(
         what="record in the log",
         node=facts.name(int(records.node[row])),

@@ -235,8 +235,7 @@ class _Passed:
 
 
 def _replaced(known: Evidence, required: _Required, which: Mask) -> Mask:
-    """Select the records for which a committed log has another value at the offset, while no
-    committed log has them."""
+    """Select records with another value at their offset in one committed log and in none itself."""
     which = which & (required.offset >= 0)
     if not which.any():
         return which

@@ -24,8 +24,7 @@ _AT_ONCE: Final = ("restart", "resume")
 
 
 class SteadyStretch(NamedTuple):
-    """A time in which no fault begins or ends, and `out` are the nodes that faults stop or cut off
-    from everything."""
+    """A time without a begin or end of faults; they hold or cut off the nodes `out`."""
 
     start_us: int
     end_us: int
@@ -106,8 +105,7 @@ def _stretches(group: Group) -> Iterator[SteadyStretch]:
 
 
 def _held(begun: FaultLines, healed: FaultLines) -> Iterator[tuple[int, int, str]]:
-    """Yield how long a fault holds each node; the node "" if it does not stop it or cut it off from
-    everything."""
+    """Yield how long a fault holds each node; "" if it neither stops nor cuts off one."""
     ends = [healed.name(node).split(",") for node in healed.node.tolist()]
     for row, nodes in enumerate(begun.name(node) for node in begun.node.tolist()):
         for node in nodes.split(","):
@@ -116,8 +114,7 @@ def _held(begun: FaultLines, healed: FaultLines) -> Iterator[tuple[int, int, str
 
 
 def _serving(group: Group, changes: list[CommittedChange], stretch: SteadyStretch) -> list[str]:
-    """Return the replicas that must serve a partition in all of a stretch; none if they need not,
-    or if it is not known."""
+    """Return the replicas that must serve a partition throughout a stretch, if that is known."""
     voters, out = group.meta.voters, stretch.out
     begun = [change for change in changes if change.t_us <= stretch.start_us]
     inside = [change for change in changes if stretch.start_us < change.t_us <= stretch.end_us]

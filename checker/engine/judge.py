@@ -94,8 +94,7 @@ def _known(found: Finding, group: Group) -> Finding:
 
 
 def _without_absence(found: Finding) -> Finding:
-    """Return the finding without anomalies that rest on absence: in a history with holes, a missing
-    line proves nothing."""
+    """Return the finding without anomalies of absence: a missing line may be in a hole."""
     kept = tuple(a for a in found.anomalies if a.name not in FROM_ABSENCE)
     dropped = sorted({a.name for a in found.anomalies} - {a.name for a in kept})
     if found.unknown_values:

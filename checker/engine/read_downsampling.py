@@ -85,8 +85,7 @@ class _Reads:
         return rows(Contents, found.run, found.partition, **own, read_as=read_as[kept])
 
     def contents(self) -> npt.NDArray[np.int8]:
-        """Return, for the earliest of all reads of the same records, the flags of all of them; 0
-        for the others."""
+        """Return, at the earliest read of the same records, the flags of all; 0 elsewhere."""
         said = np.zeros(len(self.op), np.int8)
         rows = np.flatnonzero(self.count > 0)
         if len(rows) == len(said):

@@ -358,8 +358,7 @@ class Evidence:
 
     @cached_property
     def offsets(self) -> I64:
-        """The distinct offsets at which any record is known. The index of an offset in this column
-        is its dense index."""
+        """The distinct offsets of known records. An offset's index in it is its dense index."""
         return self.placed.offset[first_of(self.placed.offset)]
 
     @cached_property
@@ -375,8 +374,7 @@ class Evidence:
         return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
 
     def values_sent(self, rows: I64) -> I64:
-        """Return the row in `values` of each record of the sends at `rows`, in order; -1 if its
-        offset is not known."""
+        """Return the row in `values` of each record of the sends at `rows`; -1 if it is unknown."""
         count = self.sends.count[rows]
         if (count == 1).all():
             return self._first_values[rows]

@@ -58,8 +58,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def broken(self) -> bool:
-        """Return whether a problem of the run may have ended a part of the cluster or the clients,
-        not only delayed it."""
+        """Return whether a problem may have ended a part of the run, not only delayed it."""
         return any(problem.breaks for problem in self.problems)
 
     @property

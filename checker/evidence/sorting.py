@@ -96,8 +96,7 @@ def pack_keys(columns: Sequence[I64]) -> I64 | None:
 
 
 def _pack_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
-    """Pack as many of the first columns as fit into 62 bits; return the numbers, and how many
-    columns are in them."""
+    """Pack the first columns that fit into 62 bits; return that, and the number of columns."""
     key: I64 | None = None
     room = 1
     for used, column in enumerate(columns):

@@ -99,8 +99,7 @@ def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
 
 
 def _suits(template: LineTemplate[_Said]) -> bool:
-    """Return whether the shape of a line says everything: also which keys of maps are equal, and
-    where words are cut."""
+    """Return whether a line's shape says all: also which keys are equal, where words are cut."""
     (op, _, polled, _), places = template
     if op is None:
         return True

@@ -244,8 +244,7 @@ class Reader(FileReader[Op]):
             self.moves.append((op, begun, ended, kept))
 
     def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
-        """Yield the rows of `assigns`: one for each assignment or crash, and each partition that
-        its process ever used."""
+        """Yield `assigns`: a row for each assignment or crash and partition of its process."""
         for op, begun, ended, kept in self.moves:
             subscribed = int(op.f == "subscribe")
             for partition in sorted(self.used.get(op.process, set()).union(kept)):
@@ -254,8 +253,7 @@ class Reader(FileReader[Op]):
 
 
 def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
-    """Return the sends as invoked, with the offsets that the completion gives; None if the
-    completion has other sends."""
+    """Return the sends as invoked, with the completion's offsets; None if its sends differ."""
     if invoked is None or done is None or not done.sends:
         return invoked.sends if invoked else done.sends if done else ()
     if len(done.sends) == 1 and len(invoked.sends) == 1:

@@ -50,8 +50,7 @@ _OF_RUN_INFO: Final = {field.name for field in msgspec.structs.fields(RunMeta)} 
 
 
 def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> RunMeta:
-    """Read the metadata of a run from run.json and schedule.json, in `folder` or in `files`; report
-    errors to `problems`."""
+    """Read a run's metadata from run.json and schedule.json; report errors to `problems`."""
     known = _object(folder / "run.json", problems, files)
     if known is None:
         problems.add(

@@ -87,8 +87,7 @@ class Source:
             yield from read_blocks(self.folder / name if name else self.path, block_bytes)
 
     def objects(self, name: str | None = None) -> Sequence[Any] | None:
-        """Return the decoded lines of this file, or of the file `name`, if the run is in memory and
-        has them; else None."""
+        """Return the decoded lines of this file or of `name`, None if they are not in memory."""
         found = None if self.files is None else self.files[name or self.name]
         return None if isinstance(found, bytes) else found
 

@@ -1,5 +1,4 @@
-"""The verdict in one sentence, which claims no more than was examined and accounts for every
-acknowledged record."""
+"""The verdict in one sentence, which claims no more than was examined and counts every loss."""
 
 from __future__ import annotations
 

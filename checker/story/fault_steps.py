@@ -41,8 +41,7 @@ def fault_step(fault: ActiveFault) -> StoryStep:
 def active_faults(
     faults: Iterable[ActiveFault], first_us: int, last_us: int
 ) -> list[tuple[ActiveFault, StoryStep]]:
-    """Return the faults that were active at any time from `first_us` to `last_us`, each with the
-    step at which it begins."""
+    """Return the faults in force at any time in first_us..last_us, with their first steps."""
     return [(f, fault_step(f)) for f in faults if f.from_us <= last_us and f.until_us >= first_us]
 
 

@@ -1,5 +1,4 @@
-"""The spans of the strip of causes on a page: faults, leaders, processes that are down, and nodes
-that hold the record."""
+"""The spans of the strip of causes: faults, leaders, processes down, and holders of the record."""
 
 from __future__ import annotations
 

@@ -205,8 +205,7 @@ def _ended(steps: list[tuple[StoryStep, bool]]) -> list[tuple[StoryStep, bool]]:
 def _shortened(
     steps: list[tuple[StoryStep, bool]], cause: StoryStep | None
 ) -> tuple[list[StoryStep], int]:
-    """Return at most MOST_STEPS, and how many steps are left out: minor ones first, then those
-    farthest from what broke."""
+    """Return at most MOST_STEPS, and how many are left out: first minor ones, then the farthest."""
     kept = [step for step, minor in steps if not minor or step.kind == "fault-end"]
     if len(kept) <= MOST_STEPS:
         return kept, len(steps) - len(kept)

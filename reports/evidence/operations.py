@@ -55,8 +55,7 @@ class LogWindow:
     final: dict[int, list[Seen]] = field(default_factory=dict)
 
     def note(self, into: dict[int, list[Seen]], first: int, count: int, seen: Seen) -> None:
-        """Add records first..first+count-1, whose values begin with `seen`, to `into`, within the
-        window."""
+        """Add records first..first+count-1, of values that begin with `seen`, to `into`."""
         for offset in range(max(first, self.low), min(first + count, self.high)):
             value = seen.value + (offset - first) if seen.value >= 0 else seen.value
             cell = into.setdefault(offset, [])

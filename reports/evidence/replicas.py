@@ -14,8 +14,7 @@ from reports.evidence.tables import RunTables
 
 @dataclass
 class Head:
-    """The ends of one replica's log: start, end (LEO), high watermark, epoch cache. An offset that
-    is unknown is -1."""
+    """The ends of one replica's log: start, LEO, high watermark, epoch cache. -1: unknown."""
 
     node: str
     partition: str

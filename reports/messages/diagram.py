@@ -112,8 +112,7 @@ def _row(row: MessageRow, at: dict[str, int], y: int, width: int, at_s: float) -
 
 
 def _arrow(a: int, b: int, y: int, row: MessageRow) -> Markup:
-    """Draw an arrow from `a` to `b` with its text above the middle; it ends at a bar if the message
-    was dropped."""
+    """Draw an arrow from `a` to `b` with its text above; it ends at a bar if it was dropped."""
     way = 1 if b > a else -1
     end = (a + b) // 2 if row.tone == "lost" else b - way * 2
     head = Markup("")

@@ -171,8 +171,7 @@ def _answered(folder: RunFolder) -> Iterator[MessageRow]:
 
 
 def _addressed(found: list[MessageRow]) -> list[MessageRow]:
-    """Address each produce request to the leader that appended next: the request was
-    acknowledged, so it arrived."""
+    """Address each produce request to the leader that appended next, as it was acknowledged."""
     leader, made = "", []
     for row in reversed(found):
         if row.appends:
@@ -257,8 +256,7 @@ def _affected(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
 
 
 def _evenly(found: list[MessageRow]) -> list[MessageRow]:
-    """Select, of very many equal rows, the first of each kind and link, and then some at equal
-    distances."""
+    """Select the first equal rows of each kind and link, then some at equal distances."""
     first = {(row.sender, row.receiver, row.text.split(":")[0]): row for row in reversed(found)}
     kept = {id(row) for row in first.values()}
     rest = [row for row in found if id(row) not in kept]

@@ -28,8 +28,7 @@ class FaultCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """A schedule drawn as lanes, one for each target of faults, with the faults in the order of
-    their times."""
+    """A schedule drawn as lanes: one a target of faults, with its faults by time."""
 
     title: str
     columns: int
