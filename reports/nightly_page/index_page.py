@@ -93,8 +93,8 @@ def _tone(last: NightlyRun | None) -> str:
     if last.red:
         return "invalid"
     proven = last.canary.result == "failed" or not last.real
-    whole = last.state == "finished" and not last.uncovered
-    return "valid" if whole and proven and not last.open else "unknown"
+    left = last.uncovered or last.open
+    return "valid" if last.state == "finished" and proven and not left else "unknown"
 
 
 def _stamp(last: NightlyRun | None) -> tuple[str, str]:
@@ -130,7 +130,5 @@ def _sentence(known: Sequence[NightlyRun]) -> str:
         left = wording.count(len(latest.open), "bucket")
         why = f"{left} of earlier runs {'is' if len(latest.open) == 1 else 'are'} still open"
     else:
-        why, *others = latest.uncovered or ["no canary was judged"]
-        more = f" (and {len(others)} more)" if others else ""
-        why = wording.clip(why.rstrip("."), 300) + more
+        why = wording.clip([*latest.uncovered, "no canary was judged"][0].rstrip("."), 300)
     return f"Nightly run {latest.number} found no unexpected failure, but {why}: {done}."
