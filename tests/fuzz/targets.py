@@ -51,6 +51,7 @@ from node.formats import wire as header
 from node.formats.errors import FloodmarkError
 from node.runtime import journal
 from tests.support.checker.story import Story
+from tests.support.paths import contents
 
 Run = Callable[[bytes], None]
 SEPARATOR: Final = b"\0|\0"
@@ -124,12 +125,7 @@ def small_run() -> Mapping[str, bytes]:
     story.final((0, 1_000_000, 12))
     story.agree(*batches)
     with tempfile.TemporaryDirectory() as place:
-        folder = story.write(Path(place))
-        return {
-            str(file.relative_to(folder)): file.read_bytes()
-            for file in sorted(folder.rglob("*"))
-            if file.is_file()
-        }
+        return dict(sorted(contents(story.write(Path(place))).items()))
 
 
 def _evidence(name: str) -> Run:

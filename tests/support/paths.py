@@ -9,6 +9,11 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files in and below a folder by their names in it."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 def lasting_folder(name: str) -> Path:
     """Make a folder that stays until this process ends."""
     folder = tempfile.mkdtemp(prefix=f"floodmark-{name}-")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -16,12 +15,16 @@ from checker.formats.verdict import RunResult
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from harness.runs.judge import IN_PROCESS_VARIABLE
+from tests.support import python_process
 from tests.support.checker.story import Story
+from tests.support.python_process import PythonProcess
 from tests.support.spark_cluster import ROOT, spark_cluster
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("spark")]
 TIMEOUT_S = 300.0
+CHECK = ("-m", "harness.cli", "check", "--json", "--again")
+NOT_HERE = {IN_PROCESS_VARIABLE: "0"}
 
 
 def test_a_standalone_cluster_judges_as_one_process_does(tmp_path: Path) -> None:
@@ -33,16 +36,9 @@ def test_a_standalone_cluster_judges_as_one_process_does(tmp_path: Path) -> None
     expected = [check_run(run) for run in runs]
     (tmp_path / "cluster").mkdir()
     with spark_cluster(tmp_path / "cluster", workers=2) as cluster:
-        words = [sys.executable, "-m", "harness.cli", "check", *map(str, runs), "--json", "--again"]
-        ours = subprocess.run(
-            [*words, "--master", cluster.url, "--out", str(tmp_path / "ours")],
-            env={**cluster.environment, IN_PROCESS_VARIABLE: "0"},
-            cwd=ROOT,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert ours.returncode == 1, ours.stderr.decode()
+        words = (*CHECK, *runs, "--master", cluster.url, "--out", tmp_path / "ours")
+        ours = python_process.run(*words, **cluster.environment | NOT_HERE)
+        assert ours.returncode == 1, ours.stderr
         assert cluster.executors() >= 2
         application = subprocess.run(
             [
@@ -77,17 +73,12 @@ def test_a_worker_killed_in_the_middle_changes_no_verdict(tmp_path: Path) -> Non
     expected = check_run(run)
     (tmp_path / "cluster").mkdir()
     with spark_cluster(tmp_path / "cluster", workers=2) as cluster:
-        words = [sys.executable, "-m", "harness.cli", "check", str(run), "--json", "--again"]
-        with subprocess.Popen(
-            [*words, "--master", cluster.url, "--out", str(tmp_path / "out")],
-            env={**cluster.environment, IN_PROCESS_VARIABLE: "0"},
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as check:
+        words = (*CHECK, run, "--master", cluster.url, "--out", tmp_path / "out")
+        environment = cluster.environment | NOT_HERE
+        with PythonProcess(*words, env=environment, stderr=subprocess.PIPE) as check:
             until(lambda: cluster.in_a_task(0) or check.poll() is not None, "a task")
             assert check.poll() is None, "the verdict was there before a task was seen"
             cluster.kill_worker(0)
             said, errors = check.communicate(timeout=TIMEOUT_S)
-    assert check.returncode == 1, errors.decode()
+    assert check.returncode == 1, errors
     assert [msgspec.convert(r, RunResult) for r in json.loads(said)] == [expected]

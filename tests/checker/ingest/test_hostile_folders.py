@@ -20,7 +20,8 @@ from harness.runs.judge import judge, summarise, wrong_lines
 from node.formats.run_folder_entries import foreign_entry
 from reports import build
 from reports.theme import ReportError
-from tests.support.checker.story import Story
+from tests.support.paths import contents
+from tests.support.stage_folder import sound
 
 SPARSE_BYTES = 10 << 30
 FILES = (
@@ -38,11 +39,7 @@ def nothing_hangs() -> Iterator[None]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    s = Story()
-    batches = s.busy()
-    s.final((0, 1_000_000, 12))
-    s.agree(*batches)
-    return s.write(tmp_path / "run")
+    return sound().write(tmp_path / "run")
 
 
 @pytest.fixture
@@ -53,10 +50,6 @@ def outside(tmp_path: Path) -> Path:
     for name in ("results.json", "ops.parquet/part.parquet", "run.json", "history.jsonl"):
         (made / name).write_text("precious")
     return made
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def link(path: Path, outside: Path) -> None:

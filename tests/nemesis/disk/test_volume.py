@@ -13,6 +13,7 @@ import pytest
 
 from nemesis.disk.extents import Extent, ExtentMap, ExtentStore, Zeros
 from nemesis.disk.volume import Inode, Volume
+from tests.support.paths import contents
 
 NAMES = ("a", "b", "c", "folder/a", "folder/b")
 FOLDER = "folder"
@@ -135,14 +136,6 @@ def at(volume: Volume, path: str) -> tuple[Inode, str]:
 
 def inode(volume: Volume, path: str) -> Inode:
     return volume.find(*at(volume, path))[0]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
 
 
 def step(rng: random.Random, volume: Volume, model: Model, *, failing: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.runs.process_tree import is_stopped
 from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest
 from node.formats.trace import APPEND, event
 from node.runtime import template
@@ -167,15 +168,10 @@ def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool, modules: Seq
         assert loaded_modules(node) & HEAVY == set()
         if stopped:
             os.kill(pid, signal.SIGSTOP)
-            until(lambda: _state(pid) == "T", "a stopped process")
+            until(lambda: is_stopped(pid), "a stopped process")
         parent.kill()
         parent.communicate()
         until_gone(pid)
-
-
-def _state(pid: int) -> str:
-    """Return the kernel's letter for what a process does."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_breakpoints_of_the_start_are_in_force_from_the_first_turn(tmp_path: Path) -> None:
