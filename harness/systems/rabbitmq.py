@@ -40,7 +40,7 @@ class RabbitMQ(Adapter):
         Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
     )
     release = r"lib/rabbitmq_server-([\d.]+)"
-    probed, unsynced, dumps_running = ("probe",), ("*/stream/*/*.segment",), True
+    probed, unsynced, dumps_running = ("probe",), ("*/stream/*/*",), True
     failover_ms, restart_ms, start_s = 10_000, 12_000, 120.0
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
