@@ -24,8 +24,7 @@ EMPTY = Prefix(0, "")
 
 @dataclass(slots=True)
 class _Unforked:
-    """Prefixes that continue one another without a fork; `ends` ascend. It begins after the prefix
-    `parent` of another branch."""
+    """Prefixes without a fork, by ascending `ends`, behind the prefix `parent` of a branch."""
 
     parent: Prefix | None
     ends: list[int] = field(default_factory=list)
