@@ -65,7 +65,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     * `too-busy`: the cluster did not recover, or not give all final reads, in time, and its
       processes waited for a processor;
     * `not-saved`: a file of the run could not be written completely;
-    * `log-not-read`: the log of a replica could not be read after the run, by no fault.
+    * `log-not-read`: the log of a replica could not be read after the run.
 
     `sentence` describes it to a person.
     """

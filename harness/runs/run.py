@@ -26,7 +26,6 @@ from harness.runs.progress import Progress
 from harness.runs.run_folder import RunDir
 from harness.runs.storm import Storm
 from harness.systems.interface import ClusterUnderTest, System
-from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
@@ -73,7 +72,6 @@ class Run:
         self.folder.write_schedule(schedule)
         self._faults = self.folder.append_only("faults.jsonl")
         self.last_op_us = 0
-        self._damaged: set[str] = set()
 
     def execute(self, on_storm: Callable[[], None] = lambda: None) -> None:
         """Run the schedule and collect the evidence; `on_storm` is called when the cluster is up.
@@ -198,7 +196,7 @@ class Run:
         cluster.stop()
         self.info.phases.end_us = now_us()
         self._progress.phase("reading the replicas' logs")
-        for sentence in cluster.dump_logs(self.folder.path / "logs", self._damaged):
+        for sentence in cluster.dump_logs(self.folder.path / "logs"):
             self._problem("log-not-read", sentence)
         # A reassignment leaves replicas elsewhere, and some systems tell them only by their logs.
         self.info.partitions = {p: tuple(nodes) for p, nodes in cluster.partitions.items()}
@@ -227,8 +225,6 @@ class Run:
 
     def _record(self, line: FaultLine) -> None:
         self._faults.write(msgspec.json.encode(line) + b"\n")
-        if line.action == "inject" and KINDS[line.what].loss:
-            self._damaged.update(line.nodes)
 
     def _seal(self) -> None:
         """Write the last run.json, and seal the run; its verdict says if that fails."""

@@ -157,11 +157,10 @@ class ClusterUnderTest:
         is a controller, then the voters."""
         raise NotImplementedError
 
-    def dump_logs(self, folder: Path, damaged: Collection[str]) -> list[str]:
+    def dump_logs(self, folder: Path) -> list[str]:
         """Write each node's logs to `folder`/<node>.jsonl; return problems as sentences. An empty
         log is written too, because a partition without an opening line counts as missing from the
-        dump. A fault took data from the disks of `damaged` nodes: what cannot be read there is lost
-        to the system too, if it does not mend its logs as it starts."""
+        dump."""
         return []
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,7 +161,7 @@ class FakeCluster:
     def stop(self) -> None:
         self.stopped = True
 
-    def dump_logs(self, folder: Path, damaged: Collection[str]) -> list[str]:
+    def dump_logs(self, folder: Path) -> list[str]:
         return []
 
     def close(self) -> None:

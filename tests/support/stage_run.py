@@ -20,7 +20,7 @@ from harness.runs import run, storm
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
-from nemesis.faults import Kill, PowerCut
+from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
 from node.formats.errors import FloodmarkError
 from tests.support.harness_fakes import FakeCluster, FakeSystem, virtual_time
@@ -43,7 +43,7 @@ class RunStage:
         self._asleep_s = asleep_s
         self._catch_up_ms = catch_up_ms
         self._waits_s = 0.0
-        self._faults: list[Kill | PowerCut] = []
+        self._faults: list[Kill] = []
         self._sends: list[Send] = []
         self.prepare: list[Change] = []
         self.info: dict[str, Any] = {}
@@ -53,10 +53,6 @@ class RunStage:
     def kill(self, on: str, at_ms: int, for_ms: int | None = None) -> None:
         """Add this fault to the schedule."""
         self._faults.append(Kill(on=on, at_ms=at_ms, for_ms=for_ms))
-
-    def cut_power(self, on: str, at_ms: int, for_ms: int) -> None:
-        """Add this fault to the schedule."""
-        self._faults.append(PowerCut(on=on, at_ms=at_ms, for_ms=for_ms))
 
     def send(self, at_ms: int) -> None:
         """Add this operation to the schedule."""

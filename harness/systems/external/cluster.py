@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -208,7 +208,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         role = next((r for r, number in self.nodes[node].listens.items() if number == port), "")
         return f"{node}:{port} ({role})" if role else f"{node}:{port}"
 
-    def dump_logs(self, folder: Path, damaged: Collection[str]) -> list[str]:
+    def dump_logs(self, folder: Path) -> list[str]:
         if not self._reads_logs:
             return []
         running = [
@@ -218,7 +218,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         config = DumpConfig(
             choice=self._choice,
             nodes=tuple(node for node in self._brokers if node.name not in running),
-            damaged=tuple(damaged),
             partitions=self._partitions,
             record_bytes=self._schedule.workload.payload_bytes,
             folder=str(folder),

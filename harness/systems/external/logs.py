@@ -42,12 +42,10 @@ class NodeDump(msgspec.Struct, frozen=True):
 
 class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The order to the reading process: which logs to read, and the `folder` to write to. `output`
-    is the file for its stdout and stderr. A log that cannot be read counts as lost on the nodes
-    that are `damaged`: a fault took data from their disks."""
+    is the file for its stdout and stderr."""
 
     choice: AdapterChoice
     nodes: tuple[Node, ...]
-    damaged: tuple[str, ...]
     partitions: tuple[str, ...]
     record_bytes: int
     folder: str
@@ -86,7 +84,7 @@ def dump_logs(config: DumpConfig) -> tuple[list[NodeDump], list[str]]:
         near.close()
     if not left:
         problems += [
-            f"no node has a log of {partition}: dump returned None for each, or could not read it"
+            f"no node has a log of {partition}: dump returned None for each"
             for partition in config.partitions
             if not any(partition in dump.partitions for dump in found)
         ]
@@ -100,12 +98,11 @@ def _main(config: DumpConfig, pipe: Connection) -> None:
     for node in config.nodes:
         problems: list[str] = []
         had: list[str] = []
-        unread: dict[str, str] = {}
         try:
             out = AppendOnlyFile(Path(config.folder) / f"{node.name}.jsonl")
             lines: list[bytes] = []
             for run in log_lines(
-                adapter, node, config.partitions, config.record_bytes, had, unread
+                adapter, node, config.partitions, config.record_bytes, had, problems
             ):
                 lines.append(_encoder.encode(run) + b"\n")
                 if len(lines) >= _LINES_A_WRITE:
@@ -113,12 +110,6 @@ def _main(config: DumpConfig, pipe: Connection) -> None:
                     lines.clear()
             out.write(b"".join(lines))
             out.close()
-            if node.name in config.damaged:
-                lost = (f"{each}: a fault damaged its disk\n" for each in unread.values())
-                os.write(2, "".join(lost).encode())
-            else:
-                problems += unread.values()
-                had += unread
         except FloodmarkError as error:
             problems.append(f"the logs of {node.name} could not be written: {error}")
         pipe.send(NodeDump(node.name, tuple(had), tuple(problems)))
@@ -131,16 +122,18 @@ def log_lines(
     partitions: Sequence[str],
     record_bytes: int,
     had: list[str],
-    unread: dict[str, str],
+    problems: list[str],
 ) -> Iterator[LogRun]:
-    """Yield every line of a node's dump, including the closing line. Adds to `had` each partition
-    that the node has a log of, or to `unread`, with a sentence, if that cannot be read."""
+    """Yield every line of a node's dump, including the closing line. Adds sentences to `problems`,
+    and to `had` each partition that the node has a log of, readable or not."""
     for partition in partitions:
         try:
             found = _records(adapter.dump(node, partition))
         except Exception as error:
-            why = in_words(error)
-            unread[partition] = f"the log of {partition} on {node.name} could not be read: {why}"
+            problems.append(
+                f"the log of {partition} on {node.name} could not be read: {in_words(error)}"
+            )
+            had.append(partition)
             continue
         if found is None:
             continue

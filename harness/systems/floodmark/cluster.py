@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -151,7 +151,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         self._watch_hub()
         return events
 
-    def dump_logs(self, folder: Path, damaged: Collection[str]) -> list[str]:
+    def dump_logs(self, folder: Path) -> list[str]:
         problems = []
         for node in self.brokers:
             if self.processes.is_up(node):

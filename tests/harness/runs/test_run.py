@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -61,20 +60,6 @@ def test_a_run_on_a_disk_that_fills_up_still_says_that_it_finished(
     assert stage.info["state"] == "finished"
     assert {problem["kind"] for problem in stage.info["problems"]} == {"not-saved"}
     assert stage.info["seal"]
-
-
-def test_a_cluster_is_told_which_disks_lost_data_before_it_reads_its_logs() -> None:
-    stage, seen = RunStage(), list[list[str]]()
-
-    def dump_logs(folder: Path, damaged: Collection[str]) -> list[str]:
-        seen.append(sorted(damaged))
-        return []
-
-    stage.kill("n1", 10, 10)
-    stage.cut_power("n2", 20, 10)
-    stage.prepare.append(lambda cluster: vars(cluster).update(dump_logs=dump_logs))
-    stage.run()
-    assert seen == [["n2"]]
 
 
 def test_progress_in_a_log_is_plain_lines_and_quiet_is_silent() -> None:

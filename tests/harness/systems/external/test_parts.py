@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, load, processes, several
-from harness.systems.external.logs import DumpConfig, dump_logs, log_lines
+from harness.systems.external.logs import log_lines
 from harness.systems.external.probe import Probe, _Memory
 from harness.systems.external.processes import ExpectedExits, ExternalProcesses, Launch
 from harness.systems.external.static_check import mistakes
@@ -357,41 +356,13 @@ def broken_file() -> Iterator[tuple[int, bytes]]:
     ],
 )
 def test_a_dump_that_makes_no_sense_is_a_problem(found: Any, sentence: str) -> None:
-    had: list[str] = []
-    unread: dict[str, str] = {}
-    lines = list(log_lines(Dumps(found), NODE, ["log-0"], 64, had, unread))
-    assert (had, [*unread]) == ([], ["log-0"])
-    assert unread["log-0"].startswith("the log of log-0 on n1 could not be read: ")
-    assert sentence in unread["log-0"]
+    problems: list[str] = []
+    lines = list(log_lines(Dumps(found), NODE, ["log-0"], 64, [], problems))
+    assert len(problems) == 1
+    assert problems[0].startswith("the log of log-0 on n1 could not be read: ")
+    assert sentence in problems[0]
     # The file is whole all the same, and says nothing of that partition.
     assert [(line.partition, line.count) for line in lines] == [("", 0)]
-
-
-@pytest.mark.parametrize(
-    ("damaged", "had", "problem"),
-    [
-        ((), ("log-0",), "the log of log-0 on n1 could not be read: KeyError: 'dump is broken'"),
-        (("n1",), (), "no node has a log of log-0: dump returned None for each, or could not read"),
-    ],
-)
-def test_a_log_that_a_fault_on_its_disk_made_unreadable_is_lost(
-    damaged: tuple[str, ...], had: tuple[str, ...], problem: str, tmp_path: Path
-) -> None:
-    settings = {"broken": "dump", "speed": ""}
-    config = DumpConfig(
-        choice=load.AdapterChoice(place="tests.support.trial_adapters:Trial", settings=settings),
-        nodes=(NODE,),
-        damaged=damaged,
-        partitions=("log-0",),
-        record_bytes=64,
-        folder=str(tmp_path),
-        output=str(tmp_path / "logs.txt"),
-        parent_pid=os.getpid(),
-    )
-    (found,), problems = dump_logs(config)
-    assert found.partitions == had
-    assert [each.startswith(problem) for each in problems] == [True]
-    assert ("a fault damaged its disk" in (tmp_path / "logs.txt").read_text()) is bool(damaged)
 
 
 # -- probe
