@@ -63,7 +63,7 @@ class Redis(adapter.Adapter):
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         for n in nodes:
             known: Any = SyncRedis(n.host, n.dialed["sentinel"], **ONCE).sentinel_master("all")
-            if known["num-other-sentinels"] < copies - 1:
+            if known["num-other-sentinels"] < len(nodes) - 1:
                 raise RuntimeError(f"the Sentinel of {n.name} does not know all others yet")
 
     async def send(self, connection: list[aio.Redis], record: Record) -> int:

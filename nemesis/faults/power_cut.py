@@ -42,22 +42,22 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     )
 
     def inject(self, site: Site) -> Injected:
-        """Cut the power of each node. If files are declared as unsynced and none had an unsynced
-        byte, the fault has no effect: the loss that it was to test did not happen."""
-        unsynced: list[int] = []
-        injected = self.on_each(site, lambda node: self._cut(site, node, unsynced))
-        if any(unsynced) or not site.world.declares_unsynced:
+        """Cut the power of each node. If files are declared as unsynced and no byte was taken, the
+        fault has no effect: the loss that it was to test did not happen."""
+        taken: list[int] = []
+        injected = self.on_each(site, lambda node: self._cut(site, node, taken))
+        if any(taken) or not site.world.declares_unsynced:
             return injected
         return replace(injected, effect=Effect(nodes=injected.nodes, counts={"writes": 0}))
 
-    def _cut(self, site: Site, node: str, unsynced: list[int]) -> str:
-        """Send SIGKILL, then take unsynced data; return how much, as a phrase. Adds the number of
-        bytes that there were to `unsynced`."""
+    def _cut(self, site: Site, node: str, taken: list[int]) -> str:
+        """Send SIGKILL, then take unsynced data; return how much was kept, as a phrase. Append the
+        number of bytes that were taken to `taken`."""
         percent = self.keep_percent
         keep = site.rng.random if percent is None else lambda: percent / 100
         shuffle = self._shuffle(site)
         before, after = site.processes.power_cut(site.number, node, keep, shuffle)
-        unsynced.append(before)
+        taken.append(before - after)
         assumption = site.world.power_cut_assumption
         order = "" if shuffle is None else ", in another order"
         kept = f"{node} kept {after} of {before} unsynced bytes{order}"

@@ -184,13 +184,15 @@ def _too_long(_: int, __: FrameType | None) -> None:
 def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
     """Return the test that notices the mutant, "" if none does; tests that did before are tried
     first."""
-    # In processor time: on a busy machine a slow test notices nothing.
+    # In processor time: on a busy machine a slow test notices nothing. One that waits has more.
     signal.signal(signal.SIGVTALRM, _too_long)
+    signal.signal(signal.SIGALRM, _too_long)
     with in_place(mutant):
         for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
             try:
                 # Again each second: an exception in a callback of the collector is only printed.
                 signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S, 1)
+                signal.setitimer(signal.ITIMER_REAL, 10 * LONGEST_S, 1)
                 test.run()
             except _TooLong:
                 return "it does not end"
@@ -199,6 +201,7 @@ def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
                 return test.name
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
     return ""
 
 

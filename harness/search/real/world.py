@@ -127,7 +127,11 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self._run(system, system.disk_form(None, (POWER_CUT,) if cuts else ()))
         if outcome.verdict != Verdict.UNKNOWN.value:
             return outcome
-        return None if kept.end() else outcome
+        if not kept.end():
+            return outcome
+        if outcome.folder:
+            remove(Path(outcome.folder))
+        return None
 
     def _run(self, system: System, disk: str) -> Attempt:
         began_s = time.monotonic()
@@ -231,10 +235,10 @@ class StormWorld:
                 yield Drawn(storm.family, storm.schedule, shared)
                 return
             self.drop(shared)
+            _keeper(self._store).end()
         for left in reversed(range(RUNS if shared is not None else 1)):
             outcome = self._job(storm.schedule).do()
             if shared is not None and not (left or outcome.failed):
-                _keeper(self._store).end()
                 outcome = dataclasses.replace(
                     outcome, problem=_NOT_AGAIN.format(number, shared.sentence)
                 )
