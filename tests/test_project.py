@@ -400,13 +400,13 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 
 # The most lines of Python in a package, and of all documents together. A budget only falls.
 BUDGETS = {
-    "documents": 3_489,
+    "documents": 3_487,
     "node": 11_131,
-    "nemesis": 9_324,
+    "nemesis": 9_322,
     "checker": 16_331,
-    "reports": 5_842,
-    "harness": 34_982,
-    "tests": 38_327,
+    "reports": 5_837,
+    "harness": 34_952,
+    "tests": 37_858,
 }
 
 

@@ -87,9 +87,9 @@ def judge(group: Group) -> Finding:
     reused = gone
     if gone.any():
         reused = gone & np.isin(required.offset, known.log_records.offset)
-    replaced = _replaced(known, required, ~read & ~below & ~absent)
+    replaced = _replaced(known, required, ~read & ~absent)
     lost, tail = below | reused | replaced, gone & ~reused
-    deleted = (required.last >= 0) & (required.last < known.deleted_below) & ~lost & ~tail
+    deleted = (required.last >= 0) & (required.last < known.deleted_below) & ~lost
     acknowledged = known.sends.outcome[required.send] == Outcome.OK
     missing = ~read & ~lost & ~tail & ~deleted
     found: list[Anomaly] = []

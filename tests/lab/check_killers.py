@@ -77,7 +77,7 @@ STORIES = {
         *THIN,
     ),
     "phantom": ("offsets",),
-    "policy": ("verdict", "lost", "reads", "weakened", "sentence"),
+    "policy": ("verdict", "lost", "reads", "weakened", "sentence", "vanished"),
     "polls": ("order", "contents", "read_downsampling"),
     "reads": ("reads", "read_downsampling"),
     "sends": ("order", "contents"),
