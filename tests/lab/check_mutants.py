@@ -182,8 +182,7 @@ def _too_long(_: int, __: FrameType | None) -> None:
 
 
 def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
-    """Return the test that notices the mutant, "" if none does; tests that did before are tried
-    first."""
+    """Return the test that notices the mutant, or "" for none; tests that did before come first."""
     # In processor time: on a busy machine a slow test notices nothing. One that waits has more.
     signal.signal(signal.SIGVTALRM, _too_long)
     signal.signal(signal.SIGALRM, _too_long)
