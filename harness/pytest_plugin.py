@@ -170,13 +170,14 @@ def _run(schedule: Schedule, request: Any, store: Path, test: str) -> StormRepor
     from harness.replay.pages import page_after
     from harness.runs.interrupts import Interrupts
     from harness.runs.judge import run_and_judge
-    from harness.runs.options import default_name, system_of
+    from harness.runs.options import default_name
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.systems.external.links import KERNEL_LINKS
+    from harness.systems.setup import setup_of
     from nemesis.links import namespaces
 
-    system = system_of(request.schedule, request.system, request.settings)
+    system = setup_of(request.schedule, request.system, request.settings).find()
     links = system.link_form(request.links)
     if links == KERNEL_LINKS and not namespaces.inside():
         return _in_namespaces(request, store, test)

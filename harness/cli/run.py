@@ -29,15 +29,16 @@ def run(request: RunRequest) -> int:
     from checker.formats.verdict import EXIT_CODES
     from harness.runs.interrupts import Interrupts
     from harness.runs.judge import SparkSoon, run_and_judge, summarise
-    from harness.runs.options import default_name, kinds_of, system_of, to_schedule
+    from harness.runs.options import default_name, kinds_of, to_schedule
     from harness.runs.program import called
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.systems.external.links import KERNEL_LINKS
+    from harness.systems.setup import setup_of
     from nemesis.links import namespaces
 
     schedule = to_schedule(request)
-    system = system_of(request.schedule, request.system, request.settings)
+    system = setup_of(request.schedule, request.system, request.settings).find()
     if system.link_form(request.links) == KERNEL_LINKS:
         namespaces.enter()
     settings = RunSettings(

@@ -78,7 +78,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fails, -1 if not measured; `failing_worlds` is the same for the schedule for real processes, 0
     if there is none.
 
-    For real processes only: `disks` is how many disks lost data, `on_links` whether there were
+    For real processes only: `settings`, `links` and `disk` are those of the system in the failing
+    run, as in run.json; `disks` is how many disks lost data, `on_links` whether there were
     faults on links, `run` the folder of a failing run of the smallest schedule. `safe_settings` is
     None if the system declares no safe configuration.
     """
@@ -87,6 +88,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     version: str = ""
     settings: dict[str, str] = {}
+    links: str = ""
+    disk: str = ""
     bucket: str
     property: str
     anomaly: str = ""

@@ -65,6 +65,14 @@ SystemSettings = Annotated[
     dict[str, str],
     Meta(description="A setting of the system, name=value; repeatable.", extra={"option": "set"}),
 ]
+SystemOfFolder = Annotated[
+    str | None,
+    Meta(
+        description="System under test [default: that of the folder, if it is installed; any other "
+        "one must be named here too, such as path/to/file.py:Class]."
+    ),
+]
+"""The system of a run or finding, where a command repeats one."""
 Master = Annotated[
     str | None, Meta(description="URL of a Spark cluster [default: Spark on this machine].")
 ]

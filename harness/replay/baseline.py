@@ -17,7 +17,7 @@ from harness.formats.baseline import FILE, Baseline, Side
 from harness.formats.run_info import RunInfo
 from harness.runs.options import load_schedule
 from harness.sim.run import SimResult, simulate
-from harness.systems import registry
+from harness.systems.setup import setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
 from node.formats.files import write_whole
@@ -36,7 +36,7 @@ def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
     # A third-party system has no simulated world, and our brokers prove nothing about it.
     if not about.system.simulated:
         return None
-    other = registry.find(about.system.name).baseline(schedule)
+    other = setup_of(folder).find().baseline(schedule)
     if other is None:
         return None
     tell(f"Running the schedule of {folder} twice in the simulated world, for its baseline run ...")

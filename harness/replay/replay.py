@@ -12,13 +12,15 @@ from checker.story.story import write_story
 from harness.formats.finding import REAL
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import bring_finding, build_page, run_and_judge, summarise
-from harness.runs.options import default_name, load_schedule, system_of
+from harness.runs.options import default_name, load_schedule
 from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
 from harness.runs.run import Run, RunSettings
 from harness.sim.run import SimResult, simulate
 from harness.sim.run_text import run_text
+from harness.systems.interface import System
+from harness.systems.setup import setup_of
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError, unknown_name
@@ -54,7 +56,7 @@ def world_of(request: ReplayRequest) -> str:
     """Return "simulated" or "real". Raises UsageError for another word or an unsimulated system."""
     if request.world not in ("", "simulated", "real"):
         raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
-    system = system_of(request.file)
+    system = _system_of(request)
     if request.world == "simulated" and not system.simulated:
         raise UsageError(
             f"{request.file}: system '{system.name}' has no simulated world; use --world real"
@@ -62,11 +64,15 @@ def world_of(request: ReplayRequest) -> str:
     return request.world or ("simulated" if system.simulated else "real")
 
 
+def _system_of(request: ReplayRequest) -> System:
+    return setup_of(request.file, request.system, request.settings).find()
+
+
 def requested_schedule(request: ReplayRequest) -> Schedule:
     """Return the schedule of the requested file. If the request names another protocol than the
     file, its expectation is dropped, because it is about the file's protocol. Raises UsageError."""
     # The folder of a finding has one file for each world.
-    real, system = request.file / REAL, system_of(request.file)
+    real, system = request.file / REAL, _system_of(request)
     is_real = world_of(request) == "real" and real.is_file()
     schedule = load_schedule(real if is_real else request.file)
     if request.protocol is not None and request.protocol != schedule.cluster.protocol:
@@ -137,7 +143,7 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
         command=(*called(), "replay", str(request.file), "--world", "real"),
     )
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        system = system_of(request.file)
+        system = _system_of(request)
         run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
         result = run_and_judge(run, progress, interrupts, source=request.file)
     build_page(run.folder.path, output)

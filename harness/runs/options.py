@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from harness.formats.finding import SCHEDULE
-from harness.formats.run_info import SystemVersion
 from harness.runs.requests import RunRequest
-from harness.systems import registry
 from harness.systems.disks import check_disks, kinds_on_disks
 from harness.systems.interface import System
+from harness.systems.setup import setup_of
 from nemesis import ready_made
 from nemesis.draw import draw, expand
 from nemesis.faults import aliases, kind_of, kinds_on
@@ -24,8 +22,6 @@ from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from nemesis.links.abilities import HUB
 from node.formats.errors import UsageError
-from node.formats.host_errors import reason
-from node.formats.json_input import Unreadable, read_file
 
 DEFAULT_FAULTS: Final = "all"
 NO_FAULTS: Final = ("none", "")
@@ -42,7 +38,7 @@ _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 def to_schedule(request: RunRequest) -> Schedule:
     """Return the schedule that the options describe. Raises UsageError for a wrong option."""
-    system = system_of(request.schedule, request.system, request.settings)
+    system = setup_of(request.schedule, request.system, request.settings).find()
     if request.schedule is not None:
         if request.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
@@ -106,37 +102,6 @@ def load_schedule(path: Path, system: System | None = None) -> Schedule:
         return ready_made.load(path.name)
     failover_ms = system.limits(Cluster()).session_ms
     return ready_made.load(path.name, failover_ms, system.restart_ms)
-
-
-def system_of(
-    path: Path | None, given: str | None = None, settings: Mapping[str, str] | None = None
-) -> System:
-    """Return the system named `given`, else that of the run folder `path`, else our brokers.
-
-    A run of another system is never repeated on our brokers, and its settings are those of the run
-    unless `settings` has others. Raises UsageError for an unknown system or setting, and if the
-    system cannot be read from run.json."""
-    settings = settings or {}
-    if given is not None:
-        return registry.find(given, settings)
-    if path is None:
-        return registry.find(registry.DEFAULT, settings)
-    record = (path if path.is_dir() else path.parent) / "run.json"
-    if not record.is_file() or (path.is_file() and path.name != SCHEDULE):
-        return registry.find(registry.DEFAULT, settings)
-    try:
-        system = read_file(record, _Record).system
-    except (OSError, Unreadable) as error:
-        raise UsageError(
-            f"{record}: cannot be read, so the system of this run is not known: {reason(error)}"
-        ) from None
-    return registry.find(system.name, {**system.settings, **settings})
-
-
-class _Record(msgspec.Struct):
-    """The part of run.json that says which system was under test."""
-
-    system: SystemVersion = SystemVersion()
 
 
 def fault_kinds(text: str) -> tuple[str, ...]:

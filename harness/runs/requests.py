@@ -20,6 +20,7 @@ from harness.formats.options import (
     Quiet,
     Seed,
     Store,
+    SystemOfFolder,
     SystemSettings,
 )
 
@@ -251,6 +252,8 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra=READABLE,
         ),
     ]
+    system: SystemOfFolder = None
+    settings: SystemSettings = {}
     world: Annotated[
         str,
         Meta(

@@ -19,6 +19,7 @@ from harness.formats.options import (
     Quiet,
     Seed,
     Store,
+    SystemOfFolder,
     SystemSettings,
 )
 from node.formats.errors import UsageError
@@ -180,6 +181,8 @@ class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to shrink the schedule of a failed run."""
 
     run: Annotated[Path, Meta(description="The folder of a run that is invalid.", extra=READABLE)]
+    system: SystemOfFolder = None
+    settings: SystemSettings = {}
     budget_s: Budget = 900.0
     store: Annotated[
         Store, Meta(description="Folder for results; findings go to its findings/.")

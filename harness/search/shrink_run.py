@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.run_info import RunInfo
 from harness.runs.interrupts import Interrupts
-from harness.runs.options import load_schedule, system_of
+from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.search import deadline, findings, table
 from harness.search.attempt import attempt
@@ -28,6 +28,7 @@ from harness.search.requests import ShrinkRequest
 from harness.search.run import Print, simulated_pool, storm_pool
 from harness.search.simulated_world import SimulatedSubject
 from harness.systems.interface import System
+from harness.systems.setup import setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.host_errors import reason
@@ -42,7 +43,8 @@ def shrink_run(
     """Look for the smallest schedule that fails as a run does. Return whether any fails at all.
     Raises UsageError if the folder is not a failed run, StorageError."""
     result = _failed_run(request.run)
-    schedule, system = load_schedule(request.run), system_of(request.run)
+    schedule = load_schedule(request.run)
+    system = setup_of(request.run, request.system, request.settings).find()
     is_late = deadline.after(request.budget_s)
 
     def stop() -> bool:

@@ -23,7 +23,7 @@ DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
 _NO_SYSTEMS: Final = (
     *("adapter", "disks", "external", "interface", "node_processes", "ports"),
-    *("process_cluster", "process_world", "registry", "remote_clients"),
+    *("process_cluster", "process_world", "registry", "remote_clients", "setup"),
 )
 
 
@@ -40,6 +40,11 @@ def find(name: str, settings: Mapping[str, str] | None = None) -> System:
     return system.with_settings(settings) if settings else system
 
 
+def is_a_place(name: str) -> bool:
+    """Return whether a system is named by the place of its code, and not as an installed one."""
+    return ":" in name or name.endswith(".py")
+
+
 def _place_of(name: str) -> str:
     """Return the place of the object of this name."""
     for module in pkgutil.iter_modules(systems.__path__):
@@ -47,10 +52,8 @@ def _place_of(name: str) -> str:
             return f"{systems.__name__}.{name}" + (".system:SYSTEM" if module.ispkg else ":")
     for point in entry_points(group=ENTRY_POINTS, name=name):
         return point.value
-    if ":" in name:
-        return name
-    if name.endswith(".py"):
-        return f"{name}:"
+    if is_a_place(name):
+        return f"{name}:" if name.endswith(".py") else name
     raise UsageError(unknown_name("system", name, names()))
 
 

@@ -6,14 +6,17 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.formats.history import LogRun, encode
 from harness.replay.baseline import make_baseline
 from harness.runs import program
-from harness.runs.options import system_of
 from harness.systems import registry
+from harness.systems.setup import Setup, setup_of
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import UsageError
 from reports import summary
 from tests.support import trial_systems
 from tests.support.command import exit_code
@@ -44,8 +47,8 @@ def test_its_replay_line_names_the_system_and_can_be_copied(failed: Path) -> Non
     words = ["floodmark", "run", "--system", FORGETFUL, "--schedule", str(failed)]
     assert shlex.split(info["replay"]) == words
     for which in ("", "schedule.json"):
-        assert system_of(failed / which).name == FORGETFUL
-        assert system_of(failed / which, "floodmark").name == "floodmark"
+        assert setup_of(failed / which, FORGETFUL).find().name == FORGETFUL
+        assert setup_of(failed / which, "floodmark") == Setup()
 
 
 def test_its_page_says_what_was_tested_and_nothing_of_our_brokers(
@@ -75,12 +78,12 @@ def test_its_schedule_is_replayed_on_the_system_itself(
 ) -> None:
     virtual_time(monkeypatch)
     at, store = shlex.quote(str(failed)), shlex.quote(str(failed.parent.parent / "again"))
-    assert floodmark(f"replay {at} --quiet --json --keep {store}") == 0
+    assert floodmark(f"replay {at} --system {FORGETFUL} --quiet --json --keep {store}") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["world"], told["runs"][0]["verdict"]) == ("real", "invalid")
     info = json.loads((Path(told["runs"][0]["folder"]) / "run.json").read_bytes())
     assert info["system"]["name"] == FORGETFUL
-    assert floodmark(f"replay {at} --world simulated") == 64
+    assert floodmark(f"replay {at} --system {FORGETFUL} --world simulated") == 64
     assert "has no simulated world; use --world real" in capsys.readouterr().err
 
 
@@ -115,5 +118,36 @@ def test_a_system_in_a_file_and_its_settings_are_in_the_replay_line(
     # The run folder says the same to `floodmark replay` and `run --schedule`.
     about = {"system": {"name": system.name, "settings": {"speed": "slow"}, "simulated": False}}
     Path("run.json").write_text(json.dumps(about))
-    again = system_of(Path("."))
+    again = setup_of(Path("."), system.name).find()
     assert (again.run_options(), again.simulated) == (system.run_options(), False)
+
+
+RUN = {"system": {"settings": {"speed": "slow"}, "links": "none", "disk": "plain"}}
+FINDING = {"world": "real", "settings": {"speed": "slow"}, "links": "none", "disk": "plain"}
+
+
+@pytest.mark.parametrize("named", ["my log.py:Mine", "/else/where/my log.py", "os:Mine"])
+@pytest.mark.parametrize("record", ["run.json", "finding.json"])
+@pytest.mark.parametrize("inside", ["", "schedule.json"])
+def test_a_file_chooses_no_code_that_is_not_installed(
+    named: str, record: str, inside: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: dict[str, Any] = {"run.json": RUN, "finding.json": FINDING}[record]
+    if record == "run.json":
+        found = {"system": {**found["system"], "name": named}}
+    (tmp_path / record).write_text(json.dumps({**found, "subject": named}))
+    (tmp_path / "schedule.json").write_bytes(Schedule().to_pretty_json())
+    (tmp_path / "results.json").write_text('{"run": "a", "verdict": "invalid", "sentence": "b"}')
+    with pytest.raises(UsageError, match="confirm it with --system"):
+        setup_of(tmp_path / inside)
+    at = shlex.quote(str(tmp_path / inside))
+    for command in ("run --schedule", "replay", *(() if inside else ("shrink",))):
+        assert floodmark(f"{command} {at} --quiet") == 64
+        assert f"--system {shlex.quote(named)}" in capsys.readouterr().err
+    with_it = setup_of(tmp_path / inside, f"other/{named.rpartition('/')[2]}", {"more": "1"})
+    if "." in named:  # The same file in another folder; elsewhere the prefix is another module.
+        assert with_it.settings == {"speed": "slow", "more": "1"}
+        assert (with_it.links, with_it.disk) == ("none", "plain")
+    assert setup_of(tmp_path / inside, "nats", {"more": "1"}) == Setup(
+        system="nats", settings={"more": "1"}
+    )
