@@ -18,7 +18,7 @@ import msgspec
 
 from node.formats.trace import BREAK, TraceEvent, event, matches
 from node.runtime.failing_disk import DiskFault, FailingDisk
-from node.runtime.node_clock import HOST_CLOCK, NodeClock
+from node.runtime.node_clock import HOST_CLOCK, NodeClock, monotonic_us
 
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,14 +37,15 @@ class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """An order of the harness to a process, which replaces its breakpoints (`armed`), its disk
-    faults and its clock; a report confirms its `version`. With `copy_to` the process also copies
+    """An order of the harness to a process, which replaces its breakpoints (`armed`) and its disk
+    faults, and lets its clock run at `percent` of the host's rate from the moment at which the
+    process takes the order; a report confirms its `version`. With `copy_to` the process also copies
     its disk into that folder."""
 
     version: int
     armed: tuple[Breakpoint, ...]
     disk: tuple[DiskFault, ...] = ()
-    clock: NodeClock = HOST_CLOCK
+    percent: int = 100
     copy_to: str = ""
 
 
@@ -120,8 +121,8 @@ def report_end(pipe: Connection | None, sentence: str) -> None:
 
 class Breakpoints:
     """The breakpoints of a real process, and the pipe that brings orders and releases it. Without a
-    pipe it never stops. The orders also bring faults for its `disk` and its `clock`; `copy` copies
-    its disk into a folder."""
+    pipe it never stops. The orders also bring faults for its `disk` and the rate of its `clock`;
+    `copy` copies its disk into a folder."""
 
     def __init__(
         self,
@@ -160,7 +161,9 @@ class Breakpoints:
                 return
             self._armed.replace(order.armed)
             self._disk.replace(order.disk)
-            self.clock = order.clock
+            if order.percent != self.clock.percent:
+                # From here on: earlier turns have read the line that ends here.
+                self.clock = self.clock.at_rate(order.percent, monotonic_us())
             if order.copy_to:
                 self._copy(Path(order.copy_to))
             self._version = order.version

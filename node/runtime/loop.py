@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final, Protocol, TextIO
@@ -34,6 +33,7 @@ from node.formats.trace import REFUSED, UNAUTHENTICATED, TraceEvent, damaged_eve
 from node.formats.wire import sender
 from node.runtime.breakpoints import Armed, Breakpoints, break_event
 from node.runtime.mailbox import Inbox, Outbox
+from node.runtime.node_clock import monotonic_us
 from node.runtime.store import LmdbStorage
 
 LONGEST_WAIT_MS: Final = 1000
@@ -283,11 +283,6 @@ class Loop:
             self._breakpoints.stop_at(reached[0], self._stop.wake_fd)
         if later:
             self._outbox.send(later)
-
-
-def monotonic_us() -> int:
-    """Return the host's monotonic clock, in microseconds."""
-    return time.monotonic_ns() // 1000
 
 
 def _refusal(frames: list[bytes]) -> TraceEvent:

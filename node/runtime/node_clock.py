@@ -1,8 +1,8 @@
-"""The clock that a node measures its timeouts with: the host's clock, made faster or slower.
-Pure."""
+"""The clock that a node measures its timeouts with: the host's clock, made faster or slower."""
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import msgspec
@@ -37,3 +37,8 @@ class NodeClock(msgspec.Struct, frozen=True):
 
 HOST_CLOCK: Final = NodeClock()
 """The clock of the host, as it is."""
+
+
+def monotonic_us() -> int:
+    """Return the host's monotonic clock, in microseconds."""
+    return time.monotonic_ns() // 1000

@@ -35,9 +35,9 @@ from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.curve import CurveKeys
 from node.runtime.datadir import host_boot_id
 from node.runtime.failing_disk import DiskFault, FailingDisk
-from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
+from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
-from node.runtime.node_clock import HOST_CLOCK, NodeClock
+from node.runtime.node_clock import HOST_CLOCK, monotonic_us
 from node.runtime.store import LmdbStorage
 
 EXIT_HUNG: Final = 1
@@ -62,9 +62,9 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     "*" to that of the hub. `curve` has the keys of the run, if it has any. `parent_pid` is the
     process it must not outlive (0: `spawn` sets it). `boot_id` identifies the boot of the host (""
     asks the kernel), and `boots` counts the simulated reboots of this node. `breakpoints` are
-    armed, and `disk_faults` in force, from the first turn on. Timeouts are measured with `clock`.
-    `disk_pid` is the process that serves the disk in user space, 0 if none does. Files are created
-    as needed, folders must exist."""
+    armed, and `disk_faults` in force, from the first turn on. The clock for its timeouts runs at
+    `clock_percent` of the host's rate. `disk_pid` is the process that serves the disk in user
+    space, 0 if none does. Files are created as needed, folders must exist."""
 
     core: NodeConfig
     data_dir: str
@@ -78,7 +78,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     breakpoints: tuple[Breakpoint, ...] = ()
     disk_faults: tuple[DiskFault, ...] = ()
-    clock: NodeClock = HOST_CLOCK
+    clock_percent: int = 100
     boots: int = 0
     disk_pid: int = 0
 
@@ -156,13 +156,14 @@ def _run(
         outbox = Outbox(context, core_config.node, config.peers, config.curve)
         outbox.wait_connected(CONNECT_MS, inbox)
         random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
+        clock = HOST_CLOCK.at_rate(config.clock_percent, monotonic_us())
         try:
-            core = make_core(core_config, storage, random, config.clock.read(monotonic_us()))
+            core = make_core(core_config, storage, random, clock.read(monotonic_us()))
         except DamagedStore as error:
             trace.write(monotonic_us(), [damaged_event(error)])
             raise
         armed = Armed(core_config.node, core_config.incarnation, config.breakpoints)
-        points = Breakpoints(armed, pipe, disk, storage.copy, config.clock)
+        points = Breakpoints(armed, pipe, disk, storage.copy, clock)
         if pipe is not None:
             inbox.watch(points.wake_fd)
         senders = Senders(core_config)

@@ -188,7 +188,7 @@ class FakeSystem(Floodmark):
 class _Config(msgspec.Struct):
     breakpoints: tuple[object, ...] = ()
     disk_faults: tuple[object, ...] = ()
-    clock: object = None
+    clock_percent: int = 100
     boots: int = 0
 
 

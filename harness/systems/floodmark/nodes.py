@@ -19,7 +19,6 @@ import multiprocess
 
 from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
-from harness.runs.clock import now_us
 from harness.systems.node_processes import Done, EndedBy, NodeProcesses, ended_by
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
@@ -27,7 +26,6 @@ from node.runtime.breakpoints import Breakpoint, Order, Report
 from node.runtime.children import Child
 from node.runtime.environment import inherited
 from node.runtime.failing_disk import DiskFault
-from node.runtime.node_clock import HOST_CLOCK, NodeClock
 from node.runtime.process import EXIT_HUNG, EXIT_STORAGE, ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
@@ -64,7 +62,7 @@ class ProcessOrders:
         armed: Sequence[Breakpoint],
         disk: Sequence[DiskFault] = (),
         *,
-        clock: NodeClock = HOST_CLOCK,
+        percent: int = 100,
         copy_to: str = "",
         wait: bool = True,
     ) -> bool:
@@ -79,7 +77,7 @@ class ProcessOrders:
             version=self._version,
             armed=tuple(armed),
             disk=tuple(disk),
-            clock=clock,
+            percent=percent,
             copy_to=copy_to,
         )
         # A turn in progress may sync more than once, as slowly as the disk was until now.
@@ -160,7 +158,7 @@ class Nodes(NodeProcesses[_Running]):
         self._writes: dict[int, int] = {}
         self._blamed: dict[tuple[str, int], int] = {}
         self._boots: dict[str, int] = {}
-        self._clocks: dict[str, NodeClock] = {}
+        self._clock_percent: dict[str, int] = {}
         self._last_number = 0
 
     def start(self, node: str) -> None:
@@ -172,7 +170,7 @@ class Nodes(NodeProcesses[_Running]):
             self._make_config(node, incarnation),
             breakpoints=tuple(self._armed.get(node, ())),
             disk_faults=tuple(self._disk_faults.get(node, ())),
-            clock=self._clocks.get(node, HOST_CLOCK),
+            clock_percent=self._clock_percent.get(node, 100),
             boots=self._boots.get(node, 0),
         )
         near, far = multiprocess.Pipe()
@@ -235,8 +233,7 @@ class Nodes(NodeProcesses[_Running]):
     def set_clock_rate(self, node: str, percent: int) -> None:
         """Run the clocks of the node's present and later processes at `percent` of real time.
         Raises FloodmarkError when the process does not confirm it."""
-        clock = self._clocks.get(node, HOST_CLOCK)
-        self._clocks[node] = clock.at_rate(percent, now_us())
+        self._clock_percent[node] = percent
         self._order(node)
 
     def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
@@ -268,7 +265,7 @@ class Nodes(NodeProcesses[_Running]):
         return running.orders.order(
             self._armed.get(node, ()),
             self._disk_faults.get(node, ()),
-            clock=self._clocks.get(node, HOST_CLOCK),
+            percent=self._clock_percent.get(node, 100),
             copy_to=copy_to,
             wait=wait,
         )

@@ -10,15 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+import multiprocess
 import pytest
 
 from harness.runs.process_tree import is_stopped
 from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest
 from node.formats.trace import APPEND, event
-from node.runtime import template
-from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
-from node.runtime.loop import monotonic_us
-from node.runtime.node_clock import NodeClock
+from node.runtime import breakpoints, template
+from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints, Order
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
@@ -77,17 +76,40 @@ test_script = proving([*read(SCRIPTS / "troubles.txt"), *read(SCRIPTS / "breakpo
 def test_the_core_gets_the_time_of_the_nodes_clock_and_the_trace_that_of_the_host(
     tmp_path: Path,
 ) -> None:
-    at_first = NodeClock().at_rate(50, monotonic_us())
-    with Node(tmp_path, TellsTime, clock=at_first) as node:
+    with Node(tmp_path, TellsTime, clock_percent=50) as node:
         node.start()
-        node.produce("log-0", 0)
-        fast = at_first.at_rate(1000, monotonic_us())
-        assert node.breakpoints.order((), clock=fast)
-        node.produce("log-0", 1)
+        for corr, percent in enumerate((50, 1000, 10)):
+            assert node.breakpoints.order((), percent=percent)
+            for number in range(2):
+                node.produce("log-0", 2 * corr + number)
         assert node.stop() == 0
-        first, second = node.trace("hw")
-        assert first["hw"] == at_first.read(first["t_us"])
-        assert second["hw"] == fast.read(second["t_us"])
+        told = [(one["t_us"], one["hw"]) for one in node.trace("hw")]
+        for at, percent in ((0, 50), (2, 1000), (4, 10)):
+            (began_us, own_began_us), (ended_us, own_ended_us) = told[at : at + 2]
+            passed_us = (ended_us - began_us) * percent // 100
+            assert abs(own_ended_us - own_began_us - passed_us) <= 1
+        assert sorted(own_us for _, own_us in told) == [own_us for _, own_us in told]
+
+
+def test_a_clock_never_goes_back_however_late_the_process_takes_the_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_us = 1_000_000
+    monkeypatch.setattr(breakpoints, "monotonic_us", lambda: now_us)
+    near, far = multiprocess.Pipe()
+    points = Breakpoints(Armed("n1", 1), far)
+    seen_us = []
+    for version, percent in enumerate((1000, 100, 10, 200), 1):
+        order = Order(version=version, armed=(), percent=percent)
+        near.send_bytes(msgspec.msgpack.encode(order))
+        for _ in range(2):  # the first turn is under way while the order waits
+            now_us += 10_000
+            seen_us.append(points.clock.read(now_us))
+            points.apply_orders()
+            seen_us.append(points.clock.read(now_us))
+    assert seen_us == sorted(seen_us)
+    near.close()
+    far.close()
 
 
 def test_every_answer_is_in_the_trace_before_it_arrives(node: Node) -> None:
