@@ -120,12 +120,13 @@ class UserDisk:
         return number
 
     def remove(self, number: int) -> int:
-        """End the fault of that number; return how many requests it affected."""
-        self._wrong.pop(number, None)
-        affected = self._affected.pop(number, 0)
+        """End the fault of that number; return how many requests it affected. If it raises
+        FloodmarkError, the fault stays in force, and can be removed again."""
+        affected = 0
         if self._process is not None:
-            affected += self._order(DiskOrder(what="remove", number=number)).affected
-        return affected
+            affected = self._order(DiskOrder(what="remove", number=number)).affected
+        self._wrong.pop(number, None)
+        return affected + self._affected.pop(number, 0)
 
     def cut(self, keep: float, seed: int = -1) -> tuple[int, int]:
         """Cut the power of a node that is down: keep only the share `keep` (0 to 1) of the unsynced

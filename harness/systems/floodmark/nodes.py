@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import multiprocess
@@ -40,6 +41,7 @@ PATIENCE_S: Final = 1.0
 _encoder: Final = msgspec.msgpack.Encoder()
 _reports: Final = msgspec.msgpack.Decoder(Report)
 
+Held = TypeVar("Held")
 MakeConfig = Callable[[str, int], ProcessConfig]
 
 
@@ -63,11 +65,12 @@ class ProcessOrders:
         disk: Sequence[DiskFault] = (),
         *,
         percent: int = 100,
+        slow_ms: int = 0,
         copy_to: str = "",
         wait: bool = True,
     ) -> bool:
         """Replace breakpoints, disk faults and clock of the process; return when it has confirmed
-        that.
+        that. `slow_ms` is the delay of each of its syncs by other faults.
 
         Returns False if it has ended. Does not wait for a process before its first turn, which
         applies the order before that turn, nor if `wait` is False. Raises FloodmarkError when it
@@ -81,7 +84,7 @@ class ProcessOrders:
             copy_to=copy_to,
         )
         # A turn in progress may sync more than once, as slowly as the disk was until now.
-        slowest_s = sum(fault.delay_ms for fault in disk) / 1000
+        slowest_s = (sum(fault.delay_ms for fault in disk) + slow_ms) / 1000
         patience_s = (COPY_S if copy_to else PATIENCE_S) + 3 * max(slowest_s, self._slowest_s)
         self._slowest_s = slowest_s
         try:
@@ -152,13 +155,14 @@ class Nodes(NodeProcesses[_Running]):
         self._look_at_disk = look_at_disk
         self._environment = environment
         self._excused: dict[tuple[str, int], set[EndedBy]] = {}
-        self._armed: dict[str, list[Breakpoint]] = {}
-        self._disk_faults: dict[str, list[DiskFault]] = {}
+        self._armed: dict[str, tuple[Breakpoint, ...]] = defaultdict(tuple)
+        self._disk_faults: dict[str, tuple[DiskFault, ...]] = defaultdict(tuple)
+        self._slow_ms: dict[str, dict[int, int]] = defaultdict(dict)
         self._deadly: set[int] = set()
         self._writes: dict[int, int] = {}
         self._blamed: dict[tuple[str, int], int] = {}
         self._boots: dict[str, int] = {}
-        self._clock_percent: dict[str, int] = {}
+        self._clock_percent: dict[str, int] = defaultdict(lambda: 100)
         self._last_number = 0
 
     def start(self, node: str) -> None:
@@ -168,9 +172,9 @@ class Nodes(NodeProcesses[_Running]):
         self._incarnations[node] = incarnation
         config = msgspec.structs.replace(
             self._make_config(node, incarnation),
-            breakpoints=tuple(self._armed.get(node, ())),
-            disk_faults=tuple(self._disk_faults.get(node, ())),
-            clock_percent=self._clock_percent.get(node, 100),
+            breakpoints=self._armed[node],
+            disk_faults=self._disk_faults[node],
+            clock_percent=self._clock_percent[node],
             boots=self._boots.get(node, 0),
         )
         near, far = multiprocess.Pipe()
@@ -181,15 +185,16 @@ class Nodes(NodeProcesses[_Running]):
 
     def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
         """Arm a breakpoint in the node's present and later processes, until one reaches it; return
-        its number. Raises FloodmarkError when the process does not confirm it."""
+        its number. Raises FloodmarkError when the process does not confirm it; then none is
+        armed."""
         number = self.next_number()
-        self._armed.setdefault(node, []).append(make(number))
-        self._order(node)
+        self._hold(node, self._armed, (*self._armed[node], make(number)))
         return number
 
     def disarm(self, node: str, number: int) -> None:
-        """Remove a breakpoint; a process that has stopped at it continues."""
-        self._armed[node] = [each for each in self._armed.get(node, ()) if each.number != number]
+        """Remove a breakpoint; a process that has stopped at it continues. Raises FloodmarkError
+        when the process does not confirm that yet; it can be asked again."""
+        self._armed[node] = tuple(p for p in self._armed[node] if p.number != number)
         self._order(node)
 
     def next_number(self) -> int:
@@ -199,18 +204,18 @@ class Nodes(NodeProcesses[_Running]):
 
     def add_disk_fault(self, node: str, make: Callable[[int], DiskFault]) -> int:
         """Add a disk fault to the node's present and later processes; return its number. Raises
-        FloodmarkError when the process does not confirm it."""
+        FloodmarkError when the process does not confirm it; then the fault is not in force."""
         fault = make(self.next_number())
-        self._disk_faults.setdefault(node, []).append(fault)
         if fault.what != "slow":
             self._deadly.add(fault.number)
-        self._order(node)
+        self._hold(node, self._disk_faults, (*self._disk_faults[node], fault))
         return fault.number
 
     def remove_disk_fault(self, node: str, number: int) -> int:
-        """End a disk fault; return how many writes it affected."""
-        faults = self._disk_faults.get(node, [])
-        self._disk_faults[node] = [each for each in faults if each.number != number]
+        """End a disk fault; return how many writes it affected. Raises FloodmarkError when the
+        process does not confirm that yet; it can be asked again."""
+        faults = self._disk_faults[node]
+        self._disk_faults[node] = tuple(each for each in faults if each.number != number)
         self._order(node)
         running = self._running.get(node)
         if running is None:
@@ -224,6 +229,11 @@ class Nodes(NodeProcesses[_Running]):
             return self._writes.get(number, 0)
         return self._writes.get(number, 0) + running.orders.writes.get(number, 0)
 
+    def note_slow(self, node: str, number: int, delay_ms: int) -> None:
+        """Note that fault `number`, which the process does not know, delays each of its syncs by
+        `delay_ms`; 0: it has ended."""
+        self._slow_ms[node][number] = delay_ms
+
     def copy_disk(self, node: str, to: Path) -> bool:
         """Have the node's process copy its store to the folder `to`; return False if it has ended.
         Raises FloodmarkError when the process does not confirm it."""
@@ -232,9 +242,8 @@ class Nodes(NodeProcesses[_Running]):
 
     def set_clock_rate(self, node: str, percent: int) -> None:
         """Run the clocks of the node's present and later processes at `percent` of real time.
-        Raises FloodmarkError when the process does not confirm it."""
-        self._clock_percent[node] = percent
-        self._order(node)
+        Raises FloodmarkError when the process does not confirm it; then the rate stays."""
+        self._hold(node, self._clock_percent, percent)
 
     def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
         # The store is mapped into memory: a page that cannot be read is a signal, not an error.
@@ -253,19 +262,32 @@ class Nodes(NodeProcesses[_Running]):
         """Return whether its disk failed in a way that ends the process."""
         return not self._deadly.isdisjoint(running.orders.writes)
 
-    def _order(self, node: str) -> None:
+    def _hold(self, node: str, held: dict[str, Held], value: Held) -> None:
+        """Let `value` hold for the node in `held`. If its process does not confirm that in time,
+        what held before goes on. Raises FloodmarkError then."""
+        before, held[node] = held[node], value
+        try:
+            self._order(node)
+        except FloodmarkError:
+            held[node] = before
+            # It will take the refused order after all, and this one right behind it.
+            self._order(node, wait=False)
+            raise
+
+    def _order(self, node: str, *, wait: bool = True) -> None:
         running = self._running.get(node)
         if running is not None:
-            self._give_orders(node, running, wait=not running.paused)
+            self._give_orders(node, running, wait=wait and not running.paused)
 
     def _give_orders(
         self, node: str, running: _Running, *, copy_to: str = "", wait: bool = True
     ) -> bool:
         """Tell a process all that holds for its node now; False if it has ended."""
         return running.orders.order(
-            self._armed.get(node, ()),
-            self._disk_faults.get(node, ()),
-            percent=self._clock_percent.get(node, 100),
+            self._armed[node],
+            self._disk_faults[node],
+            percent=self._clock_percent[node],
+            slow_ms=sum(self._slow_ms[node].values()),
             copy_to=copy_to,
             wait=wait,
         )
@@ -297,7 +319,7 @@ class Nodes(NodeProcesses[_Running]):
         running = self._running.pop(node)
         running.process.join(REAP_TIMEOUT_S)
         reached = running.orders.reached()
-        self._armed[node] = [p for p in self._armed.get(node, ()) if p.number not in reached]
+        self._armed[node] = tuple(p for p in self._armed[node] if p.number not in reached)
         running.orders.close()
         for number, count in running.orders.writes.items():
             self._writes[number] = self._writes.get(number, 0) + count

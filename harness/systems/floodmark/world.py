@@ -59,6 +59,7 @@ class RealWorld(ProcessWorld):
                 reads = fault.what in ("unreadable", "lying")
                 self._processes.blame_disk(node, now=True, reads=reads)
             self._of_disks[number] = self._disks.add_fault(node, fault)
+            self._processes.note_slow(node, number, fault.delay_ms)
             return number
         if fault.what == "unreadable":
             raise FloodmarkError("this fault needs disks in user space: --disk user-space")
@@ -77,7 +78,10 @@ class RealWorld(ProcessWorld):
     def remove_disk_fault(self, node: str, number: int) -> int:
         if self._disks is not None and number in self._of_disks:
             self._processes.notice_end(node)
-            return self._disks.remove_fault(node, self._of_disks.pop(number))
+            affected = self._disks.remove_fault(node, self._of_disks[number])
+            del self._of_disks[number]
+            self._processes.note_slow(node, number, 0)
+            return affected
         if number in self._copies_of_lies:
             shutil.rmtree(self._copies[self._copies_of_lies.pop(number)], ignore_errors=True)
             return self._lies[node].pop(number)
