@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
+from nemesis.disk.undo import FileChanges
+
 MOST_OPERATIONS: Final = 10_000
 """A journal that is full is committed in part, as under Linux."""
 
@@ -16,7 +18,8 @@ MOST_OPERATIONS: Final = 10_000
 class NameChange(NamedTuple):
     """One operation on names. `number` is its place among all changes of the disk; `path` is the
     name that was made, removed or renamed, `to` its new name, `aside` the place of the file that
-    had the name before, and `mode` that of a folder."""
+    had the name before, and `mode` that of a folder. The data that is in `carries` so far reaches
+    the disk with the name, as with ext4 (auto_da_alloc) if a file replaces another."""
 
     number: int
     what: Literal["make", "make-folder", "remove", "remove-folder", "rename"]
@@ -24,6 +27,7 @@ class NameChange(NamedTuple):
     to: str = ""
     aside: str = ""
     mode: int = 0
+    carries: FileChanges | None = None
 
 
 class NameChanges:
@@ -72,8 +76,10 @@ class NameChanges:
         return len(lost)
 
     def _drop(self, changes: list[NameChange]) -> None:
-        """Forget changes that need not be undone any more."""
+        """Forget changes that are on the disk."""
         for change in changes:
+            if change.carries is not None:
+                change.carries.sync(change.number)
             if change.aside:
                 os.unlink(change.aside, dir_fd=self._aside)
         dropped = {change.number for change in changes}

@@ -7,7 +7,9 @@ them, or keep some and not others."""
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from nemesis.disk.extents import Extent, ExtentMap, ExtentStore, Zeros
@@ -20,7 +22,7 @@ class Change(NamedTuple):
     """One write, truncation or growth of a file that is not synced. `number` is its place among all
     changes of the disk, `length` the number of bytes written at `offset` (0 for a truncation),
     `before` the bytes that were there, and the sizes are those of the file. `merged`: it stands for
-    several changes, which can only be undone together."""
+    several changes, from number `first` on, which can only be undone together."""
 
     number: int
     offset: int
@@ -29,6 +31,7 @@ class Change(NamedTuple):
     old_size: int
     new_size: int
     merged: bool = False
+    first: int = 0
 
 
 class FileChanges:
@@ -41,8 +44,7 @@ class FileChanges:
         self._lost_size: int | None = None
         self.last_synced = (0, 0)
         """The write that was synced last: its offset and length."""
-        self.oldest = 0
-        """The number of the first change that is not synced, if there is one."""
+        self._carried: list[int] = []
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self._changes)
@@ -57,28 +59,42 @@ class FileChanges:
 
     def add(self, change: Change) -> None:
         """Note a change that was made to the file."""
-        self.oldest = self.oldest if self._changes else change.number
         self._changes.append(change)
 
-    def merge_older(self) -> None:
-        """Merge the older half of the changes, which can then only be undone together."""
-        half = len(self._changes) // 2
-        if half > 1:
-            self._changes[:half] = [self._merge(self._changes[:half])]
+    @property
+    def oldest(self) -> int:
+        """The number of the first change that is not synced; there must be one."""
+        return self._changes[0].first or self._changes[0].number
 
-    def sync(self) -> None:
-        """Note that all changes are on the disk. Bytes that a failed sync has lost stay lost unless
-        they were written again."""
-        for change in self._changes:
+    def carry(self, number: int) -> None:
+        """Keep the changes so far apart from later ones: they are synced with name change
+        `number`."""
+        self._carried.append(number)
+
+    def merge_older(self) -> None:
+        """Merge the older half of the changes, which can then only be undone together; or into as
+        many groups as names carry changes."""
+        half = len(self._changes) // 2
+        groups = groupby(self._changes[:half], lambda each: bisect(self._carried, each.number))
+        merged = [list(group) for _, group in groups]
+        self._changes[:half] = [self._merge(one) if len(one) > 1 else one[0] for one in merged]
+
+    def sync(self, until: int | None = None) -> None:
+        """Note that all changes, or those up to number `until`, are on the disk. Bytes that a
+        failed sync has lost stay lost unless they were written again."""
+        known = len(self._changes)
+        end = known if until is None else bisect(self._changes, until, key=lambda c: c.number)
+        for change in self._changes[:end]:
             if change.length and not change.merged:
                 self.last_synced = change.offset, change.length
             if self._lost:
                 self._find_again(change)
             if change.before:
                 self._store.release(change.before)
-        if self._changes:
+        if end:
             self._lost_size = None
-            self._changes.clear()
+            del self._changes[:end]
+        del self._carried[: None if until is None else bisect(self._carried, until)]
 
     def fail(self) -> None:
         """Fail a sync: as under Linux its bytes count as clean and never reach the disk, unless
@@ -101,6 +117,9 @@ class FileChanges:
         kept = [kept_of(change) for change in self._changes]
         whole = [length == change.length for length, change in zip(kept, self, strict=True)]
         first = whole.index(False) if False in whole else len(whole)
+        for place in range(first, len(whole)):
+            if self._changes[place].merged:
+                kept[place], whole[place] = DROPPED, False
         again: list[tuple[Change, tuple[Extent, ...]]] = []
         for place in range(len(kept) - 1, first - 1, -1):
             change, length = self._changes[place], kept[place]
@@ -164,4 +183,5 @@ class FileChanges:
             first.old_size,
             last.new_size,
             merged=True,
+            first=first.first or first.number,
         )

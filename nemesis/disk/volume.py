@@ -2,8 +2,9 @@
 all that is not synced.
 
 Data and size of a file are on the disk after the file was synced or written back. Names are on the
-disk after any file or folder was, as with ext4. Closing a file syncs nothing. A power cut does not
-change modes and times.
+disk after any file or folder was, as with ext4, and with the name of a file that replaced another
+the data that it had then. Closing a file syncs nothing. A power cut does not change modes and
+times.
 
 All changes of files and names are numbered in one order, that in which they were made."""
 
@@ -208,7 +209,10 @@ class Volume:
         os.rename(old_path, new_path, src_dir_fd=self.root, dst_dir_fd=self.root)
         moved = self._known(status)
         moved.parent, moved.name = to, new
-        self._named("rename", old_path, to=new_path, aside=aside)
+        carries = moved.changes if aside else None
+        self._named("rename", old_path, to=new_path, aside=aside, carries=carries)
+        if carries is not None:
+            carries.carry(self._last_change)
 
     # -- files
 
@@ -343,6 +347,9 @@ class Volume:
             last_name = max(keeps, default=0)
         else:
             last_name = names[count - 1] if (count := round(len(names) * keep)) else 0
+        for name in self._names:
+            if name.carries is not None and name.number <= last_name:
+                keeps |= {c.number: c.length for c in name.carries if c.number <= name.number}
         lost = 0
         for inode in list(self._changed.values()):
             if inode.changes is not None:
@@ -376,8 +383,9 @@ class Volume:
     def _sync_names(self) -> None:
         if not self._names.sync():
             return
-        for removed in [each for each in self._changed.values() if each.parent is None]:
-            self._tidy(removed)
+        for inode in list(self._changed.values()):
+            if inode.parent is None or not (inode.changes and inode.changes.dirty):
+                self._tidy(inode)
 
     def _known(self, status: os.stat_result) -> Inode:
         """Return the inode of a file or folder, made if it is not known."""
@@ -418,9 +426,9 @@ class Volume:
             # Nothing keeps its key from being given to another file.
             del self._by_key[inode.key]
 
-    def _named(self, what: Any, path: str, *, to: str = "", aside: str = "", mode: int = 0) -> None:
+    def _named(self, what: Any, path: str, **details: Any) -> None:
         self._last_change += 1
-        self._names.add(NameChange(self._last_change, what, path, to, aside, mode))
+        self._names.add(NameChange(self._last_change, what, path, **details))
 
     def _change(
         self,

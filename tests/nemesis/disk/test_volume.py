@@ -27,6 +27,7 @@ class ModelFile:
         self.live = bytearray()
         self.dirty: set[int] = set()
         self.changes: list[tuple[int, str, int, bytes]] = []
+        self.when_renamed: dict[int, tuple[bytearray, set[int]]] = {}
 
     def apply(self, to: bytearray, what: str, at: int, data: bytes) -> None:
         if what == "write":
@@ -43,15 +44,28 @@ class ModelFile:
         self.dirty = {each for each in self.dirty if each < len(self.live)}
         self.changes.append((number, what, at, data))
 
-    def sync(self) -> None:
-        if not self.changes:
-            return
-        del self.durable[len(self.live) :]
-        self.durable.extend(bytes(len(self.live) - len(self.durable)))
-        for at in self.dirty:
-            self.durable[at] = self.live[at]
+    def renamed(self, number: int) -> None:
+        self.when_renamed[number] = bytearray(self.live), set(self.dirty)
+
+    def fail(self) -> None:
         self.dirty.clear()
         self.changes.clear()
+        self.when_renamed.clear()
+
+    def sync(self, until: int | None = None) -> None:
+        later = [change for change in self.changes if until is not None and change[0] > until]
+        if len(later) == len(self.changes):
+            return
+        live, dirty = self.live, self.dirty
+        if until is not None:
+            live, dirty = self.when_renamed[until]
+        del self.durable[len(live) :]
+        self.durable.extend(bytes(len(live) - len(self.durable)))
+        for at in dirty:
+            self.durable[at] = live[at]
+        self.live, self.dirty, self.changes = bytearray(live), set(), []
+        for change in later:
+            self.change(*change)
 
 
 class Model:
@@ -61,6 +75,7 @@ class Model:
         self.durable_names: dict[str, ModelFile] = {}
         self.names: dict[str, ModelFile] = {}
         self.operations: list[tuple[int, str, str, ModelFile | None]] = []
+        self.carried: dict[int, ModelFile] = {}
         self.number = 0
 
     def carry_out(self, names: dict[str, ModelFile], operation: Any) -> None:
@@ -74,6 +89,9 @@ class Model:
 
     def named(self, what: str, path: str, other: Any = None) -> None:
         self.number += 1
+        if what == "rename" and other in self.names:
+            self.carried[self.number] = self.names[path]
+            self.names[path].renamed(self.number)
         operation = (self.number, what, path, other)
         self.carry_out(self.names, operation)
         self.operations.append(operation)
@@ -85,6 +103,8 @@ class Model:
     def sync(self, *files: ModelFile) -> None:
         for operation in self.operations:
             self.carry_out(self.durable_names, operation)
+            if operation[0] in self.carried:
+                self.carried[operation[0]].sync(operation[0])
         self.operations.clear()
         for file in files:
             file.sync()
@@ -172,9 +192,7 @@ def step(rng: random.Random, volume: Volume, model: Model, *, failing: bool) -> 
         model.named("rename", path, other)
     elif what == "fail" and failing:
         volume.fail_sync(inode(volume, path))
-        model.names[path].dirty.clear()
-        if model.names[path].changes:
-            model.names[path].changes.clear()
+        model.names[path].fail()
 
 
 def disk(folder: Path, **options: Any) -> Volume:
@@ -225,6 +243,32 @@ def test_a_reordering_power_cut_keeps_whole_writes_but_for_one(tmp_path: Path, s
     assert len(torn) <= 1
     assert all(block.rstrip(b"\0").strip(b"x") == b"" for block in torn)
     assert 0 < found.count(b"x" * 8) < blocks
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_file_that_replaces_another_is_there_whole_or_not_at_all(
+    tmp_path: Path, seed: int
+) -> None:
+    """Whatever is synced beside it, and however many changes are kept as one."""
+    rng = random.Random(seed)
+    volume, log = with_log(tmp_path, most_changes=6 if seed % 2 else 1000)
+    top = volume.inodes[1]
+    versions = [b"old"]
+    volume.create(top, "conf", 0o644)
+    volume.write(inode(volume, "conf"), versions[0], 0)
+    volume.sync(inode(volume, "conf"))
+    for version in range(rng.randint(1, 3)):
+        volume.create(top, "tmp", 0o644)
+        versions.append(f"new {version}".encode())
+        for place in range(len(versions[-1])):
+            volume.write(inode(volume, "tmp"), versions[-1][place : place + 1], place)
+        volume.rename(top, "tmp", top, "conf", replace=True)
+        volume.write(log, rng.randbytes(9), 0)
+        if rng.random() < 0.4:
+            volume.sync(log)
+            versions = versions[-1:]
+    volume.cut(rng.random(), rng if seed % 3 else None)
+    assert (tmp_path / "files" / "conf").read_bytes() in versions
 
 
 def test_a_lie_costs_all_that_was_written_since(tmp_path: Path) -> None:
