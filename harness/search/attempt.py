@@ -38,7 +38,7 @@ class Attempt:
 
     For real processes only: `lost_disks` are the nodes that lost unsynced writes, `on_links` says
     that a fault on links took effect. `folder` is the run folder if the run failed or could not be
-    judged, else ""."""
+    judged, else "". `shared`: the cluster had had other storms before."""
 
     failed: bool = False
     internal_violation: str = ""
@@ -55,6 +55,7 @@ class Attempt:
     lost_disks: tuple[str, ...] = ()
     on_links: bool = False
     folder: str = ""
+    shared: bool = False
 
 
 def attempt(

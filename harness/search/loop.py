@@ -53,6 +53,9 @@ MOST_BUCKETS: Final = 100
 MOST_PROBLEMS: Final = 20
 MOST_UNKNOWN: Final = 3
 """The largest number of folders that a search keeps of runs that could not be judged."""
+SHARED: Final = "storm {} failed on a cluster that others had before: {} "
+NOT_AGAIN: Final = f"{SHARED}On {{}} new ones it did not"
+UNDECIDED: Final = f"{SHARED}It was not run on a new one"
 GIVEN: Final = "a run that failed"
 """The family of a schedule that was not drawn."""
 
@@ -91,7 +94,8 @@ class SearchWorld(Protocol):
 
     def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
         """Draw the schedule of this number and run it; then worse endings. Yield each run. `known`
-        are the buckets of which the search has a finding."""
+        are the buckets of which the search has a finding. A failure of another bucket on a cluster
+        that is not new (`Attempt.shared`) counts only if the schedule fails on a new one."""
         ...
 
     def attempt(self, schedule: Schedule) -> Attempt:
@@ -184,8 +188,8 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
         with batched_collections():
             for number in range(self.first, self.first + self.count):
                 for drawn in world.runs(self.seed, number, known):
-                    count(row, drawn.outcome, world.bucket(drawn.outcome))
                     bucket = world.bucket(drawn.outcome)
+                    count(row, drawn.outcome, "" if drawn.outcome.shared else bucket)
                     if bucket and bucket not in known and len(known) < MOST_BUCKETS:
                         known.add(bucket)
                         place = {"seed": self.seed, "number": number}
@@ -198,6 +202,40 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
                 if row.findings or is_late():
                     break
         row.core_s = round(time.process_time() - began_s, 2)
+        return row
+
+
+class DecideJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that runs an undecided finding on new clusters until it fails on one. If it never does,
+    its first run is one that could not be judged."""
+
+    key: str
+    subject: Subject
+    finding: Finding
+    store: str
+    run_name: str
+
+    def do(self) -> Searched:
+        world, finding = self.subject.world(self.store, self.run_name), self.finding
+        place = {"seed": finding.seed, "number": finding.number}
+        row = Searched(
+            key=self.key,
+            protocol=self.subject.name,
+            seed=finding.seed,
+            first=finding.number,
+            generator=self.subject.generator,
+        )
+        for _ in range(world.most_runs):
+            outcome = world.attempt(finding.drawn)
+            bucket = world.bucket(outcome)
+            count(row, outcome, bucket)
+            if bucket:
+                shown = world.found(Drawn(finding.family, finding.drawn, outcome))
+                row.findings.append(replace(shown, **place))
+                return row
+            world.drop(outcome)
+        row.unknown_runs.append(finding.run)
+        _add_problem(row, NOT_AGAIN.format(finding.number, finding.sentence, row.runs))
         return row
 
 
@@ -239,7 +277,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-AnySearchJob = SearchJob | FinishJob
+AnySearchJob = SearchJob | DecideJob | FinishJob
 
 
 def _is_unknown(outcome: Attempt) -> bool:
@@ -473,6 +511,9 @@ class Search:
         self._left: list[tuple[int, int]] = []
         """Ranges of schedules below `_next` that are not done, as (first, count)."""
         self._started: set[str] = set()
+        """The buckets that are being shrunk, and the undecided findings that are being decided."""
+        self._undecided: dict[str, Finding] = {}
+        """By the key of the job that decides."""
         if state_of(journal.rows) == FINISHED:
             journal.clear()
         self._before_s = journal.worked_s()
@@ -505,6 +546,9 @@ class Search:
         for bucket, finding in self.kept.items():
             self.kept[bucket] = findings.latest(self._store, finding)
         self._sweep()
+        for finding in self._undecided.values():
+            self.total.unknown_runs.append(finding.run)
+            _add_problem(self.total, UNDECIDED.format(finding.number, finding.sentence))
         self._add(Ended(state=STOPPED if stop() else FINISHED), 0.0)
 
     def _resume(self) -> None:
@@ -515,8 +559,11 @@ class Search:
                 add(self.total, row)
                 if row.generator == self.subject.generator:
                     stretches.append((row.first, row.schedules))
+                self._undecided.pop(row.key, None)
                 for finding in row.findings:
-                    if finding.bucket not in self.kept:
+                    if finding.undecided:
+                        self._undecided[_decides(finding)] = finding
+                    elif finding.bucket not in self.kept:
                         self._keep(findings.latest(self._store, finding))
             elif isinstance(row, Finished):
                 self._finish(row.finding)
@@ -525,16 +572,22 @@ class Search:
                 self._left.append((self._next, first - self._next))
             self._next = max(self._next, first + number)
         heapq.heapify(self._left)
+        self._started |= self._undecided.keys() & self._journal.done()
         if self._journal.rows:
             self._sweep()
 
     def _sweep(self) -> None:
         """Remove the runs that were cut off, while no job runs."""
-        findings.sweep(self._store, self.run_name, self.total.unknown_runs)
+        kept = (*self.total.unknown_runs, *(one.run for one in self._undecided.values()))
+        findings.sweep(self._store, self.run_name, kept)
 
     # -- which job is next
 
     def next_job(self) -> Job | None:
+        for key, finding in self._undecided.items():
+            if key not in self._started:
+                self._started.add(key)
+                return self._decide_job(key, finding)
         for bucket, finding in self.kept.items() if self._shrinks else ():
             if bucket not in self.done and bucket not in self._started:
                 self._started.add(bucket)
@@ -546,7 +599,8 @@ class Search:
     def _is_over(self) -> bool:
         """Return whether to draw no further schedule."""
         budget = self._budget
-        seconds = budget.seconds * (1 - budget.reserve if self.kept else 1)
+        found = bool(self.kept or self._undecided)
+        seconds = budget.seconds * (1 - budget.reserve if found else 1)
         return (
             (budget.seconds > 0 and self.seconds() >= seconds)
             or (budget.until_failure and bool(self.kept))
@@ -572,6 +626,15 @@ class Search:
             seconds=self.left_s(),
             store=str(self._store),
             run_name=f"{self.run_name}-{first:04d}",
+        )
+
+    def _decide_job(self, key: str, finding: Finding) -> DecideJob:
+        return DecideJob(
+            key=key,
+            subject=self.subject,
+            finding=finding,
+            store=str(self._store),
+            run_name=f"{self.run_name}-{finding.number:04d}-new",
         )
 
     def _finish_job(self, finding: Finding) -> FinishJob:
@@ -633,7 +696,7 @@ class Search:
             self._started.discard(finding.bucket)
 
     def _searched(self, job: Job, row: Searched, seconds: float) -> None:
-        assert isinstance(job, SearchJob)
+        decided = self._undecided.pop(job.key, None)
         before, spent = self.total.schedules, round(self.seconds(), 1)
         found: list[Finding] = []
         for finding in row.findings:
@@ -642,15 +705,21 @@ class Search:
             if finding.bucket in self.kept or not self._wanted(finding):
                 findings.discard(finding)
                 continue
+            if finding.undecided:
+                self._undecided[_decides(finding)] = finding
             number = before + finding.number - row.first
             found.append(replace(finding, schedules_before=number, seconds_before=spent))
         row.findings = found
         self._add(row, seconds)
+        if decided is not None and decided.run not in row.unknown_runs:
+            findings.discard(decided)
         add(self.total, row)
-        if row.schedules < job.count:
+        if isinstance(job, SearchJob) and row.schedules < job.count:
             rest = (row.first + row.schedules, job.count - row.schedules)
             heapq.heappush(self._left, rest)
         for finding in found:
+            if finding.undecided:
+                continue
             self._report(finding, self._keep(finding))
 
     def cut_off(self, job: Job) -> None:
@@ -659,6 +728,11 @@ class Search:
     def _add(self, row: SearchRow, seconds: float) -> None:
         row.seconds, row.worked_s = round(seconds, 2), round(self.seconds(), 2)
         self._journal.add(row)
+
+
+def _decides(finding: Finding) -> str:
+    """Return the key of the job that decides a finding."""
+    return f"decide/{finding.number}"
 
 
 def journal_of(store: Path, subject: Subject, seed: int) -> Path:

@@ -15,6 +15,7 @@ from harness.runs import run_folder
 from harness.search.attempt import Attempt
 from harness.search.loop import Budget, Search, journal_of
 from harness.search.real.world import StormJob, StormSubject, StormWorld
+from harness.systems.external.kept import ClusterKeeper
 from tests.support.local_pool import LocalPool
 
 LOST = "no-lost-acknowledged-write"
@@ -35,6 +36,9 @@ class FakeStorms:
         self.clock_s = 1000.0
         self.on_shared: Callable[[StormJob], Attempt | None] = lambda job: None
         """What becomes of a job on the cluster that storms share; None: it needs one of its own."""
+        self.shared = True
+        """Whether that cluster has had other storms."""
+        patch.setattr(ClusterKeeper, "end", lambda kept: self.shared)
         patch.setattr(StormJob, "do", lambda job: self._do(job))
         patch.setattr(StormJob, "go_on", lambda job, kept: self.on_shared(job))
         patch.setattr(StormWorld, "_in_process", lambda world, job, stop: self._do(job))

@@ -29,7 +29,7 @@ from harness.search.attempt import Attempt
 from harness.search.deadline import Stop, never
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
-from harness.search.loop import AnySearchJob, Drawn, FinishJob, Shrinks
+from harness.search.loop import AnySearchJob, Drawn, SearchJob, Shrinks
 from harness.search.real.families import POWER_CUT, STORMS_VERSION, Disks
 from harness.search.real.known_losses import row_of
 from harness.search.real.storms import StormGenerator
@@ -49,10 +49,11 @@ SAFE_RUNS: Final = 2
 SHRINK_TRIES: Final = 60
 BESIDE_THE_STORM_S: Final = 600.0
 """The longest time of a run besides storm and recovery. A run that takes longer is killed."""
+_RUNS_OF_A_STORM: Final = 2
+"""A storm that cannot be judged on a cluster that others had before is run again on a new one."""
 OUTPUT: Final = "search-output.txt"
 _DISKS: Final = {0: "", 1: "one disk"}
 _PLAIN: Final = "processes only"
-_NOT_AGAIN: Final = "storm {} failed on a cluster that others had before: {} On new ones it did not"
 _UNDELIVERED: Final = ", undelivered only"
 
 
@@ -89,11 +90,11 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         return StormWorld(self, store, run_name)
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return after how many seconds a job is killed; one that shrinks limits itself."""
-        if isinstance(job, FinishJob):
+        """Return after how many seconds a job is killed; others than a storm limit each run."""
+        if not isinstance(job, SearchJob):
             return math.inf
         storm = StormGenerator(self, self.find(), job.seed).draw(job.first)
-        return self.longest_run_s(storm.schedule)
+        return _RUNS_OF_A_STORM * self.longest_run_s(storm.schedule)
 
     def longest_run_s(self, schedule: Schedule) -> float:
         """Return the longest time in seconds that a run of the schedule can take."""
@@ -225,26 +226,15 @@ class StormWorld:
         self._run_name = run_name
 
     def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
-        """Draw a storm and run it, as `SearchWorld` says. On a cluster that several storms share, a
-        failure of a bucket that is not `known` counts only if the schedule fails on a new one, in
-        perhaps several runs."""
+        """Draw a storm and run it, as `SearchWorld` says. The cluster ends with a failure of a
+        bucket that is not `known`."""
         storm = StormGenerator(self._subject, self._system, seed).draw(number)
-        shared = self._job(storm.schedule).go_on(_keeper(self._store))
-        if shared is not None:
-            if not shared.failed or self.bucket(shared) in known:
-                yield Drawn(storm.family, storm.schedule, shared)
-                return
-            self.drop(shared)
-            _keeper(self._store).end()
-        for left in reversed(range(RUNS if shared is not None else 1)):
+        outcome = self._job(storm.schedule).go_on(_keeper(self._store))
+        if outcome is None:
             outcome = self._job(storm.schedule).do()
-            if shared is not None and not (left or outcome.failed):
-                outcome = dataclasses.replace(
-                    outcome, problem=_NOT_AGAIN.format(number, shared.sentence)
-                )
-            yield Drawn(storm.family, storm.schedule, outcome)
-            if outcome.failed:
-                return
+        elif outcome.failed and self.bucket(outcome) not in known:
+            outcome = dataclasses.replace(outcome, shared=_keeper(self._store).end())
+        yield Drawn(storm.family, storm.schedule, outcome)
 
     def attempt(self, schedule: Schedule) -> Attempt:
         """Run a schedule once (see `SearchWorld`), in a process that is killed if it hangs."""
@@ -306,6 +296,7 @@ class StormWorld:
             on_links=outcome.on_links,
             run=outcome.folder,
             safe_settings=safe,
+            undecided=outcome.shared,
         )
 
     def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
