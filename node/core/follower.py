@@ -254,8 +254,6 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
         r.producers.rebuild(r.log.produced())
     if not r.bugs.keep_hw_at_truncation:
         r.set_hw(ctx, min(r.hw, leo))
-    if r.hw < r.hw_saved:
-        r.save_hw(ctx)  # else a restart would count the next records as committed
     ctx.trace(
         TRUNCATED,
         r.partition,

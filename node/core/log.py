@@ -61,7 +61,7 @@ class Log:
         self.last_epoch = ORIGIN.epoch
         self.cache = EpochCache()
         self._storage = storage
-        self._durable = durable
+        self.durable = durable
         self._holes = holes
         self._checked = checked
         self._hole_end = 0
@@ -161,7 +161,7 @@ class Log:
             self._hole_end = target
         if keep < len(self._ends):
             cut_from = self._bases[keep]
-            self._storage.truncate(self.partition, cut_from, durable=self._durable)
+            self._storage.truncate(self.partition, cut_from, durable=self.durable)
             self._forget(keep)
         self.leo = max(self._ends[-1] if self._ends else self.start, self._hole_end)
         if self.cache.truncate(self.leo):
@@ -175,14 +175,14 @@ class Log:
             return False
         start = LogStart(self._ends[gone - 1], self._epochs[gone - 1], self._chains[gone - 1])
         self._unindex(slice(gone))
-        self._storage.delete_head(self.partition, start.offset, durable=self._durable)
+        self._storage.delete_head(self.partition, start.offset, durable=self.durable)
         self.cache.begin_at(start.offset, start.epoch)
         self._begin_at(start)
         return True
 
     def restart_at(self, start: LogStart) -> None:
         """Delete all batches and start over at `start`, where the leader's log begins."""
-        self._storage.truncate(self.partition, 0, durable=self._durable)
+        self._storage.truncate(self.partition, 0, durable=self.durable)
         self._forget(0)
         self._hole_end = 0
         self.cache.truncate(0)
@@ -214,7 +214,7 @@ class Log:
     def repair(self) -> None:
         """Remove from the disk the damaged batch and all behind it, and continue from there."""
         assert self.damage is not None, self.partition
-        self._storage.truncate(self.partition, self.damage.offset, durable=self._durable)
+        self._storage.truncate(self.partition, self.damage.offset, durable=self.durable)
         self.damage = None
         if self._start_is_lost:
             self._begin_at(ORIGIN)
@@ -242,7 +242,7 @@ class Log:
         self._note_last_epoch()
         self._start_is_lost = False
         key = START_KEY + self.partition
-        self._storage.put(key, encoded(start), durable=self._durable)
+        self._storage.put(key, encoded(start), durable=self.durable)
         self._save_cache()
 
     def _wrong(self, stored: StoredBatch) -> str:
@@ -297,9 +297,7 @@ class Log:
         assert one.base_offset == self.leo, (one.base_offset, self.leo)
         assert one.epoch >= self.last_epoch, (one.epoch, self.last_epoch)
         chain = batches.chain(self.chain, one)
-        self._storage.append(
-            self.partition, one.base_offset, chain, one.data, durable=self._durable
-        )
+        self._storage.append(self.partition, one.base_offset, chain, one.data, durable=self.durable)
         if self._index(one.base_offset, one.end, one.epoch, len(one.data), chain):
             self._save_cache()
         if one.produced is not None:
@@ -323,4 +321,4 @@ class Log:
 
     def _save_cache(self) -> None:
         entries = msgspec.msgpack.encode(self.cache.entries())
-        self._storage.put(f"epochs/{self.partition}", entries, durable=self._durable)
+        self._storage.put(f"epochs/{self.partition}", entries, durable=self.durable)

@@ -141,13 +141,16 @@ class Replica:
         return self.log.leo
 
     def set_hw(self, ctx: Context, hw: int) -> None:
-        """Set the high watermark (a follower's may fall) and trace it."""
+        """Set the high watermark (a follower's may fall) and trace it. A value below the checkpoint
+        replaces it at once: a restart would count the next records as committed."""
         log = self.log
         assert log.start <= hw <= log.leo, (self.partition, log.start, hw, log.leo)
         if hw == self.hw:
             return
         self.hw = hw
         ctx.hw_moved = True
+        if hw < self.hw_saved:
+            self.save_hw(ctx)
         batch_end, chain = log.hash_at(hw)
         ctx.trace(
             HW,
@@ -174,11 +177,12 @@ class Replica:
         )
 
     def save_hw(self, ctx: Context) -> None:
-        """Checkpoint the high watermark if it moved. It is a hint after a restart, so the write is
-        deferred."""
+        """Checkpoint the high watermark if it moved, as durably as the log is written (documents
+        001 and 003: to stable storage)."""
         if self.hw != self.hw_saved:
             self.hw_saved = self.hw
-            ctx.storage.put(f"hw/{self.partition}", self.hw.to_bytes(8, "big"), durable=False)
+            value = self.hw.to_bytes(8, "big")
+            ctx.storage.put(f"hw/{self.partition}", value, durable=self.log.durable)
 
 
 def forget_values(ctx: Context, partition: str, *, durable: bool) -> None:
@@ -189,7 +193,7 @@ def forget_values(ctx: Context, partition: str, *, durable: bool) -> None:
         has_start = True
     if has_start:
         ctx.storage.put(START_KEY + partition, encoded(ORIGIN), durable=durable)
-    ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=False)
+    ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=durable)
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
