@@ -40,7 +40,7 @@ def test_a_replica_answers_only_when_it_knows_of_the_leaderless_epoch() -> None:
 
 
 def records(*, flush_interval_ms: int) -> tuple[World, str]:
-    """A cluster of `high-watermark` at rest, 20 records committed; and one of its followers."""
+    """Return a cluster of `high-watermark` at rest, 20 records committed, and a follower."""
     world = World(protocol="high-watermark", flush_interval_ms=flush_interval_ms)
     world.run_for(500)
     world.create_topic()
