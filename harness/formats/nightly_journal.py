@@ -14,7 +14,7 @@ from node.formats.bounds import LargeCount, Number, Seconds
 
 class Began(BeganRow, kw_only=True, tag="began"):
     """The first line of each session of a nightly run: what was requested, and on which machine.
-    `systems` are the third-party systems as the command line named them."""
+    `systems` are the third-party systems, each with its settings as the command line names it."""
 
     number: LargeCount
     seed: int

@@ -237,6 +237,12 @@ def system_label(system: str, version: str, given: str) -> str:
     return " ".join(filter(None, (system, version, given)))
 
 
+def label_of(identity: str) -> str:
+    """Return the name of a system from its `StormSubject.identity`, without its server's path."""
+    name, *given = identity.split("+")
+    return system_label(name, "", " ".join(one for one in given if not one.startswith("server=")))
+
+
 def equal_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
     """Group names by their reason. Return a line for each different reason, with the first name and
     the number of others."""

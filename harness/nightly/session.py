@@ -7,6 +7,7 @@ Simulated jobs run at the same time; a run of real processes has the machine for
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,10 +26,10 @@ from harness.formats.journal import (
     state_of,
 )
 from harness.formats.nightly_journal import AnyRow, Began, Ran, Skipped
-from harness.formats.nightly_run import NightlyRun, system_label
+from harness.formats.nightly_run import NightlyRun
 from harness.nightly import corpus, plan, rows
 from harness.nightly.environment import NightlyEnvironment
-from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob, compared, given_of
+from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob, compared
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.summary import CANARY, spent
 from harness.runs.host_disk import kind_of
@@ -168,10 +169,9 @@ class NightlySession:
         key = ended.job.key
         if key in self._journal.done():
             return
-        kind, sentence = _parts(ended.sentence)
-        if kind == StorageError.__name__:
-            raise StorageError(sentence)
-        self._add(Lost(key=key, sentence=sentence), seconds)
+        if ended.error == StorageError.__name__:
+            raise StorageError(ended.sentence)
+        self._add(Lost(key=key, sentence=ended.sentence), seconds)
 
     def _settle_last(self) -> None:
         """Give up a share whose last jobs were all lost."""
@@ -235,7 +235,7 @@ class NightlySession:
             real=self._settings.real,
             systems_share=self._systems_share,
             rows_share=self._rows_share,
-            systems=tuple(system_label(s.system, "", given_of(s)) for s in self._systems),
+            systems=tuple(subject.identity for subject in self._systems),
         )
         self._add(began, 0.0)
         known = {row.key for row in self._journal.rows if isinstance(row, Skipped)}
@@ -464,17 +464,14 @@ class NightlySession:
     def _system_storm(self, left_s: float) -> list[Job]:
         """Return a storm of the system with the fewest: each version gets the same storms."""
         done = [row.key for row in self._journal.rows if row.key.startswith(f"{plan.SYSTEM}/")]
-        turns = [
-            (sum(key.startswith(f"{plan.SYSTEM}/{at}/") for key in done), at)
-            for at in range(len(self._systems))
-        ]
-        number, at = min(turns)
-        subject = self._systems[at]
+        begun = Counter(key.rpartition("/")[0] for key in done)
+        subject = min(self._systems, key=lambda one: begun[f"{plan.SYSTEM}/{one.identity}"])
+        number = begun[f"{plan.SYSTEM}/{subject.identity}"]
         system = subject.find()
         storm = StormGenerator(subject, system, self._settings.number).draw(number)
         if not self._fits(storm.schedule, left_s):
             return []
-        key = f"{plan.SYSTEM}/{at}/{number}"
+        key = f"{plan.SYSTEM}/{subject.identity}/{number}"
         name = system.short_name.lower()
         return [
             self._real(key, plan.SYSTEM, storm.schedule, name, kinds=storm.family, subject=subject)
@@ -519,12 +516,6 @@ def _subject(key: str, why: str, protocol: tuple[str, ...]) -> tuple[str, ...]:
     if why == plan.SYSTEM:
         return (key.rpartition("/")[0],)
     return (CANARY,) if why == CANARY else protocol
-
-
-def _parts(sentence: str) -> tuple[str, str]:
-    """Return the type of the error of a lost job, "" if it raised none, and the sentence."""
-    name, colon, rest = sentence.partition(": ")
-    return (name, rest) if colon and name.isidentifier() else ("", sentence)
 
 
 def open_journal(settings: NightlyRequest) -> tuple[NightlyRequest, JobJournal[AnyRow]]:

@@ -32,6 +32,7 @@ from harness.formats.nightly_run import (
     VerdictCounts,
     bucket_of,
     equal_reasons,
+    label_of,
 )
 from harness.nightly import corpus, plan, rows
 from harness.replay.replay import has_failed
@@ -43,6 +44,7 @@ from nemesis.links.abilities import HUB
 from reports import wording
 
 CANARY: Final = "canary"
+_CANARY_RESULTS: Final = {Verdict.INVALID.value: "failed", Verdict.UNKNOWN.value: ""}
 
 
 def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
@@ -81,9 +83,9 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) 
     nightly.red = red(nightly)
     ran = [row for row in lines if isinstance(row, Ran)]
     proved = [row.key for row in ran if row.verdict in (Verdict.VALID, Verdict.INVALID)]
-    turns = enumerate(last.systems)
-    stormed = {name for at, name in turns if any(f"{plan.SYSTEM}/{at}/" in key for key in proved)}
-    nightly.uncovered = uncovered(nightly, [name for name in last.systems if name not in stormed])
+    stormed = {key.rpartition("/")[0].removeprefix(f"{plan.SYSTEM}/") for key in proved}
+    open_systems = [label_of(each) for each in last.systems if each not in stormed]
+    nightly.uncovered = uncovered(nightly, open_systems)
     return nightly
 
 
@@ -289,7 +291,7 @@ class _Adding:
         page = f"{run.kept}/report.html" if run.kept else ""
         if run.why == CANARY:
             self._nightly.canary = Canary(
-                result="failed" if run.verdict == Verdict.INVALID else "missed",
+                result=_CANARY_RESULTS.get(run.verdict, "missed"),
                 bug=", ".join(run.bugs),
                 sentence=run.sentence,
                 seconds=run.seconds,

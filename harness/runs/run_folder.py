@@ -98,12 +98,15 @@ def create(store: Path, name: str) -> RunDir:
 
 
 def remove(folder: Path) -> None:
-    """Remove a run folder, and its parent `store/NAME` if that has no other run."""
+    """Remove a run folder, and its parent `store/NAME` if that has no other run; else `latest`
+    points to the newest one."""
     shutil.rmtree(folder, ignore_errors=True)
     parent = folder.parent
-    left = [path for path in parent.iterdir() if not path.is_symlink()]
+    left = [path for path in parent.glob("*") if not path.is_symlink()]
     if not left:
         shutil.rmtree(parent, ignore_errors=True)
+    elif not (parent / LATEST).exists():
+        _point_latest(parent, max(left, key=lambda path: path.stat().st_mtime_ns).name)
 
 
 def readable_lines(path: Path, form: type[Form]) -> list[Form]:

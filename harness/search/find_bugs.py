@@ -201,7 +201,7 @@ class BugSearch:
                 state.finding = findings.latest(request.store, state.finding)
                 findings.keep(state.finding, request.store)
         for run in self._replays().glob("*/*"):
-            if not (run / "results.json").is_file():
+            if not run.is_symlink() and not (run / "results.json").is_file():
                 remove(run)  # It was cut off, and is made again.
         journal.add(BugsBegan())
 

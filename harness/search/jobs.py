@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -40,12 +41,14 @@ class Job(Protocol):
 
 
 class EndedJob(NamedTuple):
-    """The end of a job after `seconds`: its `row`, or None and the reason as `sentence`."""
+    """The end of a job after `seconds`: its `row`, or None and the reason as `sentence`. `error` is
+    the class of the error that it raised, "" for none."""
 
     job: Job
     row: Any
     seconds: float
     sentence: str = ""
+    error: str = ""
 
 
 class Pool(Protocol):
@@ -180,7 +183,8 @@ class JobProcesses:
         hanging = [process for process in self._busy.values() if process.until_s < now_s]
         if hanging:
             return self._killed(hanging)
-        return [self._taken(self._busy[pipe]) for pipe in wait(list(self._busy), within_s)]
+        ready = wait(list(self._busy), within_s)
+        return [self._taken(self._busy[pipe], self._jobs_each) for pipe in ready]
 
     def kill(self) -> list[EndedJob]:
         return self._killed(list(self._busy.values()))
@@ -195,23 +199,26 @@ class JobProcesses:
         """End these processes. One that stands still amid its answer would never finish it."""
         for process in processes:
             process.child.kill()
-        return [self._taken(process) for process in processes]
+        return [self._taken(process, 0) for process in processes]
 
-    def _taken(self, process: _JobProcess) -> EndedJob:
-        """Take the answer of a process that has spoken, or has ended, or is killed."""
+    def _taken(self, process: _JobProcess, jobs_each: int) -> EndedJob:
+        """Take the answer of a process that has spoken, or has ended, or is killed. It goes on if
+        it has answered and has done fewer than `jobs_each` jobs."""
         self._busy.pop(process.pipe)
         seconds = time.monotonic() - process.began_s
         try:
-            row, sentence = process.pipe.recv() if process.pipe.poll() else (None, "")
+            row, sentence, error = process.pipe.recv() if process.pipe.poll() else (None, "", "")
         except (EOFError, OSError):
-            row, sentence = None, ""
-        if (row is not None or sentence) and process.jobs < self._jobs_each:
+            row, sentence, error = None, "", ""
+        if (row is not None or sentence) and process.jobs < jobs_each:
             self._idle.append(process)
-            return EndedJob(process.job, row, seconds, sentence)
-        process.end()
+        else:
+            process.end()
         if row is None and not sentence:
             sentence = f"its process ended with {process.child.exitcode} after {seconds:.0f} s"
-        return EndedJob(process.job, row, seconds, sentence)
+        if row is None and not error:
+            sentence += f" (see {self._output})"
+        return EndedJob(process.job, row, seconds, sentence, error)
 
 
 def _do_jobs(parent_pid: int, output: Path, pipe: Any) -> None:
@@ -219,9 +226,16 @@ def _do_jobs(parent_pid: int, output: Path, pipe: Any) -> None:
     children.settle_in(parent_pid, output)
     with suppress(EOFError):
         while True:
-            job = pipe.recv()
-            try:
-                said = job.do(), ""
-            except Exception as error:
-                said = None, f"{type(error).__name__}: {error}"
-            pipe.send(said)
+            pipe.send(answer(pipe.recv()))
+
+
+def answer(job: Job) -> tuple[Any, str, str]:
+    """Do a job; return its row, or None, a sentence on the error that it raised, and the class of
+    the error if it was foreseen. The traceback of any other one is printed."""
+    try:
+        return job.do(), "", ""
+    except FloodmarkError as error:
+        return None, str(error), type(error).__name__
+    except Exception as error:
+        traceback.print_exc()
+        return None, f"{type(error).__name__}: {error}", ""

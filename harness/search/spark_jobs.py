@@ -7,7 +7,7 @@ import time
 
 from checker.engine.spark_session import start_session
 from checker.formats.errors import CheckerError
-from harness.search.jobs import EndedJob, Job
+from harness.search.jobs import EndedJob, Job, answer
 from node.formats.errors import FloodmarkError
 
 
@@ -35,11 +35,11 @@ class SparkJobs:
         """Do all queued jobs on Spark and return them, even after more than `within_s`."""
         jobs, self._waiting = self._waiting, []
         began_s = time.monotonic()
-        done = self._session.sparkContext.parallelize(jobs, len(jobs)).map(_do).collect()
+        done = self._session.sparkContext.parallelize(jobs, len(jobs)).map(answer).collect()
         seconds = time.monotonic() - began_s
         return [
-            EndedJob(job, row, seconds, sentence)
-            for job, (row, sentence) in zip(jobs, done, strict=True)
+            EndedJob(job, row, seconds, sentence, error)
+            for job, (row, sentence, error) in zip(jobs, done, strict=True)
         ]
 
     def kill(self) -> list[EndedJob]:
@@ -48,10 +48,3 @@ class SparkJobs:
 
     def close(self) -> None:
         self._session.stop()
-
-
-def _do(job: Job) -> tuple[object, str]:
-    try:
-        return job.do(), ""
-    except Exception as error:
-        return None, f"{type(error).__name__}: {error}"

@@ -71,6 +71,7 @@ class SimNode:
         self._ended = ended
         self._inbox: list[Envelope] = []
         self._busy_until_us = 0
+        self._boots_us = 0
         self._clock = HOST_CLOCK
         # On the node's own clock; all other times are those of the world.
         self._deadline_us = _NEVER
@@ -95,8 +96,8 @@ class SimNode:
         self._inbox.clear()
         self._busy_until_us = 0
         self._give_up_us = _NEVER
-        boot_us = self._jitter_rng.randint(*self._latency.boot_us)
-        self._queue.at(self._queue.now_us + boot_us, self._boot, self.incarnation)
+        self._boots_us = self._queue.now_us + self._jitter_rng.randint(*self._latency.boot_us)
+        self._queue.at(self._boots_us, self._boot, self.incarnation)
 
     def kill(self) -> None:
         """Kill the process (SIGKILL)."""
@@ -177,8 +178,8 @@ class SimNode:
     def _boot(self, incarnation: int) -> None:
         if not self.up or incarnation != self.incarnation or self.core is not None:
             return
-        if self.paused:
-            # It continues to boot when it is resumed: `_wake` calls this again.
+        if self.paused or self._queue.now_us < self._boots_us:
+            # It continues to boot when it is resumed: `_wake` calls this again, at any time.
             return
         self.disk.open()
         jitter = random.Random(f"{self._seed}/{self.name}/{incarnation}")

@@ -56,7 +56,8 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         self._held = ExitStack()
         with self._given_back_on_error():
             self._lease = self._held.enter_context(PortLease(ports))
-            self._exits = self._held.enter_context(closing(folder.append_only("exits.jsonl")))
+            self._files = self._held.enter_context(ExitStack())
+            self._exits = self._files.enter_context(closing(folder.append_only("exits.jsonl")))
             self._output = self._home.folder("output")
             self._tracers = Tracers(self._output)
             self._clocks = clocks_for(schedule, self._output, self.names)
@@ -157,7 +158,8 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         self._schedule, self._path = schedule, folder.path
         self.view = ClusterView()
         self.factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
-        self._exits = self._held.enter_context(closing(folder.append_only("exits.jsonl")))
+        self._files.close()
+        self._exits = self._files.enter_context(closing(folder.append_only("exits.jsonl")))
         self.processes.go_on(self._exits)
         self._suspensions = SuspensionWatch(self.processes, self._parts)
         self._clients = None

@@ -23,6 +23,8 @@ ENDS_S: Final = 1.0
 """How long a process may take to end after its pipe broke."""
 SILENT_US: Final = 20_000_000
 """The process reports several times a second."""
+START_US: Final = 30_000_000
+"""How long it may take to start on a busy machine."""
 
 
 class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,8 @@ class RemoteClients(RunClients):
         far_end.close()
         self._status = Status()
         self._output = config.output
-        self._heard_us = 0
+        self._heard_us = now_us()
+        self._silence_us = START_US
         self._problem = ""
 
     @property
@@ -71,11 +74,11 @@ class RemoteClients(RunClients):
         try:
             while self._pipe.poll():
                 self._status = self._pipe.recv()
-                self._heard_us = now_us()
-            if self._heard_us and now_us() - self._heard_us > SILENT_US:
+                self._heard_us, self._silence_us = now_us(), SILENT_US
+            if now_us() - self._heard_us > self._silence_us:
                 self._problem = (
-                    f"the process of the clients has said nothing for {SILENT_US // 1_000_000} s "
-                    f"(see {self._output})"
+                    f"the process of the clients has said nothing for "
+                    f"{self._silence_us // 1_000_000} s (see {self._output})"
                 )
         except (EOFError, OSError):
             if not self._status.problem and not self._problem:

@@ -125,8 +125,7 @@ class FakeEnvironment(NightlyEnvironment):
             try:
                 found.append(EndedJob(job, self._done(job, nth), took_s))
             except FloodmarkError as error:
-                sentence = f"{type(error).__name__}: {error}"
-                found.append(EndedJob(job, None, took_s, sentence))
+                found.append(EndedJob(job, None, took_s, str(error), type(error).__name__))
         return found
 
     def _done(self, job: Any, nth: int) -> Any:

@@ -77,6 +77,11 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         return self.system
 
     @property
+    def identity(self) -> str:
+        """The system and its settings as `--systems` names them: `nats+sync=always`."""
+        return "+".join((self.system, *(f"{name}={v}" for name, v in self.settings.items())))
+
+    @property
     def chunk(self) -> int:
         """The number of storms in a job, which is one."""
         return 1

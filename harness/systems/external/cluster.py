@@ -96,7 +96,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         )
         self._answers: AppendOnlyFile | None = None
         if adapter.probes():
-            self._answers = self._held.enter_context(closing(folder.append_only(PROBES)))
+            self._answers = self._files.enter_context(closing(folder.append_only(PROBES)))
         self._dumped: list[NodeDump] | None = None
 
     def go_on(self, schedule: Schedule, folder: RunDir) -> None:

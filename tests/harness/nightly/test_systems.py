@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
+from checker.formats.verdict import Verdict
 from harness.formats.journal import Lost
 from harness.formats.nightly_journal import Ran
-from harness.formats.nightly_run import SystemStorms
+from harness.formats.nightly_run import SystemStorms, label_of
 from harness.nightly import plan
 from nemesis.formats import schedule as schedules
 from node.formats.errors import UsageError
 from reports.nightly_page import index_model
 from tests.support import trial_adapters
-from tests.support.nightly_fakes import NightlyRuns, nightly_run
+from tests.support.nightly_fakes import FakeEnvironment, NightlyRuns, nightly_run
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
 SAFE = f"{trial_adapters.__name__}:SafeTrial"
@@ -62,6 +64,52 @@ def test_a_version_without_answer_costs_no_run(
     assert store.environment is not None
     of_systems = [key for key in store.environment.made if key.startswith(f"{plan.SYSTEM}/")]
     assert len(rows(store)) == len(of_systems) > 0
+
+
+@pytest.mark.parametrize("drawn", range(6))
+def test_a_night_that_goes_on_with_other_systems_credits_each_with_its_own_storms(
+    drawn: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sessions of one night, each with some of the systems in an order of its own."""
+    rng = random.Random(drawn)
+    named = {f"{TRIAL}+speed=fast": "fast", f"{TRIAL}+speed=slow": "slow", f"{SAFE}+speed=fast": ""}
+    store, sessions = NightlyRuns(tmp_path / "store"), rng.randint(2, 4)
+
+    def stops(environment: FakeEnvironment) -> None:
+        environment._interrupts.asked = True
+
+    for left in reversed(range(sessions)):
+        systems = rng.sample(sorted(named), rng.randint(1, len(named)))
+        # Each session adds to the budget of the one before it.
+        budget_s = 600.0 * (sessions - left)
+        stop = {rng.randint(6, 12): stops} if left else {}
+        store.nightly(systems=",".join(systems), systems_share=60, at=stop, budget_s=budget_s)
+    ran = {plan_key(row.key) for row in rows(store)}
+    open_systems = {label_of(name) for name in systems if name not in ran}
+    told = " ".join(line for line in store.last.uncovered if "on real processes" in line)
+    for name in named:
+        assert (f" {label_of(name)}" in f"{told},".replace(",", " ,")) is (
+            label_of(name) in open_systems
+        )
+    numbers: dict[str, list[int]] = {}
+    for row in rows(store):
+        numbers.setdefault(plan_key(row.key), []).append(int(row.key.rpartition("/")[2]))
+    assert all(each == list(range(len(each))) for each in numbers.values()), "none is left out"
+
+
+def plan_key(key: str) -> str:
+    """Return the system that the key of a storm names."""
+    return key.partition("/")[2].rpartition("/")[0]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.VALID, Verdict.NOT_EXERCISED])
+def test_only_a_canary_with_a_verdict_makes_a_night_red(verdict: Verdict, tmp_path: Path) -> None:
+    store = NightlyRuns(tmp_path / "store")
+    store.nightly(canary=verdict)
+    nightly = store.last
+    unknown = verdict is Verdict.UNKNOWN
+    assert any("canary did not fail" in line for line in nightly.red) is not unknown
+    assert ("no canary was judged" in nightly.uncovered) is unknown
 
 
 def version(number: str, runs: int, **buckets: int) -> SystemStorms:

@@ -163,3 +163,18 @@ def test_ports_come_back_when_their_holder_is_killed(
     holder.communicate()
     with PortLease(5, tmp_path) as lease:
         assert lease.ports == held
+
+
+def test_latest_is_a_run_that_is_there(tmp_path: Path) -> None:
+    names = ["1", "2", "10"]
+    folders = [run_folder.create(tmp_path, "storm").path for _ in names]
+    for nth, folder in enumerate(folders):
+        os.utime(folder, ns=(nth, nth))
+    latest = tmp_path / "storm" / "latest"
+    run_folder.remove(folders[0])
+    assert latest.resolve() == folders[2].resolve()
+    run_folder.remove(folders[2])
+    assert latest.resolve() == folders[1].resolve()
+    run_folder.remove(folders[1])
+    assert list(tmp_path.iterdir()) == []
+    run_folder.remove(latest)  # As its parent, it is gone already.

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from harness.formats.finding import SCHEDULE
 from harness.formats.journal import Finished, Searched
+from harness.runs import run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import findings, known_bugs, known_bugs_table
@@ -105,6 +106,13 @@ def test_replays_on_real_processes_go_on_where_they_stopped(tmp_path: Path) -> N
     assert [job.number for job in pool.jobs if isinstance(job, RealReplayJob)] == [2, 3]
     assert row.real == "2 of 4"
     assert find(tmp_path, Canned(), real=4)[0] == row
+
+
+def test_a_replay_that_was_cut_off_is_removed_with_its_links(tmp_path: Path) -> None:
+    folder = run_folder.create(tmp_path / "known-bugs" / "replays", "m19").path
+    (folder.parent / "a-link").symlink_to(folder.name)
+    find(tmp_path, Canned())
+    assert not folder.parent.exists()
 
 
 @pytest.mark.integration

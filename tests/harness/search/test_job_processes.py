@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from harness.search.jobs import EndedJob, JobProcesses
+from node.formats.errors import StorageError
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
@@ -30,6 +31,8 @@ class Does(msgspec.Struct, frozen=True):
                 signal.raise_signal(signal.SIGKILL)
             case "raise":
                 raise ValueError("no such thing")
+            case "refuse":
+                raise StorageError("the disk is full")
             case "hang":
                 signal.pause()
             case "stand still":
@@ -56,10 +59,14 @@ def all_of(pool: JobProcesses, *keys: str) -> dict[str, EndedJob]:
 
 def test_each_job_has_its_own_end(tmp_path: Path) -> None:
     pool = JobProcesses(3, tmp_path / "out.txt")
-    found = all_of(pool, "print", "raise", "die")
+    found = all_of(pool, "print", "raise", "refuse", "die")
     assert found["print"].row == "PRINT"
-    assert (tmp_path / "out.txt").read_text() == "said something\n"
-    assert (found["raise"].row, found["raise"].sentence) == (None, "ValueError: no such thing")
+    assert "said something\n" in (tmp_path / "out.txt").read_text()
+    assert (found["raise"].row, found["raise"].error) == (None, "")
+    out = tmp_path / "out.txt"
+    assert found["raise"].sentence == f"ValueError: no such thing (see {out})"
+    assert 'raise ValueError("no such thing")' in out.read_text(), "its traceback is there"
+    assert (found["refuse"].sentence, found["refuse"].error) == ("the disk is full", "StorageError")
     assert (found["die"].row, found["die"].seconds < PATIENCE_S) == (None, True)
     assert found["die"].sentence.startswith("its process ended with -9 after ")
 
@@ -70,6 +77,17 @@ def test_a_process_does_as_many_jobs_as_it_may(tmp_path: Path) -> None:
     assert first == second != third
     pool.close()
     until(lambda: not psutil.pid_exists(int(third)), "the end of an idle process")
+
+
+def test_a_process_that_was_killed_after_its_answer_does_no_other_job(tmp_path: Path) -> None:
+    pool = JobProcesses(1, tmp_path / "out.txt", jobs_each=9)
+    pool.start(Does("late"), longest_s=0.0)
+    (process,) = pool._busy.values()
+    assert process.pipe.poll(PATIENCE_S)
+    (ended,) = pool.ended(PATIENCE_S)
+    assert ended.row == "LATE"
+    assert all_of(pool, "next")["next"].row == "NEXT"
+    pool.close()
 
 
 def test_a_job_that_hangs_is_killed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,11 @@ class Forgets(Trial):
         return 1 << 20 if dropped else await super().send(connection, record)
 
 
+def open_files() -> list[Path]:
+    """Return the open files of this process, as the links of the kernel."""
+    return [file for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+
+
 @pytest.mark.integration
 def test_a_storm_is_judged_as_if_it_was_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -65,6 +71,8 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     assert storm(BitFlip(on="n1", at_ms=100)) is None, "that may leave something"
     assert (storm().verdict, kept()) == ("valid", first)
     assert [exits for exits, _ in seen] == [0, 1, 0]
+    of_storms = {file for file in map(os.readlink, open_files()) if "/shared/" in file}
+    assert len(of_storms) <= 2, "those of the last storm"
     assert len({log for _, log in seen}) == 3, "each has a log of its own"
     assert storm().failed
     assert (storm().verdict, kept()) == ("valid", first), "it is as whole as before"

@@ -1,0 +1,31 @@
+"""A process of the simulated world boots as long as it does, whatever is done to it meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.sim.latency_profile import LatencyProfile
+from harness.sim.run import simulate
+from nemesis.faults import Kill, Pause
+from nemesis.formats.schedule import Cluster, Schedule, Workload
+
+BOOT_MS = 2000
+
+
+@pytest.mark.parametrize(
+    ("pause_at_ms", "for_ms", "up_ms"), [(700, 10, BOOT_MS), (2450, 100, 2050), (2300, 400, 2200)]
+)
+def test_a_pause_never_shortens_a_boot(pause_at_ms: int, for_ms: int, up_ms: int) -> None:
+    """It is up when it has booted, or when a pause that it was in then is over."""
+    kill, start_ms = Kill(on="n1", at_ms=100, for_ms=400), 500
+    pause = Pause(on="n1", at_ms=pause_at_ms, for_ms=for_ms)
+    schedule = Schedule(
+        cluster=Cluster(partitions=1),
+        workload=Workload(seed=1, clients=1, consumers=0, duration_ms=4000),
+        faults=(kill, pause),
+    )
+    slow = LatencyProfile(boot_us=(BOOT_MS * 1000, BOOT_MS * 1000), notice_us=(0, 0))
+    run = simulate(schedule, seed=1, latency=slow)
+    again = [e["t_us"] for e in run.trace if e["node"] == "n1" and e["incarnation"] == 2]
+    since_ms = (again[0] - run.info.phases.storm_us) // 1000 - start_ms
+    assert up_ms <= since_ms <= up_ms + 25
