@@ -1,5 +1,5 @@
 # floodmark: `make run` looks for a lost write, `make test` checks the project itself.
-# Both set up everything they need in .venv; only Python 3.11 or newer and make must be there.
+# Both set up everything they need in .venv; only Python 3.11, 3.12 or 3.13 and make must be there.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -68,13 +68,13 @@ clean: ## Remove the virtual environment and all caches; runs in store/ stay
 $(STAMP):
 	@set -e; \
 	python=; \
-	for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
-		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	for candidate in python3 python3.13 python3.12 python3.11; do \
+		if $$candidate -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then \
 			python=$$candidate; break; \
 		fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-		echo 'floodmark needs Python 3.11 or newer, and none is on PATH: install one, then run make again.' >&2; \
+		echo "floodmark needs Python 3.11, 3.12 or 3.13, and PATH has $$(python3 --version 2>&1 | tail -n 1): install one of them, then run make again." >&2; \
 		exit 1; \
 	fi; \
 	if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then \

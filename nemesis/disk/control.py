@@ -18,6 +18,7 @@ from nemesis.disk import process
 from nemesis.disk.faults import DiskAnswer, DiskOrder
 from nemesis.disk.process import DiskConfig
 from nemesis.world import DiskFails
+from node.formats import host_tools
 from node.formats.errors import FloodmarkError
 from node.runtime import children
 from node.runtime.children import Child
@@ -221,9 +222,13 @@ class UserDisk:
         return f"the disk of {self.folder.name} has ended (see {self._config.output})"
 
 
-@cache
 def why_impossible() -> str:
     """Return in a sentence why this machine can have no disk in user space; "" if it can."""
+    return _why_impossible(host_tools.at(host_tools.FUSE))
+
+
+@cache
+def _why_impossible(_device: Path) -> str:
     near, far = multiprocess.Pipe()
     child = children.start("disk-probe", process.probe, os.getpid(), far)
     far.close()

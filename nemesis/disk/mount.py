@@ -10,10 +10,11 @@ import os
 from pathlib import Path
 from typing import Final
 
+from node.formats import host_tools
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import reason
+from node.formats.host_tools import FUSE
 
-DEVICE: Final = "/dev/fuse"
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWUSER: Final = 0x10000000
 _MS_NOSUID: Final = 2
@@ -45,13 +46,13 @@ def mount(folder: Path) -> int:
     """Mount a file system in user space over a folder; return the descriptor of /dev/fuse that its
     requests come by. Raises CannotMount."""
     try:
-        device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        device = os.open(host_tools.at(FUSE), os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise CannotMount(f"{DEVICE} cannot be used: {reason(error)}") from None
+        raise CannotMount(f"{FUSE} cannot be used: {reason(error)}") from None
     options = f"fd={device},rootmode={_FOLDER_MODE},user_id={os.geteuid()},group_id={os.getegid()}"
     flags = _MS_NOSUID | _MS_NODEV
     name, kind = b"floodmark", b"fuse"
-    _call("mount", DEVICE, name, bytes(folder), kind, flags, options.encode())
+    _call("mount", FUSE, name, bytes(folder), kind, flags, options.encode())
     return device
 
 

@@ -7,40 +7,34 @@ them, and nowhere else. Nothing has to be undone: a namespace is gone with the l
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
+from node.formats import host_tools
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.host_errors import reason
 
 INSIDE: Final = "FLOODMARK_NAMESPACE"
 """Set in the environment of a run that has entered its namespaces."""
-PACKAGES: Final = {
-    "unshare": "util-linux",
-    "nsenter": "util-linux",
-    "ip": "iproute2",
-    "nft": "nftables",
-}
+PROGRAMS: Final = ("unshare", "nsenter", "ip", "nft")
 COMMAND_S: Final = 20.0
-_SYSTEM_FOLDERS: Final = "/usr/sbin:/sbin"
 _OWN: Final = ("--user", "--map-current-user", "--keep-caps", "--net")
 
 
 def program(name: str) -> str:
     """Return the path of a program. Raises UsageError, which names the package to install."""
-    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}")
+    found = host_tools.program(name)
     if found is None:
-        raise UsageError(f"--links kernel needs {name}: install {PACKAGES[name]}")
+        raise UsageError(f"--links kernel needs {name}: install {host_tools.DEBIAN[name]}")
     return found
 
 
 def check_possible() -> None:
     """Raise UsageError if this user cannot make network namespaces on this machine."""
-    for name in PACKAGES:
+    for name in PROGRAMS:
         program(name)
     if inside():
         return

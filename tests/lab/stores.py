@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from node.formats import host_tools
 
 STORES: Final = ("full", "briefly-full", "read-only", "gone")
 SIZE: Final = "60m"
@@ -29,9 +30,10 @@ class Store:
 @cache
 def can_mount() -> bool:
     """Return whether this process can mount a file system of memory."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
+    programs = host_tools.program("unshare"), host_tools.program("mount")
+    if os.geteuid() != 0 or None in programs:
         return False
-    made = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False)
+    made = subprocess.run([*programs[:1], "-m", *programs[1:], "-t", "tmpfs", "tmpfs", "/mnt"])
     return made.returncode == 0
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import Final, Self
 
 from playwright.sync_api import Page, sync_playwright
 
+from node.formats import host_tools
 from node.formats.errors import FloodmarkError
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -19,7 +19,7 @@ DEADLINE_MS: Final = 30_000.0
 def find() -> str:
     """Return the program of the browser. Raises FloodmarkError if there is none."""
     for name in NAMES:
-        if (found := shutil.which(name)) is not None:
+        if (found := host_tools.program(name)) is not None:
             return found
     raise FloodmarkError(f"none of {', '.join(NAMES)} is on PATH")
 

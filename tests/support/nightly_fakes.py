@@ -28,10 +28,13 @@ from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.search.jobs import EndedJob
 from harness.search.loop import FinishJob, SearchJob
+from nemesis.disk import control
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from node.formats.errors import FloodmarkError
+from node.formats.host_tools import ONLY_FOLDER
 from reports import build
+from tests.support.fake_tools import OF_FAULTS, make_tools
 from tests.support.local_pool import LocalPool
 from tests.support.paths import lasting_folder
 
@@ -266,10 +269,12 @@ def write_nightly_run(store: Path, nightly: NightlyRun) -> None:
 
 
 class NightlyRuns:
-    """Nightly runs in one store."""
+    """Nightly runs in one store, on a machine that has the tools in `tools`, disks in user
+    space, and no others."""
 
     def __init__(self, store: Path) -> None:
         self.store = store
+        self.tools = make_tools(lasting_folder("tools"), *OF_FAULTS)
         self.environment: FakeEnvironment | None = None
 
     @property
@@ -306,4 +311,7 @@ class NightlyRuns:
 
         fields = set(NightlyRequest.__struct_fields__)
         given = {name: value for name, value in changes.items() if name in fields}
-        return run_nightly(settings(self.store, fresh=fresh, **given), make)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(ONLY_FOLDER, str(self.tools))
+            patch.setattr(control, "why_impossible", lambda: "")
+            return run_nightly(settings(self.store, fresh=fresh, **given), make)

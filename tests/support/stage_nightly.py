@@ -27,9 +27,9 @@ from harness.formats.finding import Finding
 from harness.formats.nightly_journal import Ran
 from harness.nightly import plan
 from harness.search import findings
-from nemesis import wall_clocks
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
+from node.formats.host_tools import FAKETIME
 from tests.support import trial_adapters
 from tests.support.nightly_fakes import LOST, FakeEnvironment, NightlyRuns, loses_a_write
 from tests.support.paths import lasting_folder
@@ -45,7 +45,6 @@ class NightlyStage:
     def __init__(self) -> None:
         self.runs = NightlyRuns(lasting_folder("nightly") / "store")
         self._patch = pytest.MonkeyPatch()
-        self._clocks: Callable[[], str] = lambda: "libfaketime.so.1"
         self._changes: dict[str, Any] = {}
         self._at: dict[int, Callable[[FakeEnvironment], None]] = {}
         self._said = ""
@@ -82,7 +81,7 @@ class NightlyStage:
 
     def without_clocks(self) -> None:
         """Pretend that the library for faults of clocks is missing."""
-        self._clocks = partial(_fail, UsageError("no libfaketime"))
+        (self.runs.tools / FAKETIME).unlink()
 
     def without_pages(self) -> None:
         """No page of a finding can be built."""
@@ -141,7 +140,6 @@ class NightlyStage:
         if (lost := changes.get("lose", "")).startswith("finding/"):
             finding = loses_a_write(lost.removeprefix("finding/"))
             changes["lose"] = f"replay/simulated/{finding.smallest.digest()}"
-        self._patch.setattr(wall_clocks, "library", self._clocks)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:

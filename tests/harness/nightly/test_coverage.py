@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,44 +9,30 @@ import pytest
 
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.summary_text import EXIT_UNFINISHED
-from nemesis import wall_clocks
-from nemesis.disk import control
-from nemesis.links import namespaces
 from node.formats.errors import UsageError
+from node.formats.host_tools import FAKETIME, FUSE, ONLY_FOLDER
 from tests.support import trial_adapters
+from tests.support.fake_tools import make_tools
 from tests.support.nightly_fakes import NightlyRuns
 
-
-def without_clocks() -> str:
-    raise UsageError("faults of clocks need libfaketime: install it")
-
-
-PROGRAMS = {"Java": "java", "nft": "nft", "strace": "strace"}
+TOOLS = {"Java": "java", "libfaketime": FAKETIME, "nft": "nft", "strace": "strace"}
+JAVA = "echo 'java.specification.version = 21 '"
 
 
-@pytest.mark.parametrize("tool", ["FUSE", "libfaketime", *PROGRAMS])
+@pytest.mark.parametrize("tool", [None, *TOOLS])
 def test_a_tool_that_is_taken_away_is_missed(
-    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tool: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is looked for on this machine, alone: the others stay as they are."""
     unused = cast("Any", None)
     asked = NightlyEnvironment(tmp_path, tmp_path / "out", 1, unused, unused)
-    monkeypatch.setenv("FLOODMARK_JAVA", "system")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    before = asked.missing_tools()
-    for name, program in PROGRAMS.items():
-        found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        if found and name != tool:
-            (tmp_path / program).symlink_to(found)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(namespaces, "_SYSTEM_FOLDERS", str(tmp_path))
-    if tool == "libfaketime":
-        monkeypatch.setattr(wall_clocks, "library", without_clocks)
-    if tool == "FUSE":
-        monkeypatch.setattr(control, "why_impossible", lambda: "no FUSE")
+    folder = make_tools(tmp_path / "tools", *TOOLS.values(), says=JAVA)
+    if tool:
+        (folder / TOOLS[tool]).unlink()
+    monkeypatch.setenv(ONLY_FOLDER, str(folder))
     missing = asked.missing_tools()
-    assert missing.keys() == {*before, tool}
-    assert missing[tool]
+    assert FUSE in missing.pop("FUSE")
+    assert list(missing) == ([tool] if tool else [])
+    assert all(missing.values())
 
 
 def test_a_nightly_run_without_the_server_of_a_system_is_not_green(

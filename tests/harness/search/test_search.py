@@ -27,7 +27,7 @@ from harness.sim.invariant_checker import Violation
 from nemesis import ready_made
 from nemesis.formats.schedule import Cluster, load
 from node.formats.errors import FloodmarkError, StorageError, UsageError
-from tests.lab.stores import can_mount, store_of
+from tests.lab.stores import store_of
 from tests.support.local_pool import LocalPool
 from tests.support.nightly_fakes import Killed
 
@@ -195,7 +195,7 @@ class TestJournals:
         assert file.read_bytes().count(b"\n") == 1
 
     @pytest.mark.integration
-    @pytest.mark.skipif(not can_mount(), reason="needs to mount a disk")
+    @pytest.mark.needs("mount")
     @pytest.mark.parametrize("kind", ["full", "read-only"])
     def test_a_disk_that_fails_loses_nothing(self, tmp_path: Path, kind: str) -> None:
         with store_of(kind, tmp_path) as store:

@@ -12,7 +12,9 @@ from nemesis.links import namespaces
 from nemesis.links.abilities import KERNEL
 from nemesis.links.kernel_links import KernelLinks
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.host_tools import ONLY_FOLDER
 from tests.support import python_process
+from tests.support.fake_tools import make_tools
 from tests.support.python_process import PythonProcess
 from tests.support.waiting import until
 
@@ -53,8 +55,7 @@ def test_nothing_is_left_of_a_run_that_is_killed() -> None:
 def test_a_program_that_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(namespaces, "_SYSTEM_FOLDERS", str(tmp_path))
+    monkeypatch.setenv(ONLY_FOLDER, str(tmp_path))
     with pytest.raises(UsageError, match="--links kernel needs unshare: install util-linux"):
         namespaces.check_possible()
 
@@ -62,11 +63,9 @@ def test_a_program_that_is_missing_is_named(
 def test_a_host_that_does_not_allow_it_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in namespaces.PACKAGES:
-        program = tmp_path / name
-        program.write_text("#!/bin/sh\necho 'unshare: Operation not permitted' >&2\nexit 1\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    says = "echo 'unshare: Operation not permitted' >&2; exit 1"
+    make_tools(tmp_path, *namespaces.PROGRAMS, says=says)
+    monkeypatch.setenv(ONLY_FOLDER, str(tmp_path))
     monkeypatch.delenv(namespaces.INSIDE, raising=False)
     with pytest.raises(UsageError) as refused:
         namespaces.check_possible()

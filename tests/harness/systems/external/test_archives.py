@@ -13,6 +13,7 @@ import pytest
 from harness.systems.external import archives
 from harness.systems.external.archives import Archive, folder_of, obtain
 from node.formats.errors import FloodmarkError
+from node.formats.host_tools import ONLY_FOLDER
 
 NPM = """#!/bin/sh
 echo "$@" >> {calls}
@@ -31,6 +32,7 @@ def _prefix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     npm = programs / "npm"
     npm.write_text(NPM.format(calls=tmp_path / "calls", tarball=tmp_path / "package.tgz"))
     npm.chmod(0o755)
+    monkeypatch.delenv(ONLY_FOLDER, raising=False)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
 
 
