@@ -47,7 +47,9 @@ class StoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     "log". `breaks` says what happened to the record, "" if nothing did: "cut:REASON" (it was
     truncated, for this reason), "elected-without" (a replica without it was elected),
     "overwritten". `rule` is the rule of `RULES` that the step breaks, or "". Neither holds a node,
-    offset or time, so they are equal in two stories of the same bug."""
+    offset or time, so they are equal in two stories of the same bug. Of a step at which a fault
+    begins or ends, `fault` is its number in the schedule and `name` names it ("kill n1, the leader
+    of p0")."""
 
     t_us: Time
     text: str
@@ -55,6 +57,8 @@ class StoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str = ""
     breaks: str = ""
     rule: str = ""
+    fault: Number = -1
+    name: str = ""
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,8 +79,11 @@ class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The content of `story.json`: the steps that led to the anomaly `about`, which breaks
     `property`. The record is `value` at `offset` of `partition`, appended in `epoch`; -1 if
     unknown, or if the finding is about no record. `cause` is the index of the step that caused the
-    failure, `loss` of the first step after which the record was gone; -1 if there is none.
-    `traced`: the brokers left traces; if not, the story rests on clients and faults."""
+    failure, `loss` of the first step after which the record was gone, `led_by` of the step at which
+    the fault begins or ends that made the leader without the record lead; -1 if there is none.
+    `active` are the numbers of the faults in force at some time from the sending of the record to
+    its loss, or when a failure without a record began, on the nodes of the partition. `traced`: the
+    brokers left traces; if not, the story rests on clients and faults."""
 
     about: str
     property: str
@@ -88,6 +95,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     acknowledged_us: OptionalTime = -1
     cause: Number = -1
     loss: Number = -1
+    led_by: Number = -1
+    active: tuple[Number, ...] = ()
     loss_us: OptionalTime = -1
     traced: bool = True
     steps: tuple[StoryStep, ...] = ()

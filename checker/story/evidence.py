@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,7 @@ class ActiveFault:
     until_us: int
     ended: bool
     on: str = ""
+    links: tuple[tuple[str, str], ...] = ()
 
     @property
     def loses(self) -> bool:
@@ -87,10 +88,18 @@ class RecordsRead:
     hw: int = -1
 
 
+class LostDisk(NamedTuple):
+    """A disk that lost a record, at the end of the process that used it."""
+
+    node: str
+    t_us: int
+
+
 @dataclass(frozen=True)
 class PartitionEvidence:
     """Evidence about one partition of a run. `events` are from the traces of the nodes, or, if not
-    `traced`, from probes that asked the nodes who leads. `seen` are the reads."""
+    `traced`, from probes that asked the nodes who leads. `seen` are the reads, `faults` those that
+    concern the partition."""
 
     partition: str
     events: tuple[Event, ...] = ()
@@ -109,6 +118,27 @@ class PartitionEvidence:
         """The nodes whose disks a fault damaged, each with the time of the first damage."""
         harming = [f for f in reversed(self.faults) if f.what in DAMAGES]
         return {node: f.from_us for f in harming for node in f.nodes}
+
+    def lost_disks(self, offset: int) -> tuple[LostDisk, ...]:
+        """Return the disks from which a fault took the record at `offset`: the node's next process
+        has a shorter log or, if there is none, its log in the end lacks the offset."""
+        found = []
+        lossy = [fault for fault in self.faults if fault.loses]
+        for f, node in ((fault, node) for fault in lossy for node in fault.nodes):
+            roles = (e for e in self.events if e.event == trace.ROLE and e.node == node)
+            back = next((e for e in roles if e.t_us > f.from_us and self._ended(node, f, e)), None)
+            runs = self.logs.get(node, ())
+            had = any(run.offset <= offset < run.offset + run.count for run in runs)
+            ended = self._ended(node, f, back)
+            if ended and (back.leo <= offset if back is not None else not had):
+                found.append(LostDisk(node, ended))
+        return tuple(found)
+
+    def _ended(self, node: str, f: ActiveFault, before: Event | None) -> int:
+        """Return when the node's last process since the fault ended, 0 if none did."""
+        until_us = before.t_us if before is not None else self.end_us
+        times = [x.t_us for x in self.exits if x.node == node and f.from_us <= x.t_us <= until_us]
+        return max(times, default=0)
 
 
 def of(
@@ -132,6 +162,8 @@ def of(
     kept.sort(key=lambda e: e.t_us)
     sent, seen = _operations(partition, ops)
     phases = about.phases
+    members = {*about.partitions.get(partition, ()), *(e.node for e in kept if e.partition)}
+    others = {*about.brokers} - members if members else set()
     last = max(
         [
             phases.final_us or phases.end_us,
@@ -143,7 +175,11 @@ def of(
     return PartitionEvidence(
         partition=partition,
         events=tuple(kept),
-        faults=tuple(active(faults, kept, last)),
+        faults=tuple(
+            fault
+            for fault in active(faults, kept, last)
+            if _concerns(fault, partition, others, about.partitions)
+        ),
         exits=tuple(exits),
         sent=sent,
         seen=seen,
@@ -218,6 +254,16 @@ def _operations(
     return tuple(sorted(sent, key=lambda s: s.t_us)), tuple(sorted(seen, key=lambda s: s.t_us))
 
 
+def _concerns(fault: ActiveFault, partition: str, others: set[str], named: Collection[str]) -> bool:
+    """Return whether a fault was on the partition: not a command about another of the partitions
+    `named`, and not only on the `others`, brokers without a replica of it, or on their links."""
+    if fault.on in named:
+        return fault.on == partition
+    if fault.links:
+        return any(others.isdisjoint(link) for link in fault.links)
+    return not fault.nodes or not others.issuperset(fault.nodes)
+
+
 def active(
     lines: Iterable[FaultLine], events: Iterable[Event], last_us: int
 ) -> Iterator[ActiveFault]:
@@ -239,4 +285,5 @@ def active(
             until_us=until if own or kind.lasts else line.t_us,
             ended=own or until < last_us,
             on=line.on,
+            links=line.links,
         )

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from checker.checks.findings import listing
 from checker.formats.story import StoryStep
 from checker.story.evidence import ActiveFault
+from node.formats.trace import STARTED
+
+BEGINS: Final = "fault"
+ENDS: Final = "fault-end"
 
 
 class ToldSteps(NamedTuple):
     """All steps of a story by time, each with whether a shortened story leaves it out. `cause` is
-    the step that caused the failure, `loss` the one that lost the record; None if there is none."""
+    the step that caused the failure, `loss` the one that lost the record, `led_by` the begin or end
+    of the fault that made a leader without it lead; None if there is none. `active` are numbers of
+    faults, as in `checker.formats.story.Story`."""
 
     steps: list[tuple[StoryStep, bool]]
     cause: StoryStep | None
     loss: StoryStep | None
+    led_by: StoryStep | None = None
+    active: tuple[int, ...] = ()
 
 
 def fault_name(fault: ActiveFault, *, role: bool = True) -> str:
@@ -30,31 +40,41 @@ def fault_name(fault: ActiveFault, *, role: bool = True) -> str:
     return f"{fault.what} {listing(list(fault.nodes))}{what}"
 
 
-def fault_step(fault: ActiveFault) -> StoryStep:
-    """Return the step of a story at which a fault begins."""
-    node = fault.nodes[0] if fault.nodes else ""
-    return StoryStep(
-        t_us=fault.from_us, text=f"Fault: {fault_name(fault)}.", kind="fault", node=node
+def in_force(faults: Iterable[ActiveFault], first_us: int, last_us: int) -> list[ActiveFault]:
+    """Return the faults in force at any time in first_us..last_us."""
+    return [f for f in faults if f.from_us <= last_us and f.until_us >= first_us]
+
+
+def fault_steps(fault: ActiveFault) -> list[StoryStep]:
+    """Return the steps of a story at which a fault begins and, if it lasted and ended, ends."""
+    name = fault_name(fault)
+    begins = StoryStep(
+        t_us=fault.from_us,
+        text=f"Fault: {name}.",
+        kind=BEGINS,
+        node=fault.nodes[0] if fault.nodes else "",
+        fault=fault.number,
+        name=name,
     )
-
-
-def active_faults(
-    faults: Iterable[ActiveFault], first_us: int, last_us: int
-) -> list[tuple[ActiveFault, StoryStep]]:
-    """Return the faults in force at any time in first_us..last_us, with their first steps."""
-    return [(f, fault_step(f)) for f in faults if f.from_us <= last_us and f.until_us >= first_us]
+    if not fault.lasts or not fault.ended:
+        return [begins]
+    text = f"Fault ends: {fault_name(fault, role=False)}."
+    return [begins, replace(begins, t_us=fault.until_us, text=text, kind=ENDS)]
 
 
 def with_faults(
-    steps: Iterable[tuple[StoryStep, bool]],
-    faults: Iterable[tuple[ActiveFault, StoryStep]],
-    last_us: int,
+    steps: Iterable[tuple[StoryStep, bool]], faults: Iterable[ActiveFault], last_us: int
 ) -> list[tuple[StoryStep, bool]]:
-    """Return the steps by time, with those at which faults begin and, until `last_us`, end."""
-    made = list(steps)
-    for fault, begins in faults:
-        made.append((begins, False))
-        if fault.lasts and fault.ended and fault.until_us <= last_us:
-            text = f"Fault ends: {fault_name(fault, role=False)}."
-            made.append((StoryStep(t_us=fault.until_us, text=text, kind="fault-end"), True))
-    return sorted(made, key=lambda pair: (pair[0].t_us, pair[0].kind != "fault"))
+    """Return the steps by time, with those at which faults begin and, until `last_us`, end. A fault
+    may wait for an event, and none has its effect before it begins: what nodes did in the same
+    microsecond comes first, except what a node does from its start on."""
+    made = list[tuple[tuple[int, int], StoryStep, bool]]()
+    start_us = -1
+    for step, minor in sorted(steps, key=lambda pair: pair[0].t_us):
+        start_us = step.t_us if step.kind == STARTED else start_us
+        made.append(((step.t_us, 2 if step.t_us == start_us else 0), step, minor))
+    for fault in faults:
+        begins, *ends = fault_steps(fault)
+        made.append(((begins.t_us, 1), begins, False))
+        made += [((step.t_us, 1), step, True) for step in ends if step.t_us <= last_us]
+    return [(step, minor) for _, step, minor in sorted(made, key=lambda each: each[0])]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -12,17 +13,20 @@ from checker.formats.anomalies import LIVENESS
 from checker.formats.story import Span, StoryStep
 from checker.formats.verdict import Anomaly
 from checker.story.evidence import ActiveFault, PartitionEvidence, RecordsRead, Sent
-from checker.story.fault_steps import ToldSteps, active_faults, with_faults
+from checker.story.fault_steps import ToldSteps, in_force, with_faults
+from checker.story.later_leader import LaterLeader, later_leader, made_to_lead
 from checker.story.replica_logs import ReplicaLogs
 from checker.story.rules import EVERYTHING, BrokenRule
 from checker.story.spans import down, led
 from harness.formats.history import show_value
+from harness.formats.process_exits import Exit
 from node.formats import trace
 from node.formats.event_text import EXIT, Event, action
 
 MOST_READ: Final = 300_000
 """The most records of reads that are compared one by one."""
 READ: Final = "read"
+WITHOUT: Final = "elected-without"
 _SAID: Final = (trace.ROLE, trace.PARTITION, trace.TRUNCATED, trace.APPEND, trace.HW, trace.ISR)
 _CLOSE_US: Final = 5_000
 """The most by which times of a client and a broker may differ for one event."""
@@ -143,19 +147,21 @@ def _read(seen: RecordsRead, offset: int) -> str:
     return f"{seen.client} reads {shown} at offset {offset}{f' from {seen.node}' * bool(seen.node)}"
 
 
-def reads_at(known: PartitionEvidence, at: int, own: int) -> Iterator[StoryStep]:
-    """Yield the first read at the offset `at` that returned the value `own`, and the first that
-    returned another value there."""
+def reads_at(
+    known: PartitionEvidence, at: int, own: int, since_us: int
+) -> Iterator[tuple[StoryStep, bool]]:
+    """Yield the first read at the offset `at` from `since_us` on that returned the value `own`, and
+    the first that returned another value there; with each, whether it returned `own`."""
     shown: set[bool] = set()
     for seen in known.seen:
-        if not seen.offset <= at < seen.offset + seen.count:
+        if seen.t_us < since_us or not seen.offset <= at < seen.offset + seen.count:
             continue
         is_own = seen.value + at - seen.offset == own
         if is_own in shown:
             continue
         shown.add(is_own)
         text = f"{_read(seen, at)}{'' if is_own else ': another record'}."
-        yield StoryStep(t_us=seen.t_us, text=text, kind=READ, node=seen.node)
+        yield StoryStep(t_us=seen.t_us, text=text, kind=READ, node=seen.node), is_own
 
 
 def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[StoryStep, bool]]:
@@ -214,48 +220,105 @@ def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:
 
 
 class RecordSeen(NamedTuple):
-    """A record as clients saw it, with the client that sent it; -1 and "" stand for unknown."""
+    """A record as clients saw it, with the client that sent it, and when; -1 and "" stand for
+    unknown."""
 
     offset: int = -1
     value: int = -1
     client: str = ""
     acknowledged_us: int = -1
+    invoked_us: int = -1
 
 
 def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordSeen]:
     """Return the steps of the story of a finding, for a system that leaves no traces, and its
     record as clients saw it."""
-    own, led_by = _own(known, finding), list(led(known, known.end_us))
-    seen, steps = RecordSeen(), list(_leaders(known, led_by))
-    for x in (x for x in known.exits if not x.expected):
-        text = f"{x.node} exits by itself with code {x.code}."
-        step = StoryStep(t_us=x.t_us, text=text, kind=EXIT, node=x.node, rule="process-lives")
-        steps.append(step)
+    own, led_by = own_send(known, finding), _stretches(led(known, known.end_us))
     if own is None:
-        steps += [step for step, _ in without_record(known, finding)]
-        first_us = min((s.t_us for s in steps), default=0)
-    else:
-        value, first_us = own.value + finding.offset - own.offset, own.t_us
-        seen = RecordSeen(finding.offset, value, own.client, own.t_us)
-        steps += _of_record(known, led_by, own, seen)
+        return _told_without_record(known, finding, led_by), RecordSeen()
+    value = own.value + finding.offset - own.offset
+    seen = RecordSeen(finding.offset, value, own.client, own.t_us, own.invoked_us)
+    steps = [*_of_record(known, led_by, own, seen), *_exits(known)]
     steps.sort(key=lambda s: s.t_us)
-    gone = next((s for s in steps if s.breaks and s.t_us >= first_us), None)
-    last_us = gone.t_us if gone is not None else max((s.t_us for s in steps), default=0)
-    last_us = last_us or max(finding.t_us, known.heal_us)
-    earlier = active_faults(known.faults, 0, last_us)
-    pairs = [(f, s) for f, s in earlier if f.until_us >= first_us or f.loses] or earlier
+    gone = next((s for s in steps if s.breaks and s.t_us >= own.t_us), None)
+    last_us = gone.t_us if gone is not None else max(s.t_us for s in steps)
+    without = later_leader(known, led_by, own, finding.offset)
+    steps += _leaders(known, led_by, without, own.t_us)
+    faults = [f for f in known.faults if f.from_us <= last_us]
+    made = made_to_lead(faults, led_by, without.span, last_us) if without is not None else None
+    lost = made.fault if made is not None else _which_lost(known, faults, led_by, steps, last_us)
+    shown = [f for f in faults if f.until_us >= own.invoked_us or f is lost]
     # Before the record only leaders matter, and only from these faults on.
-    since_us = min([first_us, *(f.from_us for f, _ in pairs)])
-    steps = [s for s in steps if s.t_us >= (since_us if s.kind == trace.ROLE else first_us)]
-    kept = [s.t_us for s in steps if s.t_us < last_us and s.kind == READ and not s.breaks]
-    at = _which_lost([f for f, _ in pairs], led_by, max([first_us, *kept])) if own else -1
-    cause = next(
-        (s for s in steps if s.rule and s.t_us <= last_us), pairs[at][1] if pairs else None
-    )
-    # In-sync sets come and go: before the cause only the last of them matters.
-    named = [s for s in steps if s.kind == trace.ISR and cause is not None and s.t_us < cause.t_us]
-    both = [(s, any(s is each for each in named[:-1])) for s in steps]
-    return ToldSteps(with_faults(both, pairs, last_us), cause, gone), seen
+    since_us = min([own.t_us, *(f.from_us for f in shown)])
+    steps = [
+        step
+        for step in steps
+        if step.t_us >= (since_us if step.kind == trace.ROLE else own.t_us) or step.kind == "send"
+    ]
+    both = with_faults(((s, False) for s in sorted(steps, key=lambda s: s.t_us)), shown, last_us)
+    led_at = next((s for s, _ in both if s.breaks == WITHOUT and s.t_us <= last_us), None)
+    of_fault = [s for s, _ in both if lost is not None and s.fault == lost.number]
+    by_fault = of_fault[-1] if made is not None and made.at_end else next(iter(of_fault), None)
+    broke = next((s for s, _ in both if s.rule and s.t_us <= last_us), None)
+    cause = broke or led_at or by_fault
+    # The record is lost when a leader without it leads, and clients find that later.
+    until_us = max(own.t_us, led_at.t_us) if led_at is not None else last_us
+    active = tuple(f.number for f in in_force(shown, own.invoked_us, until_us))
+    both = [(s, m and s is not cause and s is not by_fault) for s, m in _thinned(both, cause)]
+    return ToldSteps(both, cause, gone, by_fault, active), seen
+
+
+def _told_without_record(
+    known: PartitionEvidence, finding: Anomaly, led_by: list[Span]
+) -> ToldSteps:
+    """Return the steps of a story about no record."""
+    steps = [*_leaders(known, led_by, None, -1), *_exits(known)]
+    steps += [step for step, _ in without_record(known, finding)]
+    steps.sort(key=lambda s: s.t_us)
+    last_us = max((s.t_us for s in steps), default=max(finding.t_us, known.heal_us))
+    at_us = finding.t_us if finding.t_us >= 0 else last_us
+    faults = in_force(known.faults, 0, last_us)
+    active = in_force(faults, at_us, at_us)
+    both = with_faults(((s, False) for s in steps), faults, last_us)
+    wanted = (active or [f for f in faults if f.from_us <= at_us])[-1:]
+    by_fault = next((s for s, _ in both if wanted and s.fault == wanted[0].number), None)
+    cause = next((s for s in steps if s.rule and s.t_us <= at_us), by_fault)
+    return ToldSteps(_thinned(both, cause), cause, None, None, tuple(f.number for f in active))
+
+
+def _thinned(
+    steps: Iterable[tuple[StoryStep, bool]], cause: StoryStep | None
+) -> list[tuple[StoryStep, bool]]:
+    """Call all but the last in-sync set before the cause minor: such sets come and go."""
+    known = list(steps)
+    cause_us = cause.t_us if cause is not None else -1
+    named = [s for s, _ in known if s.kind == trace.ISR and s.t_us < cause_us]
+    return [(s, minor or any(s is each for each in named[:-1])) for s, minor in known]
+
+
+def _stretches(spans: Iterable[Span]) -> list[Span]:
+    """Return the times in which nodes led, each over all its epochs."""
+    made: list[Span] = []
+    for span in sorted(spans, key=lambda s: (s.who, s.from_us)):
+        if made and (made[-1].who, made[-1].until_us) == (span.who, span.from_us):
+            made[-1] = replace(made[-1], until_us=span.until_us)
+        else:
+            made.append(span)
+    return sorted(made, key=lambda s: s.from_us)
+
+
+def _exits(known: PartitionEvidence) -> Iterator[StoryStep]:
+    """Yield the ends of processes that nobody asked for."""
+    for x in (x for x in known.exits if not x.expected):
+        text = f"{x.node} {how_exited(x)}."
+        yield StoryStep(t_us=x.t_us, text=text, kind=EXIT, node=x.node, rule="process-lives")
+
+
+def how_exited(x: Exit) -> str:
+    """Word the end of a process that is not expected."""
+    if x.by == "stop":
+        return f"exits with code {x.code} when it is stopped"
+    return f"exits by itself with code {x.code}"
 
 
 def _of_record(
@@ -264,13 +327,15 @@ def _of_record(
     """Yield the evidence of clients and final logs about a record."""
     at, value = seen.offset, seen.value
     yield _sent(own, at, _while(known, led_by, own.t_us))
-    again = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
+    others = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
+    for before in [s for s in others if s.t_us <= own.t_us][-1:]:
+        yield _sent(before, at, f"{_while(known, led_by, before.t_us)}: another record")
+    again = [s for s in others if s.t_us > own.t_us]
     if again:
         more = f"{_while(known, led_by, again[0].t_us)}: the offset is given again"
         yield replace(_sent(again[0], at, more), breaks="overwritten")
-    for read in reads_at(known, at, value):
-        other = read.text.endswith("another record.")
-        yield replace(read, breaks="read-other") if other else read
+    for read, is_own in reads_at(known, at, value, own.invoked_us):
+        yield read if is_own else replace(read, breaks="read-other")
     yield from _held_at_end(known, at, value)
 
 
@@ -289,15 +354,24 @@ def spans_of_clients(
     return made
 
 
-def _which_lost(active: list[ActiveFault], led_by: list[Span], seen_us: int) -> int:
-    """Return which fault lost a record last seen at `seen_us`: the first that lost unsynced writes
-    of a disk; else the last one on a leader before the next node led; else the last of all."""
-    disks = [i for i, f in enumerate(active) if f.loses]
-    since = [i for i, f in enumerate(active) if f.until_us >= seen_us] or range(len(active))
+def _which_lost(
+    known: PartitionEvidence,
+    faults: list[ActiveFault],
+    led_by: list[Span],
+    steps: list[StoryStep],
+    last_us: int,
+) -> ActiveFault | None:
+    """Return which fault lost a record of which no later leader is known to lack it: the first that
+    lost unsynced writes of a disk; else the last one on a leader, after clients last saw the
+    record, before the next node led; else the last of all."""
+    kept = [s.t_us for s in steps if s.t_us < last_us and s.kind in (READ, "send") and not s.breaks]
+    seen_us = max(kept, default=0)
+    disks = [f for f in faults if f.loses]
+    since = [f for f in faults if f.until_us >= seen_us] or faults
     next_us = min((s.from_us for s in led_by if s.from_us > seen_us), default=EVERYTHING)
-    on_leader = [i for i in since if _hits_leader(active[i], led_by)]
-    before = [i for i in on_leader if active[i].from_us <= next_us]
-    return disks[0] if disks else [-1, *(before or on_leader or since)][-1]
+    on_leader = [f for f in since if _hits_leader(f, led_by)]
+    before = [f for f in on_leader if f.from_us <= next_us]
+    return disks[0] if disks else next(iter((before or on_leader or since)[::-1]), None)
 
 
 def _hits_leader(fault: ActiveFault, led_by: list[Span]) -> bool:
@@ -310,33 +384,52 @@ def _covers(s: Sent, offset: int) -> bool:
     return s.offset <= offset < s.offset + s.count
 
 
-def _own(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
-    """Return the acknowledged send of the record: of the finding's witness, else the first."""
-    if finding.offset < 0:
-        return None
-    here = [s for s in known.sent if _covers(s, finding.offset)]
-    ops = {w.op for w in finding.witnesses}
-    values = {w.value for w in finding.witnesses if w.offset == finding.offset}
-    named = [s for s in here if s.op in ops or s.value + finding.offset - s.offset in values]
-    return next(iter([*named, *here]), None)
+def own_send(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
+    """Return the acknowledged send of the record that a finding names, else the first at its
+    offset."""
+    named = named_send(known, finding)
+    return named or next((s for s in known.sent if _covers(s, finding.offset)), None)
 
 
-def _leaders(known: PartitionEvidence, led_by: list[Span]) -> Iterator[StoryStep]:
-    """Yield changes of the leader and of its in-sync set, as the nodes tell it when asked."""
+def named_send(known: PartitionEvidence, finding: Anomaly) -> Sent | None:
+    """Return the acknowledged send that the first witness of a finding is, or whose value the first
+    witness names that names one of those sent."""
+    at = finding.offset
+    here = [s for s in known.sent if _covers(s, at)] if at >= 0 else []
+    about = [w for w in finding.witnesses if w.offset in (at, -1)]
+    by_op = (s for w in about for s in here if s.op == w.op)
+    by_value = (s for w in about for s in here if s.value + at - s.offset == w.value)
+    return next(chain(by_op, by_value), None)
+
+
+def _leaders(
+    known: PartitionEvidence, led_by: list[Span], without: LaterLeader | None, own_us: int
+) -> Iterator[StoryStep]:
+    """Yield changes of the leader and of its in-sync set, as the nodes tell it when asked, with the
+    leader `without` the record that was acknowledged at `own_us`."""
     ended = {(x.node, x.t_us) for x in known.exits}
-    begun, over = {(s.who, s.from_us) for s in led_by}, {(s.who, s.until_us) for s in led_by}
+    begun = {(s.who, s.from_us) for s in led_by}
     for s in led_by:
-        if (s.who, s.from_us) not in over:
-            named = _in_sync(known, s.who, s.from_us)
-            text = f"{s.who} says that it leads{f', and{named}' if named else ''}."
-            yield StoryStep(t_us=s.from_us, text=text, kind=trace.ROLE, node=s.who)
-        if s.until_us < known.end_us and (s.who, s.until_us) not in ended | begun:
+        named = _in_sync(known, s.who, s.from_us)
+        text = f"{s.who} says that it leads{f', and{named}' if named else ''}"
+        breaks, more = "", ""
+        if without is not None and without.span == s:
+            breaks, more = WITHOUT, _lacks(without, own_us)
+        text = f"{text}{more}."
+        yield StoryStep(t_us=s.from_us, text=text, kind=trace.ROLE, node=s.who, breaks=breaks)
+        if s.until_us < known.end_us and (s.who, s.until_us) not in ended:
             text = f"{s.who} no longer says that it leads."
             yield StoryStep(t_us=s.until_us, text=text, kind=trace.ROLE, node=s.who)
     for e in known.events:
         if e.event == trace.ISR and e.isr and (e.node, e.t_us) not in begun:
             text = f"{e.node} names {listing(sorted(e.isr))} in sync."
             yield StoryStep(t_us=e.t_us, text=text, kind=trace.ISR, node=e.node)
+
+
+def _lacks(without: LaterLeader, own_us: int) -> str:
+    if without.span.from_us <= own_us:
+        return ": it never gets the record"
+    return ", without the record" if without.known else "; in the end its log lacks the record"
 
 
 def _in_sync(known: PartitionEvidence, leader: str, t_us: int) -> str:

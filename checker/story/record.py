@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from checker.checks.findings import listing
+from checker.story.evidence import LostDisk, Sent
 from checker.story.replica_logs import LogBatch, ReplicaLogs
 from node.formats import trace
 from node.formats.event_text import Event
@@ -40,9 +41,34 @@ def counts(ack: Event, acks: int) -> bool:
     return ack.acks is None or acks != -1 or ack.acks == -1
 
 
-def record_at(events: Iterable[Event], offset: int, acks: int = -1) -> LogBatch | None:
-    """Return the batch at `offset` that a story is about: the first that was acknowledged, else the
-    first that a leader committed, else the first that a leader appended. None if there is none."""
+def record_at(
+    events: Sequence[Event],
+    offset: int,
+    acks: int = -1,
+    sent: Sent | None = None,
+    read_us: int | None = None,
+) -> LogBatch | None:
+    """Return the batch at `offset` that a story is about: the one that was acknowledged as `sent`;
+    else the first until `read_us` that was acknowledged, that a leader committed, or that one
+    appended; else the first ever. None if there is none."""
+    found = None
+    if sent is not None:
+        during = (e for e in events if e.event != trace.ACK or is_answered(sent, e))
+        found = _record_at(during, offset, acks, acknowledged=True)
+    if found is None and read_us is not None:
+        found = _record_at((e for e in events if e.t_us <= read_us), offset, acks)
+    return found or _record_at(events, offset, acks)
+
+
+def is_answered(sent: Sent, ack: Event) -> bool:
+    """Return whether a broker's acknowledgement may be the one that the client of a send got."""
+    return ack.client == sent.client and sent.invoked_us <= ack.t_us <= sent.t_us
+
+
+def _record_at(
+    events: Iterable[Event], offset: int, acks: int, *, acknowledged: bool = False
+) -> LogBatch | None:
+    """Return the first batch at `offset` that was `acknowledged`, else committed or appended."""
     logs = ReplicaLogs()
     committed: LogBatch | None = None
     appended: LogBatch | None = None
@@ -59,24 +85,26 @@ def record_at(events: Iterable[Event], offset: int, acks: int = -1) -> LogBatch 
                 return found
         elif e.event == trace.HW and e.role == "leader" and e.hw > offset and committed is None:
             committed = logs.logs[e.node].at(offset)
-    return committed or appended
+    return None if acknowledged else committed or appended
 
 
 @dataclass
 class RecordLife:
     """The life of the record in the batch `record` at `offset`, as events are taken in order. A
     loss counts only once the record must be kept: after its acknowledgement or, if a client had
-    read it by `read_us`, after its commit. `moments`: the events that affected it; `held`: who had
-    it when."""
+    read it by `read_us`, after its commit. `lost_disks`: the disks that lost it. `moments`: the
+    events that affected it; `held`: who had it when."""
 
     offset: int
     record: LogBatch
     read_us: int | None = None
     acks: int = -1
+    lost_disks: Sequence[LostDisk] = ()
     moments: list[RecordMoment] = field(default_factory=list)
     held: list[HeldSpan] = field(default_factory=list)
     acknowledged: Event | None = None
     first_us: int = -1
+    _now_us: int = -1
     _logs: ReplicaLogs = field(default_factory=ReplicaLogs)
     _since: dict[str, tuple[LogBatch, int]] = field(default_factory=dict)
     _committed: set[str] = field(default_factory=set)
@@ -93,6 +121,7 @@ class RecordLife:
             self._hold(node, last_us)
 
     def _observe(self, e: Event) -> None:
+        self._now_us = e.t_us
         if self.read_us is not None and e.t_us > self.read_us and self.holders:
             self._required = True  # read before a leader called it committed
         match e.event:
@@ -116,7 +145,16 @@ class RecordLife:
     @property
     def holders(self) -> list[str]:
         """The nodes whose logs hold the record after the last event taken."""
-        return sorted(n for n, (batch, _) in self._since.items() if batch == self.record)
+        return sorted(
+            node
+            for node, (batch, from_us) in self._since.items()
+            if batch == self.record and self._lost(node, from_us, self._now_us) is None
+        )
+
+    def _lost(self, node: str, from_us: int, until_us: int) -> int | None:
+        """Return when the disk of a node lost the record in this time, None if it did not."""
+        lost = (d.t_us for d in self.lost_disks if d.node == node and from_us <= d.t_us < until_us)
+        return min(lost, default=None)
 
     def _say(self, e: Event, more: str = "", *, breaks: str = "", minor: bool = False) -> None:
         self.moments.append(RecordMoment(e, more, breaks, minor))
@@ -135,6 +173,8 @@ class RecordLife:
     def _hold(self, node: str, until_us: int) -> None:
         if node in self._since:
             batch, from_us = self._since.pop(node)
+            lost_us = self._lost(node, from_us, until_us)
+            until_us = until_us if lost_us is None else lost_us
             self.held.append(HeldSpan(node, batch == self.record, from_us, until_us))
 
     def _append(self, e: Event) -> None:

@@ -13,14 +13,14 @@ from typing import Final
 
 import msgspec
 
-from checker.formats.anomalies import AGREEMENT, LOST_WRITES
+from checker.formats.anomalies import AGREEMENT, LIVENESS, LOST_WRITES
 from checker.formats.story import FILE, Story, StoryStep
 from checker.formats.verdict import Anomaly, RunResult, Verdict
 from checker.story import evidence as evidences
 from checker.story import outside
-from checker.story.evidence import PartitionEvidence
-from checker.story.fault_steps import ToldSteps, active_faults, with_faults
-from checker.story.record import RecordLife, RecordMoment, record_at
+from checker.story.evidence import LostDisk, PartitionEvidence, Sent
+from checker.story.fault_steps import BEGINS, ENDS, ToldSteps, in_force, with_faults
+from checker.story.record import RecordLife, RecordMoment, is_answered, record_at
 from checker.story.rules import BrokenRule, RuleReader
 from checker.story.spans import spans
 from node.formats import trace
@@ -59,14 +59,15 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
     """Return the story of a finding, from the evidence about its partition."""
     life, seen = None, outside.RecordSeen()
     if known.traced:
-        life = life_of(known.events, finding.offset, read_of(finding), known.promise.acks)
+        life = _life(known, finding)
         seen = _seen(known, finding, life) if life is not None else seen
         told = _told(known, finding, life, seen)
     else:
         told, seen = outside.told(known, finding)
-    kept, left_out = _shortened(told.steps, told.cause)
+    kept, left_out = _shortened(told)
     cause = next((i for i, s in enumerate(kept) if s is told.cause), -1)
     loss = next((i for i, s in enumerate(kept) if s is told.loss), -1)
+    led_by = next((i for i, s in enumerate(kept) if s is told.led_by), -1)
     window = (kept[0].t_us, kept[-1].t_us) if kept else (0, 0)
     clients = () if known.traced else outside.spans_of_clients(seen, told.loss, window)
     return Story(
@@ -80,7 +81,9 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
         acknowledged_us=seen.acknowledged_us,
         cause=cause,
         loss=loss,
-        loss_us=kept[loss].t_us if loss >= 0 else finding.t_us,
+        led_by=led_by,
+        active=told.active,
+        loss_us=kept[loss].t_us if loss >= 0 else shown_us(known, finding),
         traced=known.traced,
         steps=tuple(kept),
         spans=(*clients, *spans(known, life, window)),
@@ -89,15 +92,46 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
 
 
 def life_of(
-    events: Sequence[Event], offset: int, read_us: int | None = None, acks: int = -1
+    events: Sequence[Event],
+    offset: int,
+    read_us: int | None = None,
+    acks: int = -1,
+    *,
+    sent: Sent | None = None,
+    lost_disks: Sequence[LostDisk] = (),
 ) -> RecordLife | None:
-    """Return the life of the record at `offset`; None if the events show no record there."""
-    record = record_at(events, offset, acks) if offset >= 0 else None
+    """Return the life of the record at `offset`, of the one that was acknowledged to a client as
+    `sent` if that is given; None if the events show no record there. `lost_disks` are
+    the disks that lost it."""
+    record = record_at(events, offset, acks, sent, read_us) if offset >= 0 else None
     if record is None:
         return None
-    life = RecordLife(offset, record, read_us, acks)
+    life = RecordLife(offset, record, read_us, acks, lost_disks)
     life.follow(events)
     return life
+
+
+def _life(known: PartitionEvidence, finding: Anomaly) -> RecordLife | None:
+    return life_of(
+        known.events,
+        finding.offset,
+        read_of(finding),
+        known.promise.acks,
+        sent=outside.named_send(known, finding),
+        lost_disks=known.lost_disks(finding.offset),
+    )
+
+
+def shown_us(known: PartitionEvidence, finding: Anomaly) -> int:
+    """Return when a failure showed: when it began, if it is that something does not go on; else
+    when its last witness saw it, or in the end if none did."""
+    if finding.property == LIVENESS:
+        return finding.t_us
+    last_us = max([finding.t_us, *(w.t_us for w in finding.witnesses)])
+    # A record that is lost, or that a client had read, was there at the first witness.
+    seen_only = finding.property == LOST_WRITES and last_us == finding.t_us
+    in_the_end = seen_only or finding.name == "vanished" or finding.property == AGREEMENT
+    return max(last_us, known.end_us) if in_the_end else last_us
 
 
 def read_of(finding: Anomaly) -> int | None:
@@ -135,12 +169,18 @@ def _told(
     known: PartitionEvidence, finding: Anomaly, life: RecordLife | None, seen: outside.RecordSeen
 ) -> ToldSteps:
     moments = life.moments if life is not None else []
+    of_record = finding.property in (LOST_WRITES, AGREEMENT)
+    # What a client had read was not lost before that.
+    kept_us = read_of(finding) or 0
+    breaking = [m.event.t_us for m in moments if m.breaks in LOSING and m.event.t_us >= kept_us]
+    lost_us = next(iter(breaking), -1)
+    is_loss = finding.property == LOST_WRITES and lost_us >= 0
+    until_us = lost_us if is_loss else shown_us(known, finding)
     broken = list(RuleReader(known.promise, known.damaged).read(known.events))
-    cause = _cause(broken, finding, life)
+    cause = _cause(broken, finding, life, until_us)
     by_clients = sorted(outside.broken_by_clients(known), key=lambda b: b.event.t_us)
-    by_client = _cause(by_clients, finding, life)
-    of_clients = finding.property not in (LOST_WRITES, AGREEMENT)
-    if cause is None or (by_client is not None and of_clients):
+    by_client = _cause(by_clients, finding, life, until_us)
+    if cause is None or (by_client is not None and not of_record):
         cause = by_client or cause
     if finding.name == "not-converged":
         cause = None
@@ -154,24 +194,47 @@ def _told(
         step = step_of(m, rule)
         by_cause = step if rule is not None else by_cause
         steps.append((step, m.minor and rule is None))
-    losing = next((s for s, _ in steps if s.breaks in LOSING), None)
+    losing = next((s for s, _ in steps if s.breaks in LOSING and s.t_us >= kept_us), None)
     losing = losing or next((s for s, _ in reversed(steps) if s.breaks), None)
     steps = _ended(steps)
     if seen.acknowledged_us >= 0 and seen.value >= 0:
-        steps += [(s, False) for s in outside.reads_at(known, seen.offset, seen.value)]
+        since_us = seen.invoked_us
+        reads = outside.reads_at(known, seen.offset, seen.value, since_us)
+        steps += [(s, False) for s, _ in reads]
     if not moments or finding.name == "not-converged":
         steps += outside.without_record(known, finding)
         by_cause = by_cause or next((s for s, _ in steps if s.rule), None)
+    if losing is not None and by_cause is not None and losing.t_us < by_cause.t_us:
+        losing = None
     times = [s.t_us for s, _ in steps] or [0]
-    faults = active_faults(known.faults, min(times), max(times)) if steps else []
-    return ToldSteps(with_faults(steps, faults, max(times)), by_cause, losing)
+    faults = in_force(known.faults, min(times), max(times)) if steps else []
+    active = _active(known, finding, seen, losing, by_cause)
+    return ToldSteps(with_faults(steps, faults, max(times)), by_cause, losing, active=active)
+
+
+def _active(
+    known: PartitionEvidence,
+    finding: Anomaly,
+    seen: outside.RecordSeen,
+    losing: StoryStep | None,
+    cause: StoryStep | None,
+) -> tuple[int, ...]:
+    """Return the numbers of the faults in force from the sending of the record to its loss, or when
+    a failure without a record began."""
+    until_us = losing.t_us if losing is not None else shown_us(known, finding)
+    since_us = cause.t_us if cause is not None else until_us
+    if seen.invoked_us >= 0:
+        since_us = seen.invoked_us
+    since_us = until_us if finding.property == LIVENESS else min(since_us, until_us)
+    return tuple(f.number for f in in_force(known.faults, since_us, until_us))
 
 
 def _cause(
-    broken: Iterable[BrokenRule], finding: Anomaly, life: RecordLife | None
+    broken: Iterable[BrokenRule], finding: Anomaly, life: RecordLife | None, until_us: int
 ) -> BrokenRule | None:
-    """Return the first step that breaks a rule and that the record, if there is one, depends on."""
-    found = list(broken)
+    """Return the first step until the failure that breaks a rule and that the record, if there is
+    one, depends on."""
+    found = [b for b in broken if until_us < 0 or b.event.t_us <= until_us]
     named = [b for b in found if b.rule in RULES_OF.get(finding.name, ())]
     if named or life is None:
         return next(iter(named or found), None)
@@ -202,11 +265,10 @@ def _ended(steps: list[tuple[StoryStep, bool]]) -> list[tuple[StoryStep, bool]]:
     return steps[: last + 1 + AFTERWARDS]
 
 
-def _shortened(
-    steps: list[tuple[StoryStep, bool]], cause: StoryStep | None
-) -> tuple[list[StoryStep], int]:
+def _shortened(told: ToldSteps) -> tuple[list[StoryStep], int]:
     """Return at most MOST_STEPS, and how many are left out: first minor ones, then the farthest."""
-    kept = [step for step, minor in steps if not minor or step.kind == "fault-end"]
+    steps, marked = told.steps, (told.cause, told.loss, told.led_by)
+    kept = [step for step, minor in steps if not minor or step.kind == ENDS]
     if len(kept) <= MOST_STEPS:
         return kept, len(steps) - len(kept)
     broke = [i for i, s in enumerate(kept) if s.breaks or s.rule] or [len(kept) - 1]
@@ -215,28 +277,30 @@ def _shortened(
 
     def weight(i: int) -> tuple[bool, bool, int]:
         step = kept[i]
-        plain = not (step.breaks or step.rule or step is first or step is cause)
-        return (plain, step.kind == "fault-end", min(abs(i - b) for b in broke))
+        plain = not (step.breaks or step.rule or step is first or step in marked)
+        return (plain, step.kind == ENDS, min(abs(i - b) for b in broke))
 
     chosen = sorted(sorted(range(len(kept)), key=weight)[:MOST_STEPS])
     short = [kept[i] for i in chosen]
-    begun = [s.text.removeprefix("Fault: ").rstrip(".") for s in short if s.kind == "fault"]
-    short = [
-        s
-        for s in short
-        if s.kind != "fault-end"
-        or any(b.startswith(s.text.removeprefix("Fault ends: ").rstrip(".")) for b in begun)
-    ]
+    begun = {s.fault for s in short if s.kind == BEGINS}
+    short = [s for s in short if s.kind != ENDS or s.fault in begun or s in marked]
     return short, len(steps) - len(short)
 
 
 def _seen(known: PartitionEvidence, finding: Anomaly, life: RecordLife) -> outside.RecordSeen:
     """Return what clients saw of the record that the brokers' traces follow."""
     at, acked = finding.offset, life.acknowledged
-    here = [s for s in known.sent if s.offset <= at < s.offset + s.count]
-    if acked is not None:
-        here = [s for s in here if s.client == acked.client and s.t_us >= acked.t_us] or here
-    acked_us = acked.t_us if acked is not None else -1
-    if not here:
-        return outside.RecordSeen(at, acknowledged_us=acked_us)
-    return outside.RecordSeen(at, here[0].value + at - here[0].offset, here[0].client, acked_us)
+    acked_us, client = (acked.t_us, acked.client) if acked is not None else (-1, "")
+    sent = outside.named_send(known, finding)
+    if sent is None and acked is not None:
+        here = (s for s in known.sent if s.offset <= at < s.offset + s.count)
+        sent = next((s for s in here if is_answered(s, acked)), None)
+    if sent is None:
+        named = (
+            w.value for w in finding.witnesses if w.offset == at and finding.name == "vanished"
+        )
+        value = next(named, -1)
+        return outside.RecordSeen(at, value, client, acked_us, life.first_us)
+    return outside.RecordSeen(
+        at, sent.value + at - sent.offset, sent.client, acked_us, sent.invoked_us
+    )

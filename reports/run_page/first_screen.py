@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from checker.formats.story import RULES
+from checker.formats.story import RULES, StoryStep
 from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.history import show_value
 from node.core.bugs import KNOWN_BUGS
@@ -175,20 +175,41 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
         if needed:
             each = "one of them" if len(needed) > 1 else "it"
             return [HeadLine("Fault", f"{'; '.join(needed[:6])}. Without {each} nothing fails.")]
-    over = [folder.story.loss_us] if folder.story and folder.story.loss_us >= 0 else []
-    over += [folder.cause.t_us] if folder.cause else []
-    shown = [s for s in folder.steps if s.kind == "fault" and s.t_us <= max(over, default=s.t_us)]
-    if not shown:
-        first_us = min((s.t_us for s in folder.steps), default=0)
-        earlier = [f for f in folder.faults if f.took_effect and f.start_us <= first_us][-1:]
-        last = "".join(f"; the last one before: {f.title(folder.zero_us)}" for f in earlier)
-        return [HeadLine("Fault", f"None was active{last}.")]
-    each_us = ((s.text.removeprefix("Fault: ").rstrip("."), s.t_us) for s in shown[:5])
-    names = [f"{fault} ({folder.seconds(t_us):.3f} s)" for fault, t_us in each_us]
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    about = _about(folder)
-    when = "Before" if about is not None and about.name in _AFTERWARDS else "Active"
-    return [HeadLine("Fault", f"{when}: {wording.listing(names)}{more}.")]
+    about, story = _about(folder), folder.story
+    faults = [s for s in folder.steps if s.kind == "fault"]
+    if about is not None and about.name in _AFTERWARDS:
+        return [HeadLine("Fault", f"Before: {_named(folder, faults)}.")] if faults else []
+    made = _made_to_lead(folder)
+    shown = [s for s in faults if story is not None and s.fault in story.active]
+    if shown:
+        when = "Active" if story is None or story.offset < 0 else "Active from its send to its loss"
+        return [HeadLine("Fault", f"{made}{when}: {_named(folder, shown)}.")]
+    if made:
+        return [HeadLine("Fault", made.rstrip())]
+    first_us = min((s.t_us for s in folder.steps), default=0)
+    earlier = [f for f in folder.faults if f.took_effect and f.start_us <= first_us][-1:]
+    last = "".join(f"; the last one before: {f.title(folder.zero_us)}" for f in earlier)
+    return [HeadLine("Fault", f"None was active{last}.")]
+
+
+def _named(folder: RunFolder, begins: list[StoryStep]) -> str:
+    """List the faults that begin at these steps, each with its time."""
+    names = [f"{s.name} ({folder.seconds(s.t_us):.3f} s)" for s in begins[:5]]
+    more = f" and {len(begins) - 5} more" if len(begins) > 5 else ""
+    return f"{wording.listing(names)}{more}"
+
+
+def _made_to_lead(folder: RunFolder) -> str:
+    """Name the fault that made the leader without the record lead, "" if none is known."""
+    story, cause = folder.story, folder.cause
+    if story is None or cause is None or not 0 <= story.led_by < len(story.steps):
+        return ""
+    step = story.steps[story.led_by]
+    if step is cause:
+        return ""
+    when = f"{folder.seconds(step.t_us):.3f} s"
+    ended = f"the end of {step.name}" if step.kind == "fault-end" else step.name
+    return f"{cause.node} led because of {ended} ({when}). "
 
 
 def _silent_bugs(folder: RunFolder) -> list[HeadLine]:
