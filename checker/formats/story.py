@@ -81,9 +81,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unknown, or if the finding is about no record. `cause` is the index of the step that caused the
     failure, `loss` of the first step after which the record was gone, `led_by` of the step at which
     the fault begins or ends that made the leader without the record lead; -1 if there is none.
-    `active` are the numbers of the faults in force at some time from the sending of the record to
-    its loss, or when a failure without a record began, on the nodes of the partition. `traced`: the
-    brokers left traces; if not, the story rests on clients and faults."""
+    `active` are the numbers of the faults in force, on nodes of the partition, at some time from
+    the sending of the record to its loss; of a failure without a record, from its cause until it
+    showed, or when something stopped. `traced`: the brokers left traces; if not, the story rests on
+    clients and faults."""
 
     about: str
     property: str

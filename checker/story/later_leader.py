@@ -3,8 +3,9 @@ traces: from what nodes answer to probes, clients, faults, exits and the logs at
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from checker.formats.story import Span
@@ -12,6 +13,8 @@ from checker.story.evidence import ActiveFault, PartitionEvidence, RecordsRead, 
 
 LAG_US: Final = 400_000
 """The most by which a probe sees a new leader late. Until then it answers clients unseen."""
+CLOSE: Final = 50
+"""How many offsets a leader is ahead at most of what clients have got from it."""
 
 
 class MadeToLead(NamedTuple):
@@ -31,15 +34,27 @@ class LaterLeader(NamedTuple):
 
 @dataclass
 class _Led:
-    """What clients got after the acknowledgement of a record while one node led: the lowest and
-    highest offset that it gave, and whether they read the record (`own`) or another in its place
-    (`other`)."""
+    """What clients got while one node led: when which highest offset had been given, and, after the
+    acknowledgement of a record, the lowest one that was given, and whether clients got the record
+    (`own`) or another one in its place (`other`)."""
 
     span: Span
+    times: list[int] = field(default_factory=list)
+    highest: list[int] = field(default_factory=list)
     lowest: int = -1
-    highest: int = -1
     own: bool = False
     other: bool = False
+
+    def give(self, s: Sent) -> None:
+        """Note that this leader acknowledged a send."""
+        self.times.append(s.t_us)
+        self.highest.append(max(s.offset + s.count - 1, *self.highest[-1:], -1))
+
+    def fits(self, s: Sent) -> bool:
+        """Return whether this leader may have acknowledged a send: it gives rising offsets, and
+        sends that go on at the same time may be answered in any order."""
+        before = bisect_left(self.times, s.invoked_us)
+        return not before or self.highest[before - 1] < s.offset
 
     def doubt(self, at: int) -> int:
         """Return how doubtful it is that the leader lacked the record at `at`: 0 if clients saw
@@ -63,7 +78,7 @@ def later_leader(
         if here is None:
             continue
         if isinstance(answer, Sent):
-            here.highest = max(here.highest, answer.offset + answer.count - 1)
+            here.give(answer)
         if t_us < own.t_us:
             continue
         if isinstance(answer, Sent) and answer is not own:
@@ -98,11 +113,11 @@ def _leader_at(led: Sequence[_Led], t_us: int, answer: Sent | RecordsRead) -> _L
         if answer.node:
             now = [x for x in now if x.span.who == answer.node]
         return now[0] if len(now) == 1 and not soon else None
-    # A leader gives rising offsets: a lower one is from the next leader, which no probe saw yet.
-    fitting = [x for x in now if x.highest < answer.offset]
-    next_to = [x for x in fitting if x.highest == answer.offset - 1]
-    clear = next(one for one in (next_to, fitting, soon, now) if one or one is now)
-    return clear[0] if len(clear) == 1 else None
+    # An offset that fits none of them is from the next leader, which no probe saw yet.
+    fitting = [x for x in now if x.fits(answer)]
+    close = [x for x in fitting if x.highest and answer.offset - x.highest[-1] <= CLOSE]
+    clear = next((one for one in (fitting, close) if len(one) == 1), [] if fitting else soon)
+    return next(iter(clear), None)
 
 
 def _holders(known: PartitionEvidence, at: int, value: int) -> set[str]:

@@ -277,7 +277,8 @@ def _told_without_record(
     steps.sort(key=lambda s: s.t_us)
     last_us = max((s.t_us for s in steps), default=max(finding.t_us, known.heal_us))
     at_us = finding.t_us if finding.t_us >= 0 else last_us
-    faults = in_force(known.faults, 0, last_us)
+    first_us = min((s.t_us for s in steps), default=0)
+    faults = in_force(known.faults, first_us, last_us) or in_force(known.faults, 0, last_us)
     active = in_force(faults, at_us, at_us)
     both = with_faults(((s, False) for s in steps), faults, last_us)
     wanted = (active or [f for f in faults if f.from_us <= at_us])[-1:]

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from checker.formats.story import Span, Story, StoryStep
@@ -20,6 +21,8 @@ from harness.search.attempt import story_of
 from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim.run import SimResult, simulate
+from nemesis.faults import KINDS
+from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
 from node.core.bugs import KNOWN_BUGS
 from node.formats.trace import TraceEvent
 
@@ -124,7 +127,89 @@ class Reader:
             why = self.wrong_span(span)
             if why:
                 self.false.append((repr(span), why))
+        self.false += [("the story", why) for why in (*self._order(), *self._active())]
         return len(self.told.steps) + len(self.told.spans)
+
+    # -- the story as a whole
+
+    def _order(self) -> Iterator[str]:
+        """Yield what stands out of order: a cause after its effect, a fault before its event."""
+        steps, told = self.told.steps, self.told
+        if any(a.t_us > b.t_us for a, b in pairwise(steps)):
+            yield "its steps are out of order"
+        for a, b in pairwise(steps):
+            same = a.t_us == b.t_us and a.kind == "fault"
+            if same and b.kind not in ("fault", "fault-end", "started") and not self._starts(b):
+                yield f"{a.text} stands before what it may have waited for: {b.text}"
+        if 0 <= told.cause < len(steps):
+            if told.loss >= 0 and told.cause > told.loss:
+                yield f"the cause {told.cause} is after the loss {told.loss}"
+            if 0 <= told.loss_us < steps[told.cause].t_us:
+                yield f"the cause is {steps[told.cause].t_us - told.loss_us} us after the failure"
+
+    def _starts(self, step: StoryStep) -> bool:
+        """Return whether the node of a step started in the same microsecond."""
+        return bool(self.slow.at(step.t_us, step.node, "started"))
+
+    def _active(self) -> Iterator[str]:
+        """Yield the faults that are called active and were not in force, or the other way round."""
+        since_us = until_us = self.told.loss_us
+        if self.told.offset >= 0 and self.told.property != "liveness":
+            since_us = self._sent_us()
+        elif 0 <= self.told.cause < len(self.told.steps) and self.told.property != "liveness":
+            since_us = min(until_us, self.told.steps[self.told.cause].t_us)
+        if min(since_us, until_us) < 0:
+            return
+        begun = [x for x in self.run.faults if x.action == "inject"]
+        for x in begun:
+            inside = x.t_us <= until_us and self._end_us(x) >= since_us and self._is_here(x)
+            if inside != (x.fault in self.told.active):
+                was = "was not" if x.fault in self.told.active else "was"
+                times = f"{x.t_us} to {self._end_us(x)}; the record {since_us} to {until_us}"
+                yield f"fault {x.fault}, {x.what} {x.nodes}, {was} in force: {times}"
+
+    def _sent_us(self) -> int:
+        """Return when the operation that sent the record began, or its leader appended it."""
+        acked = [
+            op.op
+            for op in self.run.ops
+            for s in op.sends
+            if op.type == "ok" and op.client == self.told.client and self.told.value >= 0
+            if s.partition == self.told.partition
+            if s.value <= self.told.value < s.value + s.count
+        ]
+        begun = [op.t_us for op in self.run.ops if op.type == "invoke" and op.op in acked[:1]]
+        return begun[0] if begun else -1
+
+    def _end_us(self, fault: FaultLine) -> int:
+        """Return when a fault ended: by its own heal, or with the faults of the whole run."""
+        lines = [x for x in self.run.faults if x.action == "heal" and x.t_us >= fault.t_us]
+        own = [x.t_us for x in lines if x.fault == fault.fault]
+        if not own and not KINDS[fault.what].lasts:
+            return fault.t_us
+        ends = own or [x.t_us for x in lines if x.fault == FINAL_HEAL]
+        end = min(ends, default=int(self.run.trace[-1]["t_us"]))
+        if KINDS[fault.what].ends_process:
+            back = [
+                (e["node"], int(e["t_us"]))
+                for e in self.run.trace
+                if e["event"] == "started" and fault.t_us < e["t_us"] <= end
+            ]
+            back = [(node, t_us) for node, t_us in back if node in fault.nodes]
+            if fault.nodes and {node for node, _ in back} == {*fault.nodes}:
+                return max(t_us for _, t_us in back)
+        return end
+
+    def _is_here(self, fault: FaultLine) -> bool:
+        """Return whether a fault was on this partition, or on a node that had a replica of it."""
+        named = self.run.info.partitions
+        if fault.on in named:
+            return fault.on == self.told.partition
+        wrote = {e["node"] for e in self.slow.events if e.get("partition") and e["node"]}
+        elsewhere = {*self.run.info.brokers} - {*named[self.told.partition]} - wrote
+        if fault.links:
+            return any(not {*link} & elsewhere for link in fault.links)
+        return not fault.nodes or not {*fault.nodes} <= elsewhere
 
     def wrong(self, step: StoryStep) -> str:
         """Return the reason why a sentence is false, "" if it holds."""
