@@ -34,9 +34,9 @@ class LaterLeader(NamedTuple):
 
 @dataclass
 class _Led:
-    """What clients got while one node led: when which highest offset had been given, and, after the
-    acknowledgement of a record, the lowest one that was given, and whether clients got the record
-    (`own`) or another one in its place (`other`)."""
+    """Answers to clients while one node led: the highest offset that it had given by each of the
+    `times`, and, after the acknowledgement of a record, the lowest offset, and whether clients got
+    the record (`own`) or another one in its place (`other`)."""
 
     span: Span
     times: list[int] = field(default_factory=list)

@@ -309,7 +309,7 @@ def _stretches(spans: Iterable[Span]) -> list[Span]:
 
 
 def _exits(known: PartitionEvidence) -> Iterator[StoryStep]:
-    """Yield the ends of processes that nobody asked for."""
+    """Yield the ends of processes that neither a fault nor the harness asked for."""
     for x in (x for x in known.exits if not x.expected):
         text = f"{x.node} {how_exited(x)}."
         yield StoryStep(t_us=x.t_us, text=text, kind=EXIT, node=x.node, rule="process-lives")
