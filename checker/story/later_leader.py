@@ -138,7 +138,7 @@ def made_to_lead(
     leader before it and was in force then, or ended its time; else the last that ended on the node
     itself, or on all nodes. None if there is none up to `by_us`."""
     earlier = [s for s in led_by if s.from_us < span.from_us]
-    before = max(earlier, key=lambda s: (s.from_us, s.until_us), default=None)
+    before = max(earlier, key=lambda s: (min(s.until_us, span.from_us), s.from_us), default=None)
     begun = [f for f in faults if f.from_us <= min(span.from_us, by_us)]
     if before is not None:
         took = [f for f in begun if before.who in f.nodes and _took_away(f, before, span.from_us)]

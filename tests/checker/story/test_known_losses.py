@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,22 @@ from checker.formats.story import Story
 from checker.formats.verdict import Anomaly
 from checker.story import evidence, story
 from harness.formats.history import show_value
+from tests.support.second_reading import wrong_cause
 
 FOLDER = Path(__file__).parent / "known_losses"
+ROOT = Path(__file__).parents[3]
+NAIVE = "examples/naive_log/adapter.py:NaiveLog"
 CAUSES = {
     "redis-cut-off": "cut n1",
     "redis-stale": "kill n1",
     "pysyncobj-memory": "kill n1, n2 and n3",
     "pysyncobj-journal": "kill n1, n2 and n3",
     "nats-all-power": "power-cut n1, n2 and n3",
+    "naive-return": "kill n2",
 }
 """The fault that the row of each loss names: a primary is cut off, a stale replica is promoted when
-the primary n1 is killed, all nodes are killed, the disks of several nodes lose writes."""
+the primary n1 is killed, all nodes are killed, the disks of several nodes lose writes, a node comes
+back and leads with a shorter log."""
 
 
 def told(name: str, folder: Path) -> tuple[dict[str, Any], Story]:
@@ -53,6 +60,39 @@ def test_the_cause_is_the_fault_that_the_row_names(name: str, tmp_path: Path) ->
     assert cause.breaks == "elected-without" or made.cause == made.led_by, cause
 
 
+def test_a_node_that_comes_back_leads_because_its_fault_ended(tmp_path: Path) -> None:
+    _, made = told("naive-return", tmp_path)
+    cause, fault = made.steps[made.cause], made.steps[made.led_by]
+    assert (cause.node, cause.breaks, cause.kind) == ("n2", "elected-without", "role")
+    assert (fault.kind, fault.name) == ("fault-end", "kill n2, the leader of log-0")
+    assert made.active == (), "the kill was healed before the record was sent"
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_second_reading_of_the_files_finds_the_same_cause(name: str, tmp_path: Path) -> None:
+    _, made = told(name, tmp_path)
+    assert wrong_cause(tmp_path, made) == ""
+
+
+@pytest.mark.nightly
+def test_causes_of_drawn_kills_are_those_of_a_second_reading(tmp_path: Path) -> None:
+    lost = 0
+    wrong: list[str] = []
+    for seed in range(40):
+        command = [sys.executable, "-m", "floodmark", "run", "--system", NAIVE, "--faults", "kill"]
+        command += ["--time-limit", "8", "--clients", "4", "--rate", "20", "--batch", "1"]
+        command += ["--partitions", "1", "--seed", str(seed), "--store", str(tmp_path / str(seed))]
+        subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.DEVNULL)
+        for file in (tmp_path / str(seed)).rglob("story.json"):
+            made = msgspec.json.decode(file.read_bytes(), type=Story)
+            if made.acknowledged_us >= 0 and made.value >= 0:
+                lost += 1
+                why = wrong_cause(file.parent, made)
+                wrong += [f"{seed}: {why}"] if why else []
+    assert lost >= 20
+    assert len(wrong) <= 0.05 * lost, wrong
+
+
 @pytest.mark.parametrize("name", CAUSES)
 def test_what_it_says_of_the_record_is_in_the_history(name: str, tmp_path: Path) -> None:
     kept, made = told(name, tmp_path)
@@ -61,6 +101,7 @@ def test_what_it_says_of_the_record_is_in_the_history(name: str, tmp_path: Path)
         for op in kept["history.jsonl"]
         if op["type"] == "ok"
         for send in op.get("sends", ())
+        if send.get("offset") == made.offset
     ]
     assert (made.acknowledged_us, made.client, made.value) in acked
     said = [step.text for step in made.steps]
