@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from nemesis.faults.kind import Injected, Site, kind_of
+from nemesis.faults.kind import FaultKind, Injected, Site, kind_of
+from nemesis.faults.membership import ChangeFault
 from nemesis.formats.fault import ROLES_OF_A_PARTITION
 from nemesis.formats.fault_log import FINAL_HEAL, Action, FaultLine
 from nemesis.formats.schedule import Fault, Operation, Schedule
@@ -23,7 +24,9 @@ from nemesis.world import World
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
-_HEAL, INJECT, _OPERATE = 0, 1, 2
+_HEAL, INJECT, _OPERATE, _LOOK = 0, 1, 2, 3
+LOOK_MS: Final = 100
+"""How often a change that is under way is looked at."""
 _WHOLE_GROUPS: Final = ("all", "voters", "clients")
 
 
@@ -67,6 +70,7 @@ class Injector:
         self._fired: list[tuple[int, int]] = []
         self._expiring: list[int] = []
         self._active: dict[int, Injected] = {}
+        self._changing: dict[int, Injected] = {}
         self._begun = False
         self.operated = 0
         self.problems: list[str] = []
@@ -77,7 +81,8 @@ class Injector:
         its end, no breakpoint for its process."""
         unmet = any(a.breakpoints and not a.stopped for a in self._active.values())
         waiting = any(triggers.waiting for triggers in self._triggers.values())
-        return self._begun and not (self._due or self._fired or unmet or waiting)
+        under_way = self._due or self._fired or self._changing
+        return self._begun and not (under_way or unmet or waiting)
 
     def observe(self, event: dict[str, Any]) -> bool:
         """Take in a trace event. Return True if a fault waited for it: then call `step` at once.
@@ -118,6 +123,9 @@ class Injector:
                 self._operate(index)
             elif action == INJECT:
                 self._inject(index, now_ms)
+            elif action == _LOOK:
+                if not self._note_outcome(index):
+                    heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index))
             elif index in self._active:
                 self._heal(index)
         return self._due[0][0] if self._due else None
@@ -143,9 +151,14 @@ class Injector:
         nodes = {node for active in self._active.values() for node in active.nodes}
         links = {link for active in self._active.values() for link in active.links}
         for index in list(self._active):
-            self._heal(index)
+            if isinstance(self._schedule.faults[index], ChangeFault):
+                # The final heal of members comes last, as a whole.
+                nodes.update(self._active.pop(index).nodes)
+            else:
+                self._heal(index)
         refused = []
-        for node in filter(self._processes.needs_repair, self._nodes):
+        members = filter(self._world.is_member, self._nodes)
+        for node in filter(self._processes.needs_repair, members):
             try:
                 self._processes.repair(node)
             except FloodmarkError as error:
@@ -184,11 +197,34 @@ class Injector:
             links=injected.links,
             detail="; ".join(filter(None, (partition, injected.detail))),
         )
+        if injected.change is not None:
+            self._changing[index] = injected
+            heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index))
         if kind.lasts:
             self._active[index] = injected
             # The time of a breakpoint counts from when a process stops at it.
             if fault.for_ms is not None and not injected.breakpoints:
                 heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index))
+
+    def note_outcomes(self) -> None:
+        """Record how changes ended that were under way when the storm was over."""
+        for index in list(self._changing):
+            self._note_outcome(index)
+
+    def _note_outcome(self, index: int) -> bool:
+        """Record how the change of a fault ended; return whether it has."""
+        injected = self._changing.get(index)
+        outcome = None
+        if injected is not None and injected.change is not None:
+            outcome = self._world.outcome(injected.change)
+        if injected is None or outcome is None:
+            return injected is None
+        del self._changing[index]
+        unseen = outcome.what == "unseen"
+        seen: dict[str, int] = {"installed": 0} if unseen else {outcome.what: 1}
+        now_us, nodes = self._world.now_us(), injected.nodes
+        self._write(index, "effect", now_us, nodes=nodes, links=(), detail=outcome.detail, **seen)
+        return True
 
     def _stopped_at(self, number: int) -> None:
         """Let `for_ms` of a breakpoint count from now, because a process has stopped at it."""
@@ -260,11 +296,17 @@ class Injector:
             self._view,
             self._cluster,
             self._rngs[index],
-            kind_of(fault).candidates(self._world, self._nodes),
+            self._able(kind_of(fault)),
             clients=self._clients,
             busy={node for active in self._active.values() for node in active.nodes},
             spare_voters=self._schedule.drawn,
         )
+
+    def _able(self, kind: FaultKind) -> tuple[str, ...]:
+        """Return the nodes that a role may stand for: members, unless the fault is about others."""
+        found = kind.candidates(self._world, self._nodes)
+        outside = isinstance(kind, ChangeFault)
+        return tuple(node for node in found if outside or self._world.is_member(node))
 
     def _resolve_to(self, index: int, target: str, on: Resolution) -> tuple[str, ...]:
         """Return the other end of a link fault. Dead nodes count too, because link rules survive

@@ -70,7 +70,7 @@ def _of_partition(
     among: Collection[str],
     busy: Collection[str],
 ) -> tuple[list[str], str]:
-    """Return one node by its role in a partition (all of them for the in-sync replicas): the given
+    """Return one node by its role in a partition (all of them for `isr` and `followers`): the given
     partition, or a drawn one in which some node has the role."""
     names = [partition] if partition else list(cluster.partition_names())
     if not partition:
@@ -85,11 +85,13 @@ def _of_partition(
                 found = [node for node in view.followers(name) if node not in busy]
             case "isr":
                 found = list(view.isr(name))
+            case "followers":
+                found = list(view.followers(name))
             case _:
                 found = list(view.lagging(name))
         found = sorted((node for node in found if node in among), key=node_order)
         if found:
-            return (found if role == "isr" else [rng.choice(found)]), name
+            return (found if role in ("isr", "followers") else [rng.choice(found)]), name
     return [], ""
 
 
@@ -122,5 +124,7 @@ def _of_cluster(
             return voters
         case "clients":
             return list(clients)
+        case "spare" | "former":
+            return [rng.choice(sorted(among, key=node_order))] if among else []
         case _:
             return [node for node in (*brokers, *voters) if node not in on]

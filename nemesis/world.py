@@ -24,6 +24,36 @@ class Command(NamedTuple):
     min_isr: int = 0
 
 
+class ClusterChange(NamedTuple):
+    """A change of a running cluster that takes its time: of its members, of the version of a
+    `node`, of the `replicas` of a partition (`copies` of them), or an `action` of an operator.
+
+    `alive`: a node that leaves still runs until the others have let it go. `by` is the node that
+    replaces it. `version`: that of the node's next processes; "" is the next one in that direction.
+    `kill`: its process is killed instead of stopped."""
+
+    what: Literal[
+        "join", "leave", "replace", "reassign", "upgrade", "downgrade", "return", "operate"
+    ]
+    node: str = ""
+    alive: bool = True
+    by: str = ""
+    version: str = ""
+    kill: bool = False
+    partition: str = ""
+    replicas: tuple[str, ...] = ()
+    action: str = ""
+
+
+class ChangeOutcome(NamedTuple):
+    """The end of a change. "installed": the members say so; "refused": the system refused it, and
+    nothing changed; "late": the members say so, but only after its time was over; "unseen": it was
+    asked for, and no member says so. `detail` is a sentence with times and witnesses."""
+
+    what: Literal["installed", "refused", "late", "unseen"]
+    detail: str = ""
+
+
 class BreakAt(NamedTuple):
     """A breakpoint: a process stops in the turn that emits the `nth` trace event that matches,
     `before` its messages are sent or before the turn is committed."""
@@ -182,11 +212,29 @@ class World:
         """Have its client begin operation number `operation` of the workload."""
         raise _unable("take operations of a schedule")
 
-    def command(self, command: Command) -> None:
-        """Send a command to the controller; return when the controller has committed it. Raises
+    def command(self, command: Command) -> int | None:
+        """Send a command to the controller; return when the controller has committed it. A world in
+        which that takes its time returns the number of the change (`begin_change`). Raises
         FloodmarkError if it refuses, if there is nothing to change, or if no answer comes within
         COMMAND_LIMIT_US: the outcome is unknown then."""
         raise _unable("take commands")
+
+    def is_member(self, node: str) -> bool:
+        """Return whether the node is a member of the cluster: no spare, and not one that left."""
+        return True
+
+    def has_left(self, node: str) -> bool:
+        """Return whether the node was a member before, and is none."""
+        return False
+
+    def begin_change(self, change: ClusterChange) -> int:
+        """Begin a change and return its number; `outcome` says how it ended. There is only one at a
+        time: raises FloodmarkError while another is under way, and for an impossible one."""
+        raise _unable(f"take '{change.what}'")
+
+    def outcome(self, number: int) -> ChangeOutcome | None:
+        """Return how a change ended; None while it is under way."""
+        return None
 
     def set_protocol(self, node: str, protocol: str) -> None:
         """Have the node's next processes run `protocol`."""

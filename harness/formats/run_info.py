@@ -73,15 +73,33 @@ class Phases(msgspec.Struct, kw_only=True):
 
 class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The system under test. `version` is "" if it is unknown. `simulated`: whether its schedules
-    can also be run in the simulated world. `settings` are those of the system itself, `links` and
-    `disk` how its network and its disks were made (docs/file-formats.md)."""
+    can also be run in the simulated world. `settings` are those of the system itself, `servers` the
+    SHA-256 of each of its versions if it has several, `links` and `disk` how its network and its
+    disks were made (docs/file-formats.md)."""
 
     name: str = "floodmark"
     version: str = ""
     simulated: bool = True
     settings: dict[str, str] = {}
+    servers: dict[str, str] = {}
     links: str = ""
     disk: str = ""
+
+
+class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of a cluster that was changed: at the start, and after the final heal, with their
+    identities and versions. `nodes` are all that had a process. `said` is which members each of
+    them listed at the end, `expected` the names under which each may be listed. `stuck` says what
+    of the final heal did not come."""
+
+    nodes: tuple[str, ...] = ()
+    initial: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
+    identities: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    said: dict[str, list[str]] = {}
+    expected: dict[str, tuple[str, ...]] = {}
+    stuck: str = ""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
@@ -127,6 +145,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     problems: list[Problem] = []
     rejected: dict[str, Number] = {}
     bypassed: tuple[str, ...] = ()
+    membership: MemberRecord | None = None
     source: str = ""
     complete_reads: bool = False
     seal: str = ""

@@ -324,3 +324,7 @@ class SystemGetRequest(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Names of systems; none: all of them.", extra={"argument": "names"}),
     ] = ()
+    version: Annotated[
+        tuple[str, ...],
+        Meta(description="A version of the server, or a range A..B; may be repeated."),
+    ] = ()

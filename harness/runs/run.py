@@ -200,6 +200,9 @@ class Run:
             self._problem("log-not-read", sentence)
         # A reassignment leaves replicas elsewhere, and some systems tell them only by their logs.
         self.info.partitions = {p: tuple(nodes) for p, nodes in cluster.partitions.items()}
+        self.info.membership = cluster.membership
+        if self.info.membership is not None:
+            self.info.brokers = self.info.membership.nodes
 
     def _try(self, part: Callable[[], None], kind: ProblemKind = "phase-failed") -> None:
         try:
@@ -267,6 +270,7 @@ def first_info(
             version=system.version(),
             simulated=system.simulated,
             settings=system.settings,
+            servers=system.servers,
             links=links,
             disk=disk,
         ),
@@ -274,7 +278,7 @@ def first_info(
         state="running",
         protocol=cluster.protocol,
         bugs=cluster.bugs,
-        brokers=cluster.broker_names(),
+        brokers=cluster.broker_names()[: cluster.brokers],
         voters=system.voters(cluster),
         clients=factory.roles,
         epoch_us=0,

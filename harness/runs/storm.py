@@ -22,6 +22,8 @@ STOP_MARGIN_S: Final = 2.0
 PATIENCE_S: Final = 60.0
 CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
+MEMBERS_S: Final = 600.0
+"""A bound for the final heal of members, which has limits of its own."""
 _PASSING: Final = ("node-ended", "suspended")
 
 
@@ -95,6 +97,8 @@ class Storm:
         if not self._info.phases.storm_us:
             return
         self._injector.heal_all()
+        self._until(self._cluster.heal_members, MEMBERS_S)
+        self._injector.note_outcomes()
         self._info.phases.heal_us = self._pace.now_us()
         self._clients.healed(self._info.phases.heal_us)
 

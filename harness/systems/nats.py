@@ -3,15 +3,17 @@
 import json
 import struct
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import nats
 from nats.aio.client import Client
-from nats.js.api import StreamConfig
 from nats.js.errors import NoStreamResponseError
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
+from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused, Roles
+from node.formats.json_input import decode
 
+Nodes = Sequence[Node]
 _PAGE = "https://docs.nats.io/nats-concepts/jetstream"
 _DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
 _ALWAYS = "will make sure servers `fsync` after every message before it is acknowledged"
@@ -24,16 +26,19 @@ class Nats(adapter.Adapter):
     settings = (adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),)
     probed, unsynced = ("http",), ("jetstream/**/*.blk",)
     failover_ms, stop_codes, dumps_running = 9000, (0, 1), True
+    changes = (*("join", "leave", "replace", "return", "reassign"), "upgrade", "downgrade")
+    upgrades = (("2.10", "2.11"), ("2.11", "2.12"), ("2.12", "2.14"), ("2.14", "2.15"))
 
-    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
+    def command(self, me: Node, others: Nodes) -> list[str]:
         routes = ", ".join(f'"nats-route://{node.dial("peer")}"' for node in others)
         cluster = f"""cluster {{ name: floodmark, listen: "{me.listen("peer")}", routes: [{routes}]
                        advertise: "{me.dial("peer")}", no_advertise: true }}"""
         (me.folder / "nats.conf").write_text(f"""
-            server_name: {me.name}, listen: "{me.listen("client")}", http: "{me.listen("http")}"
+            server_name: {me.identity}, listen: "{me.listen("client")}", http: "{me.listen("http")}"
             jetstream {{ store_dir: "{me.folder}", sync_interval: {self.setting["sync"]} }}
+            accounts {{ $SYS {{ users: [{{user: operator, password: operator}}] }} }}
             {cluster if others else ""}""")  # a cluster of one would wait for ever
-        return [self.server, "-c", str(me.folder / "nats.conf")]
+        return [me.server or self.server, "-c", str(me.folder / "nats.conf")]
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:
@@ -43,14 +48,15 @@ class Nats(adapter.Adapter):
         words = _ALWAYS if self.setting["sync"] == "always" else _DEFAULT
         return Promise(words=words, source=_PAGE)
 
-    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
-        stream = StreamConfig(partition, None, [partition], num_replicas=copies, allow_direct=True)
-        async with await self.connect("setup", nodes) as connection:
-            await connection.jetstream().add_stream(stream)
+    async def create(self, nodes: Nodes, partition: str, copies: int) -> None:
+        stream = {"name": partition, "subjects": [partition], "num_replicas": copies}
+        await self._ask(nodes, f"STREAM.CREATE.{partition}", {**stream, "allow_direct": True})
 
-    async def connect(self, client: str, nodes: Sequence[Node]) -> Client:
+    async def connect(self, client: str, nodes: Nodes, user: str = "") -> Client:
         urls = [f"nats://{node.dial('client')}" for node in nodes]
-        return await nats.connect(urls, name=client, dont_randomize=True, allow_reconnect=False)
+        more: Any = {"user": user, "password": user} if user else {}
+        more |= {"dont_randomize": True, "allow_reconnect": False}
+        return await nats.connect(urls, name=client, **more)
 
     async def send(self, connection: Client, record: Record) -> int:
         write = connection.jetstream().publish
@@ -74,17 +80,47 @@ class Nats(adapter.Adapter):
 
     def probe(self, me: Node) -> dict[str, Roles]:
         told = adapter.http_json(me.listen("http"), "/jsz?streams=1")
-        of_one = {} if "cluster {" in (me.folder / "nats.conf").read_text() else {"leader": me.name}
-        led = {"": Roles()} if told.get("meta_cluster", of_one).get("leader") == me.name else {}
+        own = me.identity
+        of_one = {} if "cluster {" in (me.folder / "nats.conf").read_text() else {"leader": own}
+        led = {"": Roles()} if told.get("meta_cluster", of_one).get("leader") == own else {}
         for account in told.get("account_details") or ():
             for stream in account.get("stream_detail", ()):
                 cluster = stream.get("cluster", of_one)
                 peers = cluster.get("replicas") or ()
-                if cluster.get("leader") == me.name:
+                if cluster.get("leader") == own:
                     in_sync = [p["name"] for p in peers if p["current"] and not p.get("offline")]
-                    every = (me.name, *(p["name"] for p in peers))
-                    led[stream["name"]] = Roles(-1, (me.name, *in_sync), every)
+                    every = (own, *(p["name"] for p in peers))
+                    led[stream["name"]] = Roles(-1, (own, *in_sync), every)
         return led
+
+    def members(self, me: Node) -> Members:
+        raft = adapter.http_json(me.listen("http"), "/raftz?group=_meta_")
+        peers = [p["name"] for g in raft.values() for p in g["_meta_"]["peers"].values()]
+        version = adapter.http_json(me.listen("http"), "/varz")["version"]
+        return Members(frozenset((me.identity, *peers)), version)
+
+    async def change(self, nodes: Nodes, want: Nodes, partition: str, copies: int) -> None:
+        names = {node.identity for node in want}
+        if not partition:
+            for gone in self.members(nodes[0]).names - names:
+                await self._ask(nodes, "SERVER.REMOVE", {"peer": gone}, "operator")
+            return
+        told = await self._ask(nodes, f"STREAM.INFO.{partition}", {})
+        if told["config"]["num_replicas"] != copies:
+            wanted = told["config"] | {"num_replicas": copies}
+            await self._ask(nodes, f"STREAM.UPDATE.{partition}", wanted)
+        cluster = told["cluster"]
+        for gone in {cluster.get("leader"), *(p["name"] for p in cluster["replicas"])} - names:
+            await self._ask(nodes, f"STREAM.PEER.REMOVE.{partition}", {"peer": gone})
+
+    async def _ask(self, nodes: Nodes, call: str, body: Any, user: str = "") -> dict[str, Any]:
+        async with await self.connect("setup", nodes, user) as connection:
+            asked = await connection.request(f"$JS.API.{call}", json.dumps(body).encode(), 2)
+        told: dict[str, Any] = decode(asked.data, dict)
+        if wrong := told.get("error"):
+            final = wrong["code"] == 400 and "not a member" not in wrong["description"]
+            raise (Refused if final else RuntimeError)(wrong["description"])
+        return told
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
         blocks = (me.folder / "jetstream/$G/streams" / partition / "msgs").glob("*.blk")

@@ -21,11 +21,12 @@ from nemesis.faults.disks import (
 from nemesis.faults.kill import Kill
 from nemesis.faults.kind import KINDS, FaultKind, aliases, kind_of, register, storm_kinds
 from nemesis.faults.link_fault import kinds_on
+from nemesis.faults.membership import Join, Leave, Operate, Replace, Return
 from nemesis.faults.messages import Delay, Link, Loss
 from nemesis.faults.partitions import Bridge, Cut, Isolate, Ring
 from nemesis.faults.pause import Pause, Resume
 from nemesis.faults.power_cut import PowerCut
-from nemesis.faults.restart import Restart, Stop, Upgrade
+from nemesis.faults.restart import Downgrade, Restart, Stop, Upgrade
 from nemesis.faults.syscalls import Syscall
 
 __all__ = [
@@ -40,25 +41,31 @@ __all__ = [
     "Delay",
     "DiskEmptied",
     "DiskFull",
+    "Downgrade",
     "ElectPreferred",
     "ElectUnclean",
     "FaultKind",
     "FsyncError",
     "HalfOpen",
     "Isolate",
+    "Join",
     "Kill",
+    "Leave",
     "Link",
     "Loss",
     "LyingFsync",
     "OldCopy",
+    "Operate",
     "Pause",
     "PowerCut",
     "ReadError",
     "Reassign",
     "Release",
+    "Replace",
     "Reset",
     "Restart",
     "Resume",
+    "Return",
     "Ring",
     "SetMinIsr",
     "Slow",
@@ -83,5 +90,6 @@ for _kind in (
     *(Stall, Slow, Reset, HalfOpen),
     *(FsyncError, SlowFsync, LyingFsync, DiskFull, TornWrite, BitFlip, OldCopy, DiskEmptied),
     *(ReadError, ClockSkew, ClockJump, Syscall, ClockRate),
+    *(Join, Leave, Replace, Return, Downgrade, Operate),
 ):
     register(_kind)

@@ -13,8 +13,10 @@ from nemesis.faults.words import target
 from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.formats.fault import Fault
 from nemesis.world import Command
+from node.formats.errors import FloodmarkError
 
-ROTATE: Final = "rotate"
+ROTATE, MOVE, MORE = "rotate", "move", "more"
+WORDS: Final = (ROTATE, MOVE, MORE)
 
 
 class AdminFault(FaultKind, frozen=True, kw_only=True):
@@ -31,8 +33,8 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
     def inject(self, site: Site) -> Injected:
         """Send the command. Raises FloodmarkError if the controller refuses or changes nothing."""
         command = self.command(site)
-        site.world.command(command)
-        return Injected(detail=" ".join(command.replicas))
+        change = site.world.command(command)
+        return Injected(detail=" ".join(command.replicas), change=change)
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems of any fault, and a partition that is not in the cluster."""
@@ -92,8 +94,9 @@ class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
 class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     """A command to move `partition` to `replicas`, in this order: "n2,n1".
 
-    "rotate": each replica moves to the next broker, the last broker's to the first. "": cancel the
-    reassignment under way."""
+    "rotate": each replica moves to the next broker, the last broker's to the first. "move": the
+    replica of one follower moves to a broker without one. "more": two more brokers get a replica.
+    "": cancel the reassignment under way."""
 
     partition: str
     replicas: str
@@ -104,7 +107,7 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems of any command, and replicas that are not different brokers."""
         yield from super().problems(cluster, workload)
-        if self.replicas not in ("", ROTATE):
+        if self.replicas not in ("", *WORDS):
             names = self.replicas.split(",")
             unknown = [name for name in names if name not in cluster.broker_names()]
             yield from (f"replicas: no broker '{name}' in this cluster" for name in unknown)
@@ -113,13 +116,25 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
 
     def command(self, site: Site) -> Command:
         """Return the command that moves the partition, or cancels its reassignment."""
-        if self.replicas != ROTATE:
+        if self.replicas not in WORDS:
             replicas = tuple(self.replicas.split(",")) if self.replicas else ()
-        else:
-            # While a move is under way those it adds stand last.
-            before = site.view.replicas(self.partition)[: site.cluster.replication_factor]
+            return Command("reassign", self.partition, replicas)
+        # While a move is under way those it adds stand last.
+        before = site.view.replicas(self.partition)[: site.cluster.replication_factor]
+        if self.replicas == ROTATE:
             replicas = rotated(before, site.cluster.broker_names())
-        return Command("reassign", self.partition, replicas)
+            return Command("reassign", self.partition, replicas)
+        members = tuple(filter(site.world.is_member, site.cluster.broker_names()))
+        free = [name for name in members if name not in before]
+        leader = site.view.leader(self.partition)
+        followers = [name for name in before if name != leader]
+        if not free or not followers:
+            raise FloodmarkError(f"{self.partition} has a replica on every member")
+        if self.replicas == MORE:
+            return Command("reassign", self.partition, (*before, *free[:2]))
+        goes = site.rng.choice(followers)
+        moved = tuple(site.rng.choice(free) if name == goes else name for name in before)
+        return Command("reassign", self.partition, moved)
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Reassign:
@@ -142,6 +157,10 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
             return f"Cancel the move of {self.partition}"
         if self.replicas == ROTATE:
             return f"Move each replica of {self.partition} to the next broker"
+        if self.replicas == MOVE:
+            return f"Move the replica of a follower of {self.partition} to another broker"
+        if self.replicas == MORE:
+            return f"Give two more brokers a replica of {self.partition}"
         return f"Move {self.partition} to {target(self.replicas)}"
 
 

@@ -53,7 +53,8 @@ class Injected:
     """The result of injecting a fault: its nodes and links, and the numbers that the world gave to
     its link rules, to its breakpoints and to its effects on single nodes (`per_node`: disk faults,
     copies of disks, faults of system calls; with the node of each). `stopped` are nodes that have
-    stopped at a breakpoint. `effect` is the effect if it was known at once."""
+    stopped at a breakpoint. `effect` is the effect if it was known at once. `change` is the number
+    of a change of the cluster that is under way."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
@@ -63,6 +64,7 @@ class Injected:
     stopped: list[str] = field(default_factory=list)
     detail: str = ""
     effect: Effect | None = None
+    change: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +203,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         return (self.sentence or f"{self.what.capitalize()} {{on}}").format(**fields | nodes)
 
 
-WIDE: Final = ("majority", "all", "voters", "isr:p")
+WIDE: Final = ("majority", "all", "voters", "isr:p", "followers:p")
 """Targets that are most of the cluster."""
 
 # Targets that are one node, and how often each is drawn; ":p" stands for a drawn partition.

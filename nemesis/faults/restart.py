@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Literal
 
-from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.kind import ONE_NODE, Drawing, Injected, Site
 from nemesis.faults.process_fault import ProcessFault
-from nemesis.world import World
+from nemesis.faults.words import target
+from nemesis.world import ClusterChange, World
 
 
 class Stop(ProcessFault, frozen=True, kw_only=True, tag="stop"):
@@ -43,18 +45,49 @@ class Restart(ProcessFault, frozen=True, kw_only=True, tag="restart"):
 
 
 class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
-    """A `restart` after which the node, and each later process of it, runs `protocol`.
+    """A `restart` after which the node, and each later process of it, runs another version: our
+    own brokers `protocol`, another system its `version` ("": the next one of its servers), after a
+    SIGTERM or, if that is `how`, a SIGKILL.
 
     `harness.systems.floodmark.brokers.check_upgrades` refuses a protocol that cannot be mixed with
     the cluster's own."""
 
-    protocol: str
+    protocol: str = ""
+    version: str = ""
+    how: Literal["stop", "kill"] = "stop"
 
+    direction: ClassVar[Literal["upgrade", "downgrade"]] = "upgrade"
     letter = "V"
-    sentence = "Restart {on} with protocol {protocol}"
-    drawing = "few protocols can live beside each other"
+    drawing = "a version belongs to one system: a search draws it"
+
+    def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Return the members; of another system those that run."""
+        members = tuple(node for node in nodes if world.is_member(node))
+        return members if self.protocol else tuple(filter(world.is_up, members))
+
+    def inject(self, site: Site) -> Injected:
+        """Restart each node with another protocol; or begin the change of one node's version."""
+        if self.protocol:
+            return super().inject(site)
+        node = site.nodes[0]
+        change = ClusterChange(self.direction, node, version=self.version, kill=self.how == "kill")
+        return Injected(nodes=(node,), change=site.world.begin_change(change))
 
     def act(self, site: Site, node: str) -> None:
         """Restart a node with another protocol."""
         site.world.set_protocol(node, self.protocol)
         super().act(site, node)
+
+    def words(self) -> str:
+        """Return the fault as a sentence."""
+        if self.protocol:
+            return f"Restart {target(self.on)} with protocol {self.protocol}"
+        do = self.what.capitalize() if self.how == "stop" else f"Kill, then {self.what}"
+        return f"{do} {target(self.on)}" + f" to {self.version}" * bool(self.version)
+
+
+class Downgrade(Upgrade, frozen=True, kw_only=True, tag="downgrade"):
+    """The same with an older version."""
+
+    direction = "downgrade"
+    letter = "u"

@@ -21,6 +21,9 @@ _ROLES: Final = {
     "voters": "the voters",
     "clients": "the clients",
     "rest": "the rest",
+    "followers": "all followers",
+    "spare": "a spare node",
+    "former": "a node that has left",
 }
 _ORDINALS: Final = {1: "first", 2: "second", 3: "third"}
 

@@ -46,7 +46,8 @@ def in_words(error: Exception) -> str:
 
 class Cluster(Strict, frozen=True, kw_only=True):
     """The cluster under test: `brokers` (n1, n2, ...) have the partitions log-0, log-1, ...;
-    `voters` (v1, ...) have the metadata. A system without such nodes has 0 voters.
+    `voters` (v1, ...) have the metadata. A system without such nodes has 0 voters. `spares` are
+    brokers numbered on, which run only after a `join`.
 
     `flush` is "sync" (every acknowledged turn is on disk) or "async" (flushed every
     `flush_interval_ms`). With `retention_records` a leader keeps at least that many committed
@@ -59,6 +60,7 @@ class Cluster(Strict, frozen=True, kw_only=True):
     protocol: str = "kafka"
     brokers: int = 3
     voters: int = 1
+    spares: int = 0
     partitions: int = 4
     replication_factor: int = 3
     min_isr: int = 2
@@ -72,8 +74,12 @@ class Cluster(Strict, frozen=True, kw_only=True):
     timings: Timings = Timings()
 
     def broker_names(self) -> tuple[str, ...]:
-        """Return the names of the brokers: n1, n2, ..."""
-        return tuple(f"n{i}" for i in range(1, self.brokers + 1))
+        """Return the names of the brokers, spares last: n1, n2, ..."""
+        return tuple(f"n{i}" for i in range(1, self.brokers + self.spares + 1))
+
+    def spare_names(self) -> tuple[str, ...]:
+        """Return the names of the brokers that run only after a `join`."""
+        return self.broker_names()[self.brokers :]
 
     def voter_names(self) -> tuple[str, ...]:
         """Return the names of the voters: v1, v2, ..."""
@@ -88,6 +94,8 @@ class Cluster(Strict, frozen=True, kw_only=True):
         bugs are checked by the system under test, when a run is prepared."""
         if not 1 <= self.brokers <= 99:
             yield "brokers must be 1..99"
+        if not 0 <= self.spares <= 99 - self.brokers:
+            yield "spares must be 0.., and there can be at most 99 brokers with them"
         if self.voters not in (0, 1, 3, 5):
             yield "voters must be 1, 3 or 5 (0: a system without)"
         if not 1 <= self.partitions <= 10_000:

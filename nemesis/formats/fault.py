@@ -33,8 +33,13 @@ ROLES: Final = (
     "voters",
     "clients",
     "rest",
+    "followers",
+    "spare",
+    "former",
 )
-ROLES_OF_A_PARTITION: Final = ("leader", "follower", "another-follower", "lagging", "isr")
+ROLES_OF_A_PARTITION: Final = (
+    *("leader", "follower", "another-follower", "lagging", "isr", "followers"),
+)
 _NODE: Final = re.compile(r"[nvc][1-9]\d*")
 
 

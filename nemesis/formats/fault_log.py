@@ -27,7 +27,8 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     the target stood for. The counts are in lines of effects: messages dropped, delayed and
     duplicated; connections or packets affected (by links that see no messages); processes stopped
     at a breakpoint; writes to a disk that failed, were late, or are lost; system calls that failed,
-    lied, were late, or ended their process."""
+    lied, were late, or ended their process; a change of the cluster that was installed, refused, or
+    came only `late`, after its time."""
 
     fault: Number
     what: str
@@ -46,13 +47,18 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     packets: LargeCount | UnsetType = UNSET
     writes: LargeCount | UnsetType = UNSET
     calls: LargeCount | UnsetType = UNSET
+    installed: LargeCount | UnsetType = UNSET
+    refused: LargeCount | UnsetType = UNSET
+    late: LargeCount | UnsetType = UNSET
 
     @property
     def affected(self) -> int:
-        """The number of affected messages, connections, packets, processes, writes or calls."""
+        """The number of affected messages, connections, packets, processes, writes, calls or
+        changes."""
         counts = (
             *(self.dropped, self.delayed, self.duplicated, self.stopped),
             *(self.connections, self.packets, self.writes, self.calls),
+            *(self.installed, self.refused, self.late),
         )
         return sum(count for count in counts if count is not UNSET)
 

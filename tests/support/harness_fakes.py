@@ -124,6 +124,7 @@ class FakeCluster:
     tells_in_sync, goes_on = True, False
 
     bypassed: tuple[str, ...] = ()
+    membership = None
 
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
         self.problems: list[Problem] = []
@@ -160,6 +161,9 @@ class FakeCluster:
 
     def stop(self) -> None:
         self.stopped = True
+
+    def heal_members(self) -> bool:
+        return True
 
     def dump_logs(self, folder: Path) -> list[str]:
         return []

@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -16,18 +16,20 @@ from typing import Any, Final
 import msgspec
 
 from harness.formats.problem import Problem
-from harness.formats.run_info import Promise
+from harness.formats.run_info import MemberRecord, Promise
 from harness.formats.seal import PROBES
 from harness.runs.run_folder import RunDir
-from harness.systems.adapter import Adapter, Node
+from harness.systems.adapter import Adapter, Members, Node
 from harness.systems.disks import PLAIN
 from harness.systems.external import calls, client_process, several
 from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links, make_links
 from harness.systems.external.load import AdapterChoice, in_words
 from harness.systems.external.logs import DumpConfig, NodeDump, dump_logs
+from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe
 from harness.systems.external.processes import ExternalProcesses, Launch, on_disk
 from harness.systems.external.unsynced import UnsyncedFiles
+from harness.systems.external.versions import servers_of, unsupported_change
 from harness.systems.external.world import ExternalWorld
 from harness.systems.interface import NO_LINKS
 from harness.systems.process_cluster import ProcessCluster
@@ -73,8 +75,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self.is_healthy = False
         """Return whether, when the last storm was over, all nodes ran and none had ended by itself,
         the partitions were in sync, and there was no problem."""
-        nodes = schedule.cluster.brokers + schedule.cluster.voters
-        needed = nodes * ports_per_node(adapter, form)
+        names = (*schedule.cluster.broker_names(), *schedule.cluster.voter_names())
+        needed = len(names) * ports_per_node(adapter, form)
         super().__init__(schedule, folder, ports=needed, disk=disk, home=home)
         self._links: Links | None = None
         self._kernel: KernelLinks | None = None
@@ -82,7 +84,13 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             self._held.enter_context(_without_logging())
             ports = iter(self._lease.ports)
             self.nodes = {node: self._node(node, ports) for node in self.names}
-            self._brokers = tuple(self.nodes[name] for name in self.brokers)
+            self._changes = MemberChanges(
+                *(adapter, self.nodes, self.brokers, schedule.cluster.brokers, self),
+                view=self.view,
+                servers=servers_of(adapter),
+                copies=schedule.cluster.replication_factor,
+            )
+            self._healing: Iterator[None] | None = None
             self._unsynced = UnsyncedFiles(adapter.unsynced_files)
             self._begin(folder)
 
@@ -92,7 +100,10 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self.bypassed = ()
         self._partitions = self._schedule.cluster.partition_names()
         self._probe = Probe(
-            adapter, self._brokers, self._partitions, self._running, self._output / "probe.txt"
+            adapter,
+            self.nodes,
+            lambda: self._changes.members,
+            *(self._partitions, self._running, self._output / "probe.txt"),
         )
         self._answers: AppendOnlyFile | None = None
         if adapter.probes():
@@ -132,7 +143,9 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         found = self._ask("promise", self._adapter.promise)
         if not isinstance(found, Promise):
             raise FloodmarkError(f"system '{self._name}': promise returned no Promise")
-        if may_lose_synced(self._schedule, self._adapter.damaged_disks + 1):
+        if why := unsupported_change(self._adapter, self._schedule):
+            found = msgspec.structs.replace(found, words=why, source="")
+        if why or may_lose_synced(self._schedule, self._adapter.damaged_disks + 1):
             return msgspec.structs.replace(
                 found, disks_kept=False, committed_kept=False, durable_acks=False
             )
@@ -152,7 +165,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     @property
     def world(self) -> ExternalWorld:
         parts = (self.processes, self._links, *self._world_parts())
-        return ExternalWorld(*parts, self.nodes, self._unsynced)
+        return ExternalWorld(*parts, self.nodes, self._unsynced, self._changes)
 
     # -- life
 
@@ -162,7 +175,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._suspensions.begin()
         if self._form != NO_LINKS and self._links is None:
             self._start_links()
-        for node in self.nodes:
+        for node in (*self.voters, *self._changes.members):
             self.processes.start(node)
         if self._adapter.probes():
             self._probe.start()
@@ -181,11 +194,55 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             client_process.main,
             client_process.ExternalClientsConfig,
             choice=self._choice,
-            nodes=self._brokers,
+            nodes=tuple(self.nodes[name] for name in self.brokers),
         )
         if self._links is not None:
             self._links.set_processes(CLIENTS, (os.getpid(), clients.pid))
         return clients
+
+    def poll(self) -> list[TraceEvent]:
+        self._changes.step()
+        return super().poll()
+
+    def heal_members(self) -> bool:
+        if self._healing is None:
+            self._healing = self._changes.heal()
+        return next(self._healing, self) is self
+
+    @property
+    def membership(self) -> MemberRecord | None:
+        return self._changes.record()
+
+    # -- for changes of members
+
+    def start_node(self, node: str) -> None:
+        self.processes.start(node)
+
+    def end_node(self, node: str, *, kill: bool) -> None:
+        if kill:
+            self.processes.kill(node)
+        else:
+            self.processes.notice_end(node)
+            self.processes.ask_to_stop(node)
+            self.processes.await_stop(node)
+        self.view.lost(node)
+
+    def empty_disk(self, node: str) -> None:
+        folder = self._data(node)
+        if self._disks is not None:
+            self._disks.rest(node)
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(folder.with_name(f"{node}.former-{self.processes.incarnation(node)}"))
+        folder.mkdir(parents=True)
+
+    def expect_end(self, node: str) -> None:
+        self.processes.expected.process(node, self.processes.incarnation(node))
+
+    def running(self) -> Collection[str]:
+        return [node for node in self.brokers if self._running(node)]
+
+    def said(self) -> Mapping[str, tuple[int, Members]]:
+        return self._probe.said
 
     def stop(self) -> None:
         self._note_bypassed()
@@ -211,13 +268,12 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     def dump_logs(self, folder: Path) -> list[str]:
         if not self._reads_logs:
             return []
-        running = [
-            n.name for n in self._brokers if not self._goes_on and self.processes.is_up(n.name)
-        ]
+        running = [n for n in self.brokers if not self._goes_on and self.processes.is_up(n)]
         problems = [f"{node} still runs: its logs were not read" for node in running]
         config = DumpConfig(
             choice=self._choice,
-            nodes=tuple(node for node in self._brokers if node.name not in running),
+            nodes=tuple(self.nodes[name] for name in self.brokers if name not in running),
+            members=tuple(self._changes.members),
             partitions=self._partitions,
             record_bytes=self._schedule.workload.payload_bytes,
             folder=str(folder),
@@ -233,7 +289,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         closing = calls.in_thread(self._adapter.resources.close)
         if self._goes_on:
             self.processes.reap()
-            running = all(self._running(node) for node in self.names)
+            running = all(self._running(node) for node in (*self.voters, *self._changes.members))
             whole = running and (not self._adapter.probes() or self._all_in_sync())
             self.is_healthy = whole and not self.processes.unexpected and not self.problems
             self._suspensions.end()
@@ -284,7 +340,13 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         adapter = self._adapter
         listens = {role: next(ports) for role in (*adapter.listens, *adapter.probed)}
         others = {role: next(ports) for role in adapter.listens if self._form == PROXY_LINKS}
-        made = Node(name=name, folder=self._data(name), listens=listens, dialed=listens | others)
+        made = Node(
+            name=name,
+            folder=self._data(name),
+            listens=listens,
+            dialed=listens | others,
+            identity=name,
+        )
         if self._form == KERNEL_LINKS:
             return msgspec.structs.replace(made, host=kernel_links.address(name))
         return made
@@ -319,8 +381,9 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return 0 if asleep else processes.incarnation(node)
 
     def _launch(self, name: str) -> Launch:
-        me = self.nodes[name]
-        others = [node for node in self.nodes.values() if node is not me]
+        me = msgspec.structs.replace(self.nodes[name], server=self._changes.server_of(name))
+        members = (*self.voters, *self._changes.members)
+        others = [self.nodes[other] for other in self.nodes if other in members and other != name]
         try:
             me.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -361,7 +424,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     def _create(self, partition: str) -> None:
         """Create a partition, trying again until that succeeds. Raises FloodmarkError."""
         copies = self._schedule.cluster.replication_factor
-        nodes = self._brokers
+        nodes = tuple(self.nodes[name] for name in self._changes.members)
         deadline = time.monotonic() + self._adapter.start_s
         why = ""
         while time.monotonic() < deadline:

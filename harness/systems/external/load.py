@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from harness.systems.adapter import EVERYTHING, SERVER, Adapter, Node, Record, Setting
+from harness.systems.adapter import EVERYTHING, SERVER, SERVERS, Adapter, Node, Record, Setting
 from harness.systems.external.calls import awaited
 from node.formats.errors import FloodmarkError, UsageError
 
@@ -47,6 +47,7 @@ class _Renaming:
     def __init__(self, adapter: Adapter, prefix: str) -> None:
         self._adapter, self._prefix = adapter, prefix
         self.create = _told(adapter.create, lambda nodes, name, *n: (nodes, prefix + name, *n))
+        self.change = _told(adapter.change, lambda a, b, name, n: (a, b, name and prefix + name, n))
         self.read = _told(adapter.read, lambda made, name, *n: (made, prefix + name, *n))
         self.dump = _told(adapter.dump, lambda me, name: (me, prefix + name))
         self.send = _told(adapter.send, self._renamed)
@@ -151,15 +152,15 @@ def _from_file(path: Path) -> Any:
 
 
 def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
-    """Return the settings of an adapter, and `server`, the path of an executable if it has one."""
-    return (*adapter.settings, *((SERVER,) if adapter.binary else ()))
+    """Return the settings of an adapter, and `server` and `servers` if it has an executable."""
+    return (*adapter.settings, *((SERVER, SERVERS) if adapter.binary else ()))
 
 
 def complete_settings(
     owner: str, known: tuple[Setting, ...], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a value for every setting; for `server` only if it is given. Raises UsageError for an
-    unknown setting and for a value that it does not allow."""
+    """Return a value for every setting; for `server` and `servers` only if they are given. Raises
+    UsageError for an unknown setting and for a value that it does not allow."""
     names = {setting.name: setting for setting in known}
     for name, value in given.items():
         if name not in names:
@@ -169,7 +170,8 @@ def complete_settings(
         if values and value not in values:
             raise UsageError(f"--set {name}={value}: {name} can only be {', '.join(values)}")
     found = {setting.name: given.get(setting.name, setting.default) for setting in known}
-    return {name: value for name, value in found.items() if value or name != SERVER.name}
+    unless_empty = (SERVER.name, SERVERS.name)
+    return {name: value for name, value in found.items() if value or name not in unless_empty}
 
 
 def in_words(error: BaseException) -> str:

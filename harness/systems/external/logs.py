@@ -41,11 +41,13 @@ class NodeDump(msgspec.Struct, frozen=True):
 
 
 class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The order to the reading process: which logs to read, and the `folder` to write to. `output`
+    """The order to the reading process: which logs to read, and the `folder` to write to. Of nodes
+    that are no `members` none is read. `output`
     is the file for its stdout and stderr."""
 
     choice: AdapterChoice
     nodes: tuple[Node, ...]
+    members: tuple[str, ...]
     partitions: tuple[str, ...]
     record_bytes: int
     folder: str
@@ -101,9 +103,8 @@ def _main(config: DumpConfig, pipe: Connection) -> None:
         try:
             out = AppendOnlyFile(Path(config.folder) / f"{node.name}.jsonl")
             lines: list[bytes] = []
-            for run in log_lines(
-                adapter, node, config.partitions, config.record_bytes, had, problems
-            ):
+            names = config.partitions if node.name in config.members else ()
+            for run in log_lines(adapter, node, names, config.record_bytes, had, problems):
                 lines.append(_encoder.encode(run) + b"\n")
                 if len(lines) >= _LINES_A_WRITE:
                     out.write(b"".join(lines))

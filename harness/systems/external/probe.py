@@ -10,11 +10,12 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from harness.runs.clock import now_us
-from harness.systems.adapter import EVERYTHING, Adapter, Node, Roles
+from harness.systems.adapter import EVERYTHING, Adapter, Members, Node, Roles
 from harness.systems.external.calls import CallErrors, awaited
 from node.formats import trace
 from node.formats.trace import TraceEvent
@@ -30,17 +31,19 @@ class Probe:
     def __init__(
         self,
         adapter: Adapter,
-        nodes: Collection[Node],
+        nodes: Mapping[str, Node],
+        members: Callable[[], Collection[str]],
         partitions: Collection[str],
         is_running: Callable[[str], int],
         output: Path,
     ) -> None:
-        """`is_running(node)` is the number of the node's process, 0 while there is none to ask."""
+        """`nodes` are all nodes, whose identities may change, `members()` the present members.
+        `is_running(node)` is the number of the node's process, 0 while there is none to ask."""
         self._adapter = adapter
-        self._nodes = tuple(nodes)
-        self._names = {node.name: node.name for node in nodes} | {
-            node.dial(role): node.name for node in nodes for role in node.dialed
-        }
+        self._nodes = nodes
+        self._members = members
+        self.said: dict[str, tuple[int, Members]] = {}
+        """The last answer of `members` of each node, with its time in microseconds."""
         self._partitions = frozenset(partitions)
         self._is_running = is_running
         self._output = output
@@ -55,10 +58,11 @@ class Probe:
 
     def start(self) -> None:
         """Start the threads."""
-        for node in self._nodes:
-            threading.Thread(
-                target=self._watch, args=(node,), daemon=True, name=f"probe-{node.name}"
-            ).start()
+        for name in [name for name, node in self._nodes.items() if not node.is_voter]:
+            asks = [self._probe, self._ask_members]
+            for ask in asks if self._adapter.changes else asks[:1]:
+                watch = partial(self._watch, name, ask)
+                threading.Thread(target=watch, daemon=True, name=f"probe-{name}").start()
 
     def close(self) -> None:
         """Stop the threads; a call of `probe` that hangs is abandoned."""
@@ -76,18 +80,25 @@ class Probe:
                 found += self._memory.take(node, incarnation, self.understood(told))
         return found
 
-    def _watch(self, node: Node) -> None:
+    def _watch(self, name: str, ask: Callable[[Node, int], None]) -> None:
         while not self._closed.wait(EVERY_S):
-            incarnation = self._is_running(node.name)
+            incarnation = self._is_running(name)
             if not incarnation:
                 continue
             try:
-                told = awaited(self._adapter.probe(node))
+                ask(self._nodes[name], incarnation)
             except Exception as error:
-                self._errors.note(f"probe of {node.name}", error)
-            else:
-                with contextlib.suppress(queue.Full):
-                    self._told.put_nowait((node.name, incarnation, told))
+                self._errors.note(f"{ask.__name__.strip('_')} of {name}", error)
+
+    def _probe(self, node: Node, incarnation: int) -> None:
+        told = awaited(self._adapter.probe(node))
+        with contextlib.suppress(queue.Full):
+            self._told.put_nowait((node.name, incarnation, told))
+
+    def _ask_members(self, node: Node, incarnation: int) -> None:
+        told = awaited(self._adapter.members(node))
+        if isinstance(told, Members):
+            self.said[node.name] = now_us(), told
 
     def understood(self, told: Any) -> dict[str, Roles]:
         """Return the valid part of an answer of `probe`: partition -> roles."""
@@ -101,7 +112,7 @@ class Probe:
                 found[partition] = Roles(
                     max(-1, min(roles.term, _HIGHEST_TERM)),
                     self._known(roles.in_sync),
-                    self._known(roles.replicas) or self._known(self._names),
+                    self._known(roles.replicas) or tuple(self._members()),
                 )
         self.led.update(found)
         self.names_in_sync = self.names_in_sync or any(roles.in_sync for roles in found.values())
@@ -109,7 +120,10 @@ class Probe:
 
     def _known(self, names: Any) -> tuple[str, ...]:
         given = names if isinstance(names, list | tuple | set | frozenset | dict) else ()
-        known = {self._names[n] for n in given if isinstance(n, str) and n in self._names}
+        named = {n.identity or n.name: n.name for n in self._nodes.values()} | {
+            n.dial(role): n.name for n in self._nodes.values() for role in n.dialed
+        }
+        known = {named[n] for n in given if isinstance(n, str) and n in named}
         return tuple(sorted(known))
 
     def _show(self, text: str) -> None:
@@ -128,6 +142,7 @@ class _Memory:
         may claim one term for a long time."""
         self._epochs: dict[str, int] = {}
         self._in_sync: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._replicas: dict[str, tuple[str, ...]] = {}
 
     def take(self, node: str, incarnation: int, told: Mapping[str, Roles]) -> Iterator[TraceEvent]:
         """Yield trace events for the leaderships that a node reports."""
@@ -153,7 +168,9 @@ class _Memory:
                     yield about | trace.event(trace.CONTROLLER, state="active", term=epoch)
                 continue
             leads = self._claims[partition][:2] == (node, incarnation)
-            if is_new:
+            moved = leads and self._replicas.get(partition) != roles.replicas
+            if is_new or moved:
+                self._replicas[partition] = roles.replicas
                 yield about | _partition(partition, node, epoch, roles)
             if is_new or (leads and again):
                 self._leading[partition, node] = claim[1:]

@@ -14,8 +14,9 @@ from harness.systems.disks import DECLARED, KINDS_ON, PLAIN, USER_SPACE
 from harness.systems.external import calls
 from harness.systems.external.links import ABILITIES
 from harness.systems.external.load import AdapterChoice, complete_settings, in_words, settings_of
+from harness.systems.external.versions import servers_of
 from harness.systems.interface import NO_LINKS, Limits, System
-from nemesis.faults import KINDS, kinds_on
+from nemesis.faults import KINDS, Operate, Upgrade, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
 from nemesis.links.abilities import LinkAbilities
 from nemesis.strace import SYSCALL
@@ -74,6 +75,10 @@ class ExternalSystem(System):
         return complete_settings(self.name, settings_of(self.adapter), self._given)
 
     @property
+    def servers(self) -> dict[str, str]:
+        return {server.name: server.sha256 for server in servers_of(self._made)}
+
+    @property
     def safe_settings(self) -> dict[str, str] | None:
         """The adapter's settings, with the safe value of each that has one; None if none has."""
         safe = {one.name: one.safe for one in self.adapter.settings if one.safe}
@@ -100,6 +105,8 @@ class ExternalSystem(System):
         possible = {*_BY_SIGNALS, *KINDS_ON[USER_SPACE], SYSCALL}
         if self.adapter.clock_by_libc:
             possible |= KINDS_OF_CLOCKS
+        possible |= {*self.adapter.changes}
+        possible |= {"operate"} if self.adapter.operations else set()
         for abilities in ABILITIES.values():
             possible |= set(kinds_on(abilities)) - set(kinds_on(None))
         declared = self.adapter.faults
@@ -166,7 +173,19 @@ class ExternalSystem(System):
                 f"system '{self.name}' takes one record a send: use --batch 1, no batch_most, and "
                 "count 1 in operations"
             )
+        self._check_changes(schedule)
         self.version()
+
+    def _check_changes(self, schedule: Schedule) -> None:
+        """Refuse changes of version without versions, and unknown actions of an operator."""
+        known = len(servers_of(self._made))
+        for index, fault in enumerate(schedule.faults):
+            where = f"fault {index} ({fault.what})"
+            if isinstance(fault, Upgrade) and (fault.protocol or known < 2):
+                raise UsageError(f"{where}: needs --set servers=A,B, and no protocol")
+            if isinstance(fault, Operate) and fault.action not in self.adapter.operations:
+                there = ", ".join(self.adapter.operations)
+                raise UsageError(f"{where}: '{fault.action}' is none of {there}")
 
     def workload(self, workload: Workload) -> Workload:
         return msgspec.structs.replace(workload, batch=1, batch_most=0)

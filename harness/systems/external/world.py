@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from harness.systems.adapter import Node
 from harness.systems.disks import UserDisks, damage_files
+from harness.systems.external.membership import MemberChanges
 from harness.systems.external.processes import ExternalProcesses
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.process_world import ProcessWorld
-from nemesis.world import CallFails, DiskDamage, DiskFails
+from nemesis.world import CallFails, ChangeOutcome, ClusterChange, Command, DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 
 
@@ -22,6 +23,7 @@ class ExternalWorld(ProcessWorld):
     _processes: ExternalProcesses
     _nodes: Mapping[str, Node]
     _unsynced: UnsyncedFiles
+    _changes: MemberChanges
     _failing: set[tuple[str, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -33,7 +35,25 @@ class ExternalWorld(ProcessWorld):
     def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
         return self._unsynced.cut(node, self._nodes[node].folder, keep)
 
+    def is_member(self, node: str) -> bool:
+        return node.startswith("v") or self._changes.is_member(node)
+
+    def has_left(self, node: str) -> bool:
+        return self._changes.has_left(node)
+
+    def begin_change(self, change: ClusterChange) -> int:
+        return self._changes.begin(change)
+
+    def outcome(self, number: int) -> ChangeOutcome | None:
+        return self._changes.outcome(number)
+
+    def command(self, command: Command) -> int:
+        move = ClusterChange("reassign", partition=command.partition, replicas=command.replicas)
+        return self._changes.begin(move)
+
     def start(self, node: str) -> None:
+        if not (node.startswith("v") or self._changes.may_run(node)):
+            raise FloodmarkError(f"{node} is no member of the cluster")
         if self._disks is None:
             self._unsynced.synced(node, self._nodes[node].folder)
         super().start(node)

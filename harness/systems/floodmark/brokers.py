@@ -95,6 +95,10 @@ def check_upgrades(schedule: Schedule) -> None:
     """
     here = protocol(schedule.cluster.protocol)
     for index, fault in enumerate(schedule.faults):
+        if isinstance(fault, Upgrade) and not fault.protocol:
+            raise UsageError(
+                f"fault {index} ({fault.what}): needs a protocol; version is for others"
+            )
         if isinstance(fault, Upgrade) and not are_compatible(here, protocol(fault.protocol)):
             raise UsageError(
                 f"fault {index} (upgrade): {here.name} and {fault.protocol} cannot be mixed: only "

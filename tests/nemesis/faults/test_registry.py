@@ -117,6 +117,12 @@ class TestNewFault:
         assert "Pause and resume n1 2 times at 0.010 s, for 20.0 ms: hit n1" in page
 
 
+def test_a_change_of_version_has_words() -> None:
+    assert faults.Upgrade(on="n1", version="2.15.1", at_ms=1).words() == "Upgrade n1 to 2.15.1"
+    killed = faults.Downgrade(on="leader:log-0", how="kill", at_ms=1)
+    assert killed.words() == "Kill, then downgrade the leader of log-0"
+
+
 def test_what_is_not_registered_is_not_read() -> None:
     with pytest.raises(UsageError, match=r"fault 0: unknown fault 'flap' \(known: kill, power-cut"):
         parse(TestNewFault.schedule.to_json())
@@ -179,7 +185,7 @@ class TestEveryFault:
             assert sorted(places) == list(range(len(places)))
 
     def test_names_of_groups_are_no_kinds(self) -> None:
-        assert set(aliases()) == {"clock", "disk", "partition", "all"}
+        assert set(aliases()) == {"clock", "disk", "membership", "partition", "all"}
         assert not set(aliases()) & set(KINDS)
 
     def test_the_package_exports_every_kind(self) -> None:

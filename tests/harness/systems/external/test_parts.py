@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import psutil
@@ -22,6 +22,7 @@ from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, load, processes, several
 from harness.systems.external.logs import log_lines
+from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe, _Memory
 from harness.systems.external.processes import ExpectedExits, ExternalProcesses, Launch
 from harness.systems.external.static_check import mistakes
@@ -65,7 +66,10 @@ def world_of(
     """Return a world of one node, without links and clocks."""
     parts: Any = (nodes, None, disks, lambda operation: None, Tracers(tmp_path), None)
     files = UnsyncedFiles(unsynced)
-    return ExternalWorld(*parts, {"n1": Node("n1", tmp_path / "n1", {}, {})}, files)
+    node = {"n1": Node("n1", tmp_path / "n1", {}, {})}
+    adapter, actors = trial_adapters.Trial({"broken": "", "speed": ""}), cast(Any, None)
+    members = MemberChanges(adapter, node, ("n1",), 1, actors, view=ClusterView())
+    return ExternalWorld(*parts, node, files, members)
 
 
 def said(tmp_path: Path, text: str) -> Callable[[], bool]:
@@ -371,7 +375,10 @@ def test_a_dump_that_makes_no_sense_is_a_problem(found: Any, sentence: str) -> N
 def test_a_probe_that_lies_is_not_believed(tmp_path: Path) -> None:
     other = Node(name="n2", folder=Path(), listens={}, dialed={})
     adapter = trial_adapters.Trial({"broken": "probe lies", "speed": ""})
-    made = Probe(adapter, (NODE, other), ("log-0",), lambda name: 1, tmp_path / "probe.txt")
+    made = Probe(
+        *(adapter, {"n1": NODE, "n2": other}, lambda: ("n1", "n2"), ("log-0",), lambda name: 1),
+        tmp_path / "probe.txt",
+    )
     told = {
         "log-0": Roles(10**30, ("n9", "n1", "n1"), ("n2", "n1", 7)),  # type: ignore[arg-type]
         "log-9": Roles(),
@@ -396,7 +403,10 @@ def test_a_probe_may_be_async(prefix: str, tmp_path: Path) -> None:
 
     adapter: Any = Later({"broken": "", "speed": ""})
     adapter = load._Renaming(adapter, prefix) if prefix else adapter
-    made = Probe(adapter, (NODE,), ("log-0",), lambda name: 1, tmp_path / "probe.txt")
+    made = Probe(
+        *(adapter, {"n1": NODE}, lambda: ("n1",), ("log-0",), lambda name: 1),
+        tmp_path / "probe.txt",
+    )
     made.start()
     until(lambda: any(event["event"] == trace.ROLE for event in made.events()))
     made.close()
@@ -481,7 +491,7 @@ def test_all_mistakes_of_a_class_are_named() -> None:
     ]
 
 
-MOST_LINES = {"RabbitMQ": 160}
+MOST_LINES = {"RabbitMQ": 160, "Nats": 136, "Etcd": 113}
 """Of adapters with more: RabbitMQ's has the discovery of nodes, in Erlang, and reads segments."""
 
 

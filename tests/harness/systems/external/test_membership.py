@@ -1,0 +1,182 @@
+"""Changes of members and versions, on a cluster that is a few lists."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.runs.clock import now_us
+from harness.systems.adapter import Adapter, Members, Node, Refused
+from harness.systems.external.membership import MemberChanges
+from harness.systems.external.versions import Server
+from nemesis.view import ClusterView
+from nemesis.world import ClusterChange
+from node.formats.errors import FloodmarkError
+from tests.support.waiting import until
+
+SERVERS = tuple(Server(v, f"/{v}/server", v, "00") for v in ("2.9.1", "2.10.0", "2.8"))
+
+
+class Rig:
+    """The parts of a cluster, and an adapter whose nodes believe each order at once."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.up = {"n1", "n2", "n3"}
+        self.listed = {"n1", "n2", "n3"}
+        self.deaf: set[str] = set()
+        self.refusing = ""
+        rig = self
+
+        class Obedient(Adapter):
+            change_ms, failover_ms = 200, 100
+            operations = ("promote",)
+
+            def admit(self, nodes: Sequence[Node], joining: Node) -> None:
+                rig.log.append(f"admit {joining.identity}")
+                rig.listed.add(joining.identity)
+
+            def change(
+                self, nodes: Sequence[Node], want: Sequence[Node], partition: str, copies: int
+            ) -> None:
+                if rig.refusing:
+                    raise Refused(rig.refusing)
+                if not partition and "success" not in rig.deaf:
+                    rig.listed &= {node.identity for node in want}
+
+            def operate(self, action: str, me: Node, nodes: Sequence[Node]) -> None:
+                rig.log.append(f"{action} {me.name}")
+
+        names = [f"n{number}" for number in range(1, 5)]
+        self.nodes = {n: Node(n, Path(n), {}, {}, identity=n) for n in names}
+        self.adapter = Obedient({})
+        self.changes = MemberChanges(
+            self.adapter, self.nodes, names, 3, self, view=ClusterView(), servers=SERVERS
+        )
+
+    def start_node(self, node: str) -> None:
+        self.log.append(f"start {self.nodes[node].identity} {self.changes.server_of(node)}")
+        self.up.add(node)
+
+    def end_node(self, node: str, *, kill: bool) -> None:
+        if node in self.up:
+            self.log.append(f"{'kill' if kill else 'stop'} {node}")
+        self.up.discard(node)
+
+    def empty_disk(self, node: str) -> None:
+        self.log.append(f"empty {node}")
+
+    def expect_end(self, node: str) -> None:
+        pass
+
+    def running(self) -> Collection[str]:
+        return sorted(self.up)
+
+    def said(self) -> Mapping[str, tuple[int, Members]]:
+        told = Members(frozenset(self.listed))
+        return {name: (now_us(), told) for name in self.up if name not in self.deaf}
+
+    def do(self, what: Any, node: str = "", **more: Any) -> str:
+        """Make a change; return how it ended."""
+        number = self.changes.begin(ClusterChange(what, node, **more))
+
+        def over() -> bool:
+            self.changes.step()
+            return self.changes.outcome(number) is not None
+
+        until(over)
+        outcome = self.changes.outcome(number)
+        assert outcome is not None
+        return outcome.what
+
+    def heal(self) -> None:
+        for _ in self.changes.heal():
+            pass
+
+
+def test_a_spare_joins_with_an_empty_disk_and_leaves_again_at_the_final_heal() -> None:
+    rig = Rig()
+    assert rig.do("join", "n4") == "installed"
+    assert rig.log == ["empty n4", "admit n4", "start n4 /2.9.1/server"]
+    assert rig.changes.is_member("n4")
+    rig.heal()
+    assert rig.changes.members == ["n1", "n2", "n3"]
+    assert rig.changes.has_left("n4")
+    assert not rig.changes.may_run("n4")
+    assert rig.log[-1] == "stop n4"
+
+
+def test_a_node_that_was_emptied_has_a_new_name() -> None:
+    rig = Rig()
+    assert rig.do("replace", "n2", by="n2", alive=False) == "installed"
+    assert rig.log == ["kill n2", "empty n2", "admit n2-1", "start n2-1 /2.9.1/server"]
+    assert rig.nodes["n2"].identity == "n2-1"
+
+
+def test_an_answer_without_a_change_is_no_change() -> None:
+    rig = Rig()
+    rig.deaf = {"success"}
+    assert rig.do("leave", "n3") == "unseen"
+    assert rig.changes.is_member("n3")
+    assert "n3" in rig.up
+
+
+def test_a_refusal_is_an_effect_and_changes_nothing() -> None:
+    rig = Rig()
+    rig.refusing = "not now"
+    assert rig.do("leave", "n3") == "refused"
+    assert rig.changes.members == ["n1", "n2", "n3"]
+
+
+def test_a_minority_confirms_nothing() -> None:
+    rig = Rig()
+    rig.deaf = {"n1", "n2"}
+    with pytest.raises(FloodmarkError, match="do not agree"):
+        rig.do("leave", "n3")
+
+
+def test_a_change_begins_when_the_one_before_is_over() -> None:
+    rig = Rig()
+    rig.changes.begin(ClusterChange("leave", "n3"))
+    with pytest.raises(FloodmarkError, match="another change"):
+        rig.changes.begin(ClusterChange("join", "n4"))
+
+
+def test_versions_go_up_and_down_in_their_own_order() -> None:
+    rig = Rig()
+    assert rig.do("upgrade", "n1") == "installed"
+    assert rig.changes.server_of("n1") == "/2.10.0/server"
+    with pytest.raises(FloodmarkError, match="no newer"):
+        rig.do("upgrade", "n1")
+    assert rig.do("downgrade", "n2", kill=True) == "installed"
+    assert rig.changes.server_of("n2") == "/2.8/server"
+    assert "kill n2" in rig.log
+    assert "stop n1" in rig.log
+    rig.heal()
+    assert {rig.changes.server_of(name) for name in ("n1", "n2", "n3")} == {"/2.10.0/server"}
+
+
+def test_what_the_final_heal_cannot_restore_is_stuck() -> None:
+    rig = Rig()
+    rig.do("leave", "n3")
+    rig.deaf = {"n1", "n2"}
+    rig.heal()
+    record = rig.changes.record()
+    assert record is not None
+    assert record.stuck.startswith("n3 joining again took more than 600 ms")
+
+
+def test_an_action_of_an_operator() -> None:
+    rig = Rig()
+    assert rig.do("operate", "n2", action="promote") == "installed"
+    assert rig.log == ["promote n2"]
+
+
+def test_what_is_impossible_is_refused_before_it_begins() -> None:
+    rig = Rig()
+    for change in (ClusterChange("join", "n1"), ClusterChange("leave", "n4")):
+        with pytest.raises(FloodmarkError, match=r"n4 is no member|n1 is a member already"):
+            rig.changes.begin(change)
