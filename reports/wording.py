@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 
 from checker.formats.verdict import Verdict
@@ -21,14 +22,15 @@ def clip(text: object, limit: int = LONGEST_TEXT) -> str:
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
 
 
-def bare(sentence: str) -> str:
-    """Return the sentence of a verdict without its first word, the verdict itself."""
+def bare(sentence: str, names: Collection[str] = ()) -> str:
+    """Return the sentence of a verdict without its first word, the verdict itself. `names` are
+    names of nodes and partitions."""
     verdict, _, rest = sentence.partition(": ")
     if not rest or verdict not in set(Verdict):
         return sentence
     # The name of a node, a partition or a file keeps its small letter.
     first = rest.split(maxsplit=1)[0].rstrip(".:,")
-    is_name = any(c.isdigit() or c in "./" for c in first)
+    is_name = first in names or any(c.isdigit() or c in "./" for c in first)
     return rest if is_name else rest[:1].upper() + rest[1:]
 
 

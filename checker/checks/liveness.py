@@ -151,7 +151,10 @@ def unexplained_exit(group: Group) -> Finding:
         said = f"; its last lines: {said}" if said else ""
         # If nobody outside sent SIGKILL, the harness did: the process ignored its SIGTERM.
         hung, how = exits.code[first] == -signal.SIGKILL, "hung when it was stopped and was killed"
-        how = how if hung else f"ended by itself with code {exits.code[first]}"
+        if not hung:
+            stopped = exits.by[first] == "stop"
+            how = f"exited with code {exits.code[first]} when it was stopped"
+            how = how if stopped else f"ended by itself with code {exits.code[first]}"
         anomalies = (
             anomaly(
                 group,

@@ -43,13 +43,13 @@ RULES: Final = {
 
 
 class StoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a story. `kind` is the name of a trace event, "fault", "send", "read", "exit" or
-    "log". `breaks` says what happened to the record, "" if nothing did: "cut:REASON" (it was
-    truncated, for this reason), "elected-without" (a replica without it was elected),
-    "overwritten". `rule` is the rule of `RULES` that the step breaks, or "". Neither holds a node,
-    offset or time, so they are equal in two stories of the same bug. Of a step at which a fault
-    begins or ends, `fault` is its number in the schedule and `name` names it ("kill n1, the leader
-    of p0")."""
+    """One step of a story. `kind` is the name of a trace event, "fault", "fault-end", "send",
+    "read", "exit", "log" or "end". `breaks` says what happened to the record, "" if nothing did:
+    "cut:REASON" (it was truncated, for this reason), "elected-without" (a replica without it was
+    elected), "overwritten". `rule` is the rule of `RULES` that the step breaks, or "". Neither
+    holds a node, offset or time, so they are equal in two stories of the same bug. Of a step at
+    which a fault begins or ends, `fault` is its number in the schedule and `name` names it ("kill
+    n1, the leader of p0")."""
 
     t_us: Time
     text: str

@@ -211,6 +211,9 @@ def _stuck(known: PartitionEvidence, since_us: int, after: Sent | None) -> Itera
         yield _sent(after, after.offset, ": the first one after it")
     text = f"No send is acknowledged {long}; here {', '.join(said)}."
     yield StoryStep(t_us=since_us, text=text, kind="log")
+    if after is None and known.end_us > since_us:
+        text = "The run ends without another acknowledgement."
+        yield StoryStep(t_us=known.end_us, text=text, kind="end")
 
 
 def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:

@@ -201,7 +201,7 @@ def _told(
         since_us = seen.invoked_us
         reads = outside.reads_at(known, seen.offset, seen.value, since_us)
         steps += [(s, False) for s, _ in reads]
-    if not moments or finding.name == "not-converged":
+    if not moments or finding.property == LIVENESS:
         steps += outside.without_record(known, finding)
         by_cause = by_cause or next((s for s, _ in steps if s.rule), None)
     if losing is not None and by_cause is not None and losing.t_us < by_cause.t_us:

@@ -153,7 +153,9 @@ class Run:
                 began_us, before = now_us(), waited(cluster.output_folder)
                 self._try(phase)
                 if phase == storm.recover:
-                    self._note_a_busy_machine("recovery", cluster.output_folder, before, began_us)
+                    self._note_a_busy_machine(
+                        "recovery", cluster.output_folder, before, began_us, storm.waited_for
+                    )
                 elif phase == storm.read_everything and clients.status.final == "running":
                     self._note_a_busy_machine(
                         "final reads", cluster.output_folder, before, began_us
@@ -171,15 +173,22 @@ class Run:
         self._note_interruption(storm)
 
     def _note_a_busy_machine(
-        self, what: str, output: Path, before: Mapping[int, float], began_us: int
+        self,
+        what: str,
+        output: Path,
+        before: Mapping[int, float],
+        began_us: int,
+        waited_for: str = "",
     ) -> None:
-        """Note that a phase that took all its time proves nothing, if processes could not run."""
+        """Note that a phase that took all its time, as it waited for something, proves nothing if
+        processes could not run."""
         if now_us() - began_us < self.info.recovery_limit_ms * 1000:
             return
         # The looks take their time too, on such a machine.
         after = waited(output)
         if sentence := too_busy(what, before, after, (now_us() - began_us) / 1e6):
-            self._problem("too-busy", sentence)
+            more = f"; it waited for this: {waited_for}" if waited_for else ""
+            self._problem("too-busy", f"{sentence}{more}")
 
     def _note_interruption(self, storm: Storm) -> None:
         """Note that storm or recovery ended early: the run proves nothing about the rest."""

@@ -12,6 +12,7 @@ from harness.runs.clock import Pace, RealPace
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import ProgressDisplay, ProgressState
 from harness.systems.interface import ClusterUnderTest, RunClients
+from nemesis.faults.words import listing
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
 from node.formats.trace import METADATA_PARTITION
@@ -33,7 +34,7 @@ class Storm:
 
     Any phase may raise FloodmarkError (the link hub died, ..); the other phases can still be
     tried. `is_complete`: storm and recovery took place as planned, so a later interrupt costs no
-    evidence."""
+    evidence. `waited_for`: what the recovery lacked when its time was over, "" if nothing."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Storm:
         self._next_step_ms: int | None = 0
         self._shown_us = 0
         self._started_again: set[str] = set()
+        self.waited_for = ""
         self.is_complete = False
 
     def phases(self) -> tuple[Callable[[], None], ...]:
@@ -124,10 +126,27 @@ class Storm:
             return long_enough and acked and self._info.phases.in_sync_us > 0
 
         self._until(lambda: recovered() or self._interrupts.asked, limit_s)
+        if not recovered():
+            self.waited_for = self._not_recovered(healed, wanted)
         self.is_complete = self.is_complete and not self._was_cut_short(recovered)
         progress = self._clients.status.progress
         if wanted and progress.keys() >= wanted:
             self._info.phases.recovered_us = max(progress.values(), default=0)
+
+    def _not_recovered(self, healed: Mapping[str, int], wanted: set[str]) -> str:
+        """Name what the recovery waited for: the first partition without a leader, with a replica
+        that is not in sync, or without an acknowledgement; "" if there is none."""
+        view, found = self._cluster.view, list[str]()
+        for name in healed:
+            leader, lacking = view.leader(name), sorted({*view.replicas(name)} - {*view.isr(name)})
+            if leader is None and view.leader_epoch(name) >= 0:
+                found.append(f"{name} had no leader")
+            elif self._cluster.tells_in_sync and lacking and view.isr(name):
+                found.append(f"{listing(lacking)} of {name} not in sync")
+            elif name in wanted - self._clients.status.progress.keys():
+                found.append(f"{name} acknowledged nothing")
+        more = f" (and {len(found) - 1} more)" if found[1:] else ""
+        return f"{found[0]}{more}" if found else ""
 
     def _was_cut_short(self, is_over: Callable[[], bool]) -> bool:
         """Return whether an interrupt ended a phase before its time."""

@@ -135,7 +135,7 @@ def _whose(folder: RunFolder) -> list[HeadLine]:
     """Name the owner of the record, or quote the finding if it is about no record."""
     story, found = folder.story, _about(folder)
     if story is None or story.offset < 0 or story.value < 0:
-        text = wording.bare(found.message) if found is not None else head.sentence(folder)
+        text = found.message if found is not None else head.sentence(folder)
         return [HeadLine("What", text)]
     acked = ""
     if story.acknowledged_us >= 0:

@@ -46,7 +46,8 @@ class ShownCommand:
 def sentence(folder: RunFolder) -> str:
     """Return the verdict in one sentence: the checker's, or the reason why there is none."""
     if folder.result is not None:
-        return wording.bare(wording.clip(folder.result.sentence)) or folder.verdict
+        names = (*folder.info.partitions, *folder.info.brokers)
+        return wording.bare(wording.clip(folder.result.sentence), names) or folder.verdict
     recorded = len(folder.operations)
     what = wording.count(recorded, "operation") if recorded else "no operation"
     last = f" up to {folder.seconds(folder.operations.last_us()):.1f} s" if recorded else ""
@@ -86,6 +87,9 @@ def _harness(folder: RunFolder) -> Badge:
         said = " ".join(f"{problem.rstrip('.')}." for problem in problems[:MOST_PROBLEMS])
         more = f" And {len(problems) - MOST_PROBLEMS} more." if problems[MOST_PROBLEMS:] else ""
         return Badge("Harness", wording.count(len(problems), "problem"), f"{said}{more}", "bad")
+    if folder.info.source:
+        detail = "The history was recorded elsewhere, and does not say how its run went."
+        return Badge("Harness", "not known", detail, "plain")
     if folder.info.state != "finished":
         state = folder.info.state or "unknown"
         return Badge("Harness", "not finished", f"The run's state is '{state}'.", "unsure")
@@ -103,6 +107,11 @@ def _crashes(folder: RunFolder) -> list[Badge]:
 
 def _faults(folder: RunFolder) -> Badge:
     faults = folder.faults
+    if folder.info.source:
+        return Badge("Faults", "not known", "A history alone does not say.", "plain")
+    if not faults and folder.schedule is None:
+        detail = "There is no schedule, and no fault was recorded."
+        return Badge("Faults", "not known", detail, "unsure")
     if not faults:
         return Badge("Faults", "none", "The schedule holds no fault.", "plain")
     took = sum(f.took_effect for f in faults)

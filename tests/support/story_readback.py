@@ -223,6 +223,10 @@ class Reader:
             return "" if any(x.t_us == step.t_us for x in self.run.exits) else "no such exit"
         if step.kind == "log":
             return self._log_ends(step)
+        if step.kind == "end":
+            after = [o for o in self.run.ops if o.type == "ok" and o.t_us > step.t_us and o.sends]
+            sent = {s.partition for o in after for s in o.sends}
+            return "a send is acknowledged later" if self.told.partition in sent else ""
         found = self.slow.at(step.t_us, step.node, step.kind)
         if not found:
             return "no such event"

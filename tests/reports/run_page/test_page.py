@@ -180,6 +180,12 @@ class TestHead:
         assert "floodmark run" not in pages("jepsen").source
         assert "floodmark check" in pages("jepsen").source
 
+    def test_a_history_of_jepsen_claims_nothing_about_a_run(self, pages: Pages) -> None:
+        source = pages("jepsen").source
+        assert "without a problem of the harness" not in source
+        assert "holds no fault" not in source
+        assert "A history alone does not say which faults there were." in source
+
 
 class TestDamage:
     @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ class TestWords:
     )
     def test_a_sentence_begins_with_a_capital_or_a_name(self, text: str, sentence: str) -> None:
         assert wording.bare(text) == sentence
+        assert wording.bare("invalid: orders lost it.", ["orders"]) == "orders lost it."
 
     @pytest.mark.parametrize(
         ("command", "folder"),
