@@ -58,8 +58,9 @@ def fault_steps(fault: ActiveFault) -> list[StoryStep]:
     )
     if not fault.lasts or not fault.ended:
         return [begins]
-    text = f"Fault ends: {fault_name(fault, role=False)}."
-    return [begins, replace(begins, t_us=fault.until_us, text=text, kind=ENDS)]
+    name = fault_name(fault, role=False)
+    text = f"Fault ends: {name}."
+    return [begins, replace(begins, t_us=fault.until_us, text=text, kind=ENDS, name=name)]
 
 
 def with_faults(

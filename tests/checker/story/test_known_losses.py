@@ -64,7 +64,7 @@ def test_a_node_that_comes_back_leads_because_its_fault_ended(tmp_path: Path) ->
     _, made = told("naive-return", tmp_path)
     cause, fault = made.steps[made.cause], made.steps[made.led_by]
     assert (cause.node, cause.breaks, cause.kind) == ("n2", "elected-without", "role")
-    assert (fault.kind, fault.name) == ("fault-end", "kill n2, the leader of log-0")
+    assert (fault.kind, fault.name) == ("fault-end", "kill n2")
     assert made.active == (), "the kill was healed before the record was sent"
 
 
