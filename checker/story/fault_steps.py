@@ -68,12 +68,14 @@ def with_faults(
 ) -> list[tuple[StoryStep, bool]]:
     """Return the steps by time, with those at which faults begin and, until `last_us`, end. A fault
     may wait for an event, and none has its effect before it begins: what nodes did in the same
-    microsecond comes first, except what a node does from its start on."""
+    microsecond comes first, except what a node does from its start on. A step of the kind "log"
+    says what holds from then on."""
     made = list[tuple[tuple[int, int], StoryStep, bool]]()
     start_us = -1
     for step, minor in sorted(steps, key=lambda pair: pair[0].t_us):
         start_us = step.t_us if step.kind == STARTED else start_us
-        made.append(((step.t_us, 2 if step.t_us == start_us else 0), step, minor))
+        late = step.t_us == start_us or step.kind == "log"
+        made.append(((step.t_us, 2 if late else 0), step, minor))
     for fault in faults:
         begins, *ends = fault_steps(fault)
         made.append(((begins.t_us, 1), begins, False))

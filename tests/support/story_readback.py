@@ -139,7 +139,11 @@ class Reader:
             yield "its steps are out of order"
         for a, b in pairwise(steps):
             same = a.t_us == b.t_us and a.kind == "fault"
-            if same and b.kind not in ("fault", "fault-end", "started") and not self._starts(b):
+            if (
+                same
+                and b.kind not in ("fault", "fault-end", "started", "log")
+                and not self._starts(b)
+            ):
                 yield f"{a.text} stands before what it may have waited for: {b.text}"
         if 0 <= told.cause < len(steps):
             if told.loss >= 0 and told.cause > told.loss:
