@@ -87,13 +87,13 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def write(target: Path, content: bytes) -> Path:
-    """Write a page. Raises ReportError when it is larger than a page may be, StorageError when the
-    system cannot write it."""
+def write(target: Path, content: bytes, within: Path | None = None) -> Path:
+    """Write a page, through no link below `within`. Raises ReportError when it is larger than a
+    page may be, StorageError when the system cannot write it."""
     if len(content) > MOST_BYTES:
         raise ReportError(
             f"{target}: the page would be {wording.size(len(content))}, "
             f"more than {wording.size(MOST_BYTES)}"
         )
-    write_whole(target, content)
+    write_whole(target, content, within)
     return target

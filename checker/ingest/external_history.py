@@ -7,7 +7,6 @@ that results are beside the history that they are about. It is made again each t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -21,10 +20,12 @@ from checker.formats.errors import CheckerError
 from checker.ingest.ingest import tables_of
 from checker.ingest.lines import Line, Problems, read_lines
 from checker.ingest.source import HISTORIES, Source
-from node.formats.files import write_whole
+from node.formats.files import make_folder, write_whole
 from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
-from node.formats.run_folder_entries import foreign_entry, hole_in
+from node.formats.reading import hole_in
+from node.formats.removal import try_to_remove
+from node.formats.run_folder_entries import foreign_entry
 
 SUFFIX: Final = ".floodmark"
 _jepsen: Final = JsonReader(Any)
@@ -86,12 +87,11 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
         )
     form = form_of(file)
     for name in HISTORIES:
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()
+        try_to_remove(folder / name, folder.parent)
     if why := foreign_entry(folder):
         raise CheckerError(f"{folder}: {why}: results are not written there; remove it.")
     try:
-        folder.mkdir(exist_ok=True)
+        make_folder(folder, folder.parent)
         about: dict[str, Any] = {
             "format": 2,
             "run": file.name,
@@ -103,7 +103,7 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
             "complete_reads": True,
         }
         _place(file, folder / next(name for name, of in HISTORIES.items() if of == form))
-        write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n")
+        write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n", folder.parent)
     except OSError as error:
         raise CheckerError(f"{folder} cannot be written: {reason(error)}.") from None
     return folder

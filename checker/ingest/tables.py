@@ -6,9 +6,6 @@ source files (trace, log, replicas) is a folder of part files.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
@@ -18,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checker.ingest.fault_windows import WINDOWS
+from node.formats.files import make_folder, replacing
+from node.formats.removal import remove
 
 _WITNESS: Final = pa.struct(
     [
@@ -134,24 +133,14 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
     if part:
         target = target / f"{part}.parquet"
     elif target.is_dir():
-        shutil.rmtree(target)  # An earlier check made it in parts.
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Dot files are invisible to Spark and pyarrow, and the process makes the name its own.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        pq.write_table(table, temporary)
-        temporary.replace(target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        remove(target, folder.parent)  # An earlier check made it in parts.
+    make_folder(target.parent, folder.parent)
+    # The draft is a dot file, which is invisible to Spark and pyarrow.
+    with replacing(target, folder.parent) as file:
+        pq.write_table(table, file)
 
 
 def clear(folder: Path, names: Iterable[str]) -> None:
     """Remove the tables `names`, each a file or a folder of parts. Raises OSError."""
     for name in names:
-        target = folder / f"{name}.parquet"
-        with contextlib.suppress(FileNotFoundError):
-            if target.is_dir():
-                shutil.rmtree(target)
-            else:
-                target.unlink()
+        remove(folder / f"{name}.parquet", folder.parent)

@@ -83,7 +83,6 @@ def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
 
 
 def write_results(folder: Path, result: RunResult) -> None:
-    """Write `results.json` to `folder`, which is made if needed. Raises OSError, StorageError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write `results.json` to `folder`. Raises StorageError."""
     made = msgspec.json.format(msgspec.json.encode(result), indent=2)
     write_whole(folder / "results.json", made + b"\n")

@@ -25,6 +25,7 @@ from checker.story.rules import BrokenRule, RuleReader
 from checker.story.spans import spans
 from node.formats import trace
 from node.formats.event_text import Event, action
+from node.formats.files import write_whole
 
 MOST_STEPS: Final = 26
 AFTERWARDS: Final = 3
@@ -34,7 +35,7 @@ LOSING: Final = ("elected-without", "came-back-without", "overwritten")
 
 def write_story(folder: Path, result: RunResult) -> Path | None:
     """Write `story.json` of a judged run and return its path; None if the run is not invalid, or no
-    step is known. Raises OSError if it cannot be written."""
+    step is known. Raises StorageError."""
     finding = subject(result)
     target = folder / FILE
     if finding is None:
@@ -42,7 +43,7 @@ def write_story(folder: Path, result: RunResult) -> Path | None:
     made = build(evidences.read(folder, finding.partition), finding)
     if not made.steps:
         return None
-    target.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    write_whole(target, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     return target
 
 

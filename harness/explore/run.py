@@ -15,7 +15,7 @@ from harness.formats.finding import SCHEDULE
 from harness.search.deadline import Stop, never
 from harness.sim import compiled
 from node.formats.errors import UsageError
-from node.formats.files import make_folder, write_whole
+from node.formats.files import as_part, make_folder, write_whole
 
 FOLDER: Final = "explored"
 """The folder of a store that keeps what explorations found."""
@@ -88,6 +88,6 @@ def _confirmed(
 def _kept(request: ExploreRequest, made: Confirmed) -> Path:
     """Write the schedule; return its folder. Raises StorageError."""
     name = f"{made.schedule.name}-{made.schedule.digest()}"
-    folder = make_folder(request.store / FOLDER / name)
-    write_whole(folder / SCHEDULE, made.schedule.to_pretty_json())
+    folder = make_folder(request.store / FOLDER / as_part(name), request.store)
+    write_whole(folder / SCHEDULE, made.schedule.to_pretty_json(), request.store)
     return folder

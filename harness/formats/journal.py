@@ -7,7 +7,6 @@ command that was killed continues with the jobs that have no line, and counts no
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -17,11 +16,12 @@ import msgspec
 from harness.formats.finding import Finding
 from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.errors import StorageError, UsageError
-from node.formats.files import AppendOnlyFile, cannot_write
+from node.formats.files import AppendOnlyFile, make_folder
 from node.formats.host_errors import reason
-from node.formats.json_input import JsonReader, Unreadable
+from node.formats.json_input import JsonReader, Unreadable, read_bytes
 
 FORMAT: Final = 1
+_MOST_BYTES: Final = 1 << 30
 FINISHED: Final = "finished"
 STOPPED: Final = "stopped"
 RUNNING: Final = "running"
@@ -109,12 +109,7 @@ def read_rows(path: Path, rows: Any) -> list[Any]:
     """Return the lines of a journal, without an incomplete last line; an empty list if there is no
     journal. `rows` is the union of the types of its lines. Raises StorageError for a damaged line.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {reason(error)}") from None
+    lines = _content(path).split(b"\n")
     reader = JsonReader(rows)
     found: list[Any] = []
     # What follows the last newline was cut off by the end of the process that wrote it.
@@ -145,14 +140,10 @@ class JobJournal(Generic[Row]):
         """Open a journal and read it; `rows` is the union of the types of its lines. Raises
         StorageError, and UsageError while another process has it open."""
         self.path = path
+        make_folder(path.parent, path.parent.parent)
+        self._file = AppendOnlyFile(path, path.parent.parent)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = AppendOnlyFile(path)
-            self._lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StorageError(cannot_write(path, error)) from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.rows: list[Row] = read_rows(path, rows)
             self._drop_half_line()
         except BlockingIOError:
@@ -166,15 +157,12 @@ class JobJournal(Generic[Row]):
 
     def _drop_half_line(self) -> None:
         """Remove the half line of a write that was cut off: it would swallow the next line."""
-        content = self.path.read_bytes()
+        content = _content(self.path)
         whole = content.rfind(b"\n") + 1
         if len(self.rows) < content.count(b"\n"):
             whole = content.rfind(b"\n", 0, whole - 1) + 1
         if whole < len(content):
-            try:
-                os.truncate(self.path, whole)
-            except OSError as error:
-                raise StorageError(cannot_write(self.path, error)) from None
+            self._file.truncate(whole)
 
     def add(self, row: Row) -> None:
         """Write a line. Raises StorageError, for instance on a full disk."""
@@ -183,10 +171,7 @@ class JobJournal(Generic[Row]):
 
     def clear(self) -> None:
         """Remove all lines. Raises StorageError."""
-        try:
-            os.truncate(self.path, 0)
-        except OSError as error:
-            raise StorageError(cannot_write(self.path, error)) from None
+        self._file.truncate()
         self.rows.clear()
 
     def done(self) -> set[str]:
@@ -200,9 +185,16 @@ class JobJournal(Generic[Row]):
     def close(self) -> None:
         """Close the journal, so that another process can open it."""
         self._file.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+
+
+def _content(path: Path) -> bytes:
+    """Return what a journal contains, nothing if there is none. Raises StorageError."""
+    try:
+        return read_bytes(path, _MOST_BYTES)
+    except FileNotFoundError:
+        return b""
+    except (OSError, Unreadable) as error:
+        raise StorageError(f"{path}: cannot be read: {reason(error)}") from None
 
 
 def state_of(rows: Iterable[JournalRow]) -> str:

@@ -137,7 +137,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 result = run_and_judge(run, progress, interrupts)
             except FloodmarkError:
-                remove(folder)
+                remove(folder, Path(self.store))
                 raise
         return self.judged(row, folder, result)
 
@@ -156,7 +156,7 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
             build_page(folder, lambda sentence: None)
             row.kept = str(folder.relative_to(self.store))
         else:
-            remove(folder)
+            remove(folder, Path(self.store))
         return row
 
     def row(self) -> Ran:

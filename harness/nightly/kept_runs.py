@@ -37,7 +37,7 @@ def prune(store: Path, most: int) -> list[str]:
         smallest = min(kept, key=lambda one: (one.faults, -one.nightly))
         newest = [one for one in reversed(kept) if one != smallest]
         for one in newest[max(0, most - 1) :]:
-            remove(store / one.folder)
+            remove(store / one.folder, store)
             removed.append(one.folder)
     return removed
 

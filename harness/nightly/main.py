@@ -76,7 +76,8 @@ def _report(
     code = summary_text.exit_code(nightly)
     try:
         made = msgspec.json.format(msgspec.json.encode(nightly), indent=1)
-        write_whole(settings.store / FOLDER / f"{nightly.number:04d}.json", made + b"\n")
+        record = settings.store / FOLDER / f"{nightly.number:04d}.json"
+        write_whole(record, made + b"\n", settings.store)
         write_whole(settings.junit or settings.store / JUNIT, summary_text.junit(known))
         page: Path | None = build_index(settings.store)
     except FloodmarkError as error:

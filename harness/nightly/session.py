@@ -250,7 +250,7 @@ class NightlySession:
         for folder in store.glob(f"{self._prefix}*/*"):
             inside = folder.is_dir() and not folder.is_symlink()
             if inside and str(folder.relative_to(store)) not in kept:
-                remove(folder)
+                remove(folder, store)
 
     @property
     def _prefix(self) -> str:

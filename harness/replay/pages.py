@@ -5,7 +5,6 @@ No verdict depends on them: a part that cannot be made is left out, and a senten
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from harness.runs.options import load_schedule
 from harness.runs.program import command_line, program
 from harness.sim.run import simulate
 from node.formats.json_input import Unreadable, read_file
+from node.formats.removal import try_to_remove
 from node.formats.run_folder_entries import foreign_entry
 from reports import build
 
@@ -92,7 +92,7 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
     the page's path. Raises FloodmarkError."""
     run = finding / SIMULATED
     schedule = load_schedule(finding / SCHEDULE)
-    shutil.rmtree(run, ignore_errors=True)
+    try_to_remove(run)
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="never", keep=run)
     write_story(run, result.checked)
     bring_finding(finding, run, tell)

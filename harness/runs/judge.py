@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -23,8 +22,12 @@ from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.program import command_line, program
 from harness.runs.suspension import KeptGoing
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.files import make_folder, write_whole
 from node.formats.host_errors import reason, refused
-from node.formats.run_folder_entries import foreign_entry, hole_in
+from node.formats.json_input import read_bytes
+from node.formats.reading import hole_in
+from node.formats.removal import try_to_remove
+from node.formats.run_folder_entries import foreign_entry
 
 if TYPE_CHECKING:
     from checker.engine.spark_session import SessionInBackground
@@ -273,11 +276,11 @@ def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
         return
     target = run / FOLDER
     try:
-        target.mkdir(exist_ok=True)
+        make_folder(target, run)
         for name in (EXPLANATION, SCHEDULE, DRAWN, REAL):
             if (source / name).is_file():
-                shutil.copyfile(source / name, target / name)
-    except OSError as error:
+                write_whole(target / name, read_bytes(source / name), run)
+    except (OSError, FloodmarkError) as error:
         tell(f"What the search said of {source} could not be copied: {reason(error)}")
 
 
@@ -307,7 +310,7 @@ def summarise(folder: Path, result: RunResult) -> str:
 def tidy(folder: Path, result: RunResult) -> None:
     """Remove the nodes' data folders after a valid run: they are evidence only of a failure."""
     if result.verdict is Verdict.VALID:
-        shutil.rmtree(folder / "data", ignore_errors=True)
+        try_to_remove(folder / "data")
 
 
 def wrong_lines(path: Path) -> list[str]:

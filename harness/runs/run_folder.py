@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from pathlib import Path
 from typing import Final
@@ -17,8 +16,16 @@ from harness.formats.seal import FILE as SEAL
 from harness.formats.seal import seal_run
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError, UsageError
-from node.formats.files import AppendOnlyFile, cannot_write, make_folder, write_whole
-from node.formats.json_input import Form, JsonReader, Unreadable
+from node.formats.files import (
+    AppendOnlyFile,
+    cannot_write,
+    folder_of,
+    make_folder,
+    replacing,
+    write_whole,
+)
+from node.formats.json_input import MOST_FILE_BYTES, Form, JsonReader, Unreadable, read_bytes
+from node.formats.removal import try_to_remove
 
 LATEST: Final = "latest"
 _RESERVE: Final = ".reserve"
@@ -55,24 +62,23 @@ class RunDir:
     def reserve(self) -> None:
         """Fill some disk space that `release` frees later, so that the end of a run can be written
         to a full disk. If there is no space, the run goes on without it."""
-        with contextlib.suppress(OSError):
-            (self.path / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
+        with contextlib.suppress(OSError), replacing(self.path / _RESERVE) as file:
+            file.write(bytes(_RESERVE_BYTES))
 
     def release(self) -> None:
         """Free the disk space that `reserve` filled."""
-        with contextlib.suppress(OSError):
-            (self.path / _RESERVE).unlink(missing_ok=True)
+        try_to_remove(self.path / _RESERVE)
 
     def write_schedule(self, schedule: Schedule) -> None:
         write_whole(self.path / "schedule.json", schedule.to_pretty_json())
 
     def append_only(self, name: str) -> AppendOnlyFile:
         """Return an append-only file of this folder, such as `faults.jsonl`."""
-        return AppendOnlyFile(self.path / name)
+        return AppendOnlyFile(self.path / name, self.path)
 
     def folder(self, name: str) -> Path:
         """Return the folder `name` inside this one; make it if missing. Raises StorageError."""
-        return make_folder(self.path / name)
+        return make_folder(self.path / name, self.path)
 
 
 def create(store: Path, name: str) -> RunDir:
@@ -86,57 +92,62 @@ def create(store: Path, name: str) -> RunDir:
     moment = time.strftime("%Y%m%dT%H%M%S")
     parent = store / name
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        path = _make_fresh(parent, moment)
-        for part in ("trace", "output", "logs", "data"):
-            (path / part).mkdir()
+        with folder_of(parent / moment, store, make=True) as folder:
+            path = parent / _make_fresh(folder, moment)
+            for part in ("trace", "output", "logs", "data"):
+                os.mkdir(f"{path.name}/{part}", dir_fd=folder)
+            _point_latest(folder, path.name)
     except OSError as error:
         why = cannot_write(parent, error)
         raise StorageError(f"{why}; choose another folder with --store") from None
-    _point_latest(parent, path.name)
     return RunDir(path)
 
 
-def remove(folder: Path) -> None:
-    """Remove a run folder, and its parent `store/NAME` if that has no other run; else `latest`
-    points to the newest one."""
-    shutil.rmtree(folder, ignore_errors=True)
-    parent = folder.parent
-    left = [path for path in parent.glob("*") if not path.is_symlink()]
-    if not left:
-        shutil.rmtree(parent, ignore_errors=True)
-    elif not (parent / LATEST).exists():
-        _point_latest(parent, max(left, key=lambda path: path.stat().st_mtime_ns).name)
+def remove(folder: Path, store: Path) -> None:
+    """Remove a run folder of a store, and its parent `store/NAME` if that has no other run; else
+    `latest` points to the newest one. What is not in the store, or is reached through a link in it,
+    stays."""
+    folder, store = folder.absolute(), store.absolute()
+    try_to_remove(folder, store)
+    with contextlib.suppress(OSError), folder_of(folder, store) as parent:
+        with os.scandir(f"/proc/self/fd/{parent}") as entries:
+            left = [entry for entry in entries if not entry.is_symlink()]
+        if not left and folder.parent != store:
+            try_to_remove(folder.parent, store)
+        elif left and not (folder.parent / LATEST).exists():
+            newest = max(left, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)
+            _point_latest(parent, newest.name)
 
 
 def readable_lines(path: Path, form: type[Form]) -> list[Form]:
     """Return the lines of a file that are of a form; the checker reports the others."""
     found: list[Form] = []
     reader = JsonReader(form)
-    with contextlib.suppress(OSError):
-        for line in path.read_bytes().splitlines():
+    with contextlib.suppress(OSError, Unreadable):
+        for line in read_bytes(path, MOST_FILE_BYTES).splitlines():
             with contextlib.suppress(Unreadable):
                 found.append(reader.decode(line))
     return found
 
 
-def _make_fresh(parent: Path, moment: str) -> Path:
-    """Return the first of moment, moment-2, moment-3.. that is not in use."""
+def _make_fresh(parent: int, moment: str) -> str:
+    """Make the first of moment, moment-2, moment-3.. that is not in use, and return its name."""
     number = 1
     while True:
-        path = parent / (moment if number == 1 else f"{moment}-{number}")
+        name = moment if number == 1 else f"{moment}-{number}"
         try:
-            path.mkdir()
+            os.mkdir(name, dir_fd=parent)
         except FileExistsError:
             number += 1
         else:
-            return path
+            return name
 
 
-def _point_latest(parent: Path, target: str) -> None:
+def _point_latest(parent: int, target: str) -> None:
     """Point the link `latest` here. It is a convenience: if that fails, the run goes on."""
-    draft = parent / f".{LATEST}.{os.getpid()}"
+    draft = f".{LATEST}.{os.getpid()}"
     with contextlib.suppress(OSError):
-        draft.unlink(missing_ok=True)
-        draft.symlink_to(target)
-        draft.replace(parent / LATEST)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=parent)
+        os.symlink(target, draft, dir_fd=parent)
+        os.rename(draft, LATEST, src_dir_fd=parent, dst_dir_fd=parent)

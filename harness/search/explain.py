@@ -22,6 +22,7 @@ from harness.search.deadline import Stop, never
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
+from node.formats.files import write_whole
 from reports import wording
 
 MOST_MESSAGES: Final = 30
@@ -65,8 +66,8 @@ def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
 
 
 def write(explanation: Explanation, file: Path) -> None:
-    """Write an explanation to a file. Raises OSError."""
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(explanation), indent=1) + b"\n")
+    """Write an explanation to a file. Raises StorageError."""
+    write_whole(file, msgspec.json.format(msgspec.json.encode(explanation), indent=1) + b"\n")
 
 
 def as_lines(explanation: Explanation) -> Iterator[str]:

@@ -156,8 +156,9 @@ def find_bugs(
             correct=policy.correct,
         )
     tables = (result.rows, result.correct)
-    write_whole(folder / "bugs.json", msgspec.json.format(msgspec.json.encode(result), indent=1))
-    write_whole(folder / "bugs.html", known_bugs_table.as_html(*tables).encode())
+    text = msgspec.json.format(msgspec.json.encode(result), indent=1)
+    write_whole(folder / "bugs.json", text, request.store)
+    write_whole(folder / "bugs.html", known_bugs_table.as_html(*tables).encode(), request.store)
     if request.page is not None:
         today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
         page = known_bugs_table.as_markdown(*tables, date=today, machine=machine())
@@ -202,7 +203,8 @@ class BugSearch:
                 findings.keep(state.finding, request.store)
         for run in self._replays().glob("*/*"):
             if not run.is_symlink() and not (run / "results.json").is_file():
-                remove(run)  # It was cut off, and is made again.
+                # It was cut off, and is made again.
+                remove(run, self._request.store)
         journal.add(BugsBegan())
 
     def _state(self, target: SearchTarget, seed: int) -> BugState:

@@ -29,7 +29,7 @@ from harness.runs.run_folder import remove
 from nemesis.faults import kind_of
 from nemesis.formats.schedule import Fault, Schedule
 from node.formats.errors import StorageError
-from node.formats.files import make_folder, write_whole
+from node.formats.files import as_part, make_folder, write_whole
 from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
@@ -58,19 +58,22 @@ It failed in {counts} runs. To run it again:
 
 def folder_of(store: Path, finding: Finding) -> Path:
     """Return the folder of a finding. It stays the same while the schedule shrinks."""
-    subject = finding.subject.rpartition(":")[2].lower()
+    subject = Path(finding.subject.rpartition(":")[2].lower()).stem
     bugs = "".join(f"+{bug}" for bug in finding.drawn.cluster.bugs)
     name = f"{subject}{bugs}-{finding.property}-{finding.drawn.digest()}"
-    return store / STORE_FOLDER / name
+    return store / STORE_FOLDER / as_part(name)
 
 
 def keep(finding: Finding, store: Path) -> Path:
     """Write a finding and its schedules to its folder, and return that. Raises StorageError."""
-    folder = make_folder(folder_of(store, finding))
-    write_whole(folder / RECORD, _pretty(finding))
-    write_whole(folder / SCHEDULE, finding.smallest.to_pretty_json())
-    write_whole(folder / DRAWN, finding.drawn.to_pretty_json())
-    write_whole(folder / README, _readme(finding, folder).encode())
+    folder = make_folder(folder_of(store, finding), store)
+    for name, text in {
+        RECORD: _pretty(finding),
+        SCHEDULE: finding.smallest.to_pretty_json(),
+        DRAWN: finding.drawn.to_pretty_json(),
+        README: _readme(finding, folder).encode(),
+    }.items():
+        write_whole(folder / name, text, store)
     return folder
 
 
@@ -127,10 +130,10 @@ def build_page(folder: Path) -> Path | None:
         return None
 
 
-def discard(finding: Finding) -> None:
-    """Remove the run folder of a finding that is not kept."""
+def discard(finding: Finding, store: Path) -> None:
+    """Remove the run folder of a finding that is not kept, if it is in the store."""
     if finding.run:
-        remove(Path(finding.run))
+        remove(Path(finding.run), store)
 
 
 def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
@@ -142,7 +145,7 @@ def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
         kept |= {Path(run).resolve() for run in runs if run}
     for run in (*store.glob(f"{prefix}/*"), *store.glob(f"{prefix}-*/*")):
         if run.is_dir() and not run.is_symlink() and run.resolve() not in kept:
-            remove(run)
+            remove(run, store)
 
 
 def in_words(schedule: Schedule) -> tuple[str, ...]:

@@ -703,7 +703,7 @@ class Search:
             # Another job may have found this bucket before; and if this failure is not wanted,
             # a later one of the same bucket may be.
             if finding.bucket in self.kept or not self._wanted(finding):
-                findings.discard(finding)
+                findings.discard(finding, self._store)
                 continue
             if finding.undecided:
                 self._undecided[_decides(finding)] = finding

@@ -26,6 +26,8 @@ from nemesis.faults import KINDS, aliases
 from nemesis.faults.disks import DISK_GROUP
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
+from node.formats.files import write_whole
+from node.formats.removal import try_to_remove
 
 SHRINK_TRIES: Final = 1_500
 HANGS_S: Final = 3600.0
@@ -127,9 +129,9 @@ class SimulatedWorld:
             return finding
         real = real_schedule(finding.smallest, finding.property, runs=form_runs, stop=stop)
         if real is None:
-            (folder / REAL).unlink(missing_ok=True)
+            try_to_remove(folder / REAL)
             return replace(finding, failing_worlds=0)
-        (folder / REAL).write_bytes(real.schedule.to_pretty_json())
+        write_whole(folder / REAL, real.schedule.to_pretty_json())
         return replace(finding, failing_worlds=real.failing_worlds)
 
     def drop(self, outcome: Attempt) -> None:

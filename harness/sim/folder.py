@@ -21,7 +21,7 @@ from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError
-from node.formats.files import cannot_write
+from node.formats.files import cannot_write, make_folder, write_whole
 from node.formats.trace import TraceEvent
 
 _encoder: Final = msgspec.json.Encoder()
@@ -94,16 +94,16 @@ def write(run: RunFiles, path: Path) -> None:
     for name in (*run.info.brokers, *run.info.voters):
         own = (event for event in run.trace if event["node"] == name)
         made[f"trace/{name}.jsonl"] = _encoder.encode_lines(list(_numbered(own)))
+    made[message_log.FILE] = _encoder.encode_lines(run.messages)
+    for node, output in run.output.items():
+        made[f"output/{node}.txt"] = ("\n".join(output) + "\n").encode()
     try:
         for part in ("trace", "output", "logs"):
-            (path / part).mkdir(parents=True, exist_ok=True)
+            make_folder(path / part, path.parent)
         for name, text in made.items():
-            (path / name).write_bytes(text)
+            write_whole(path / name, text, path.parent)
         into.write_info(run.info)
         into.write_schedule(run.schedule)
-        (path / message_log.FILE).write_bytes(_encoder.encode_lines(run.messages))
-        for node, output in run.output.items():
-            (path / "output" / f"{node}.txt").write_text("\n".join(output) + "\n")
         into.seal()
     except OSError as error:
         raise StorageError(cannot_write(path, error)) from None

@@ -13,6 +13,7 @@ from typing import IO, Any, Final, Generic, TypeVar
 import msgspec
 
 from node.formats.errors import FloodmarkError
+from node.formats.reading import open_file
 
 MOST_DEPTH: Final = 100
 """Lists and objects within each other."""
@@ -92,11 +93,11 @@ def decode(text: bytes | str, form: type[Form]) -> Form:
     return value
 
 
-def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
-    """Return the contents of a file that is one JSON value. Raises OSError, and Unreadable if it
-    has more than `most_bytes`."""
+def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES, *, follow: bool = False) -> bytes:
+    """Return the contents of a file that is one JSON value; one that a person named may be a link
+    (`follow`). Raises OSError, and Unreadable if it has more than `most_bytes`."""
     text = b""
-    with path.open("rb", buffering=0) as file:
+    with open_file(path, follow=follow) as file:
         # Memory for what is there, and not for the most that is allowed.
         while len(text) <= most_bytes and (more := file.read(_PIECE_BYTES)):
             text += more
@@ -105,9 +106,9 @@ def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
     return text
 
 
-def read_file(path: Path, form: type[Form]) -> Form:
-    """Return the value of a file. Raises OSError, Unreadable."""
-    return decode(read_bytes(path, MOST_FILE_BYTES), form)
+def read_file(path: Path, form: type[Form], *, follow: bool = False) -> Form:
+    """Return the value of a file, as `read_bytes` reads it. Raises OSError, Unreadable."""
+    return decode(read_bytes(path, MOST_FILE_BYTES, follow=follow), form)
 
 
 def ended(part: bytes, file: IO[bytes]) -> bytes:

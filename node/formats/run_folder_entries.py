@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from node.formats.host_errors import reason
+from node.formats.reading import LINK, NO_FILE, hole_in
 
 _FILES: Final = frozenset(
     {
@@ -39,23 +40,6 @@ def foreign_entry(folder: Path) -> str:
         if why := _why_foreign(entry, is_folder=not inside and entry.name in _FOLDERS):
             return f"{_shown(name)} {why}"
     return ""
-
-
-def hole_in(path: Path) -> str:
-    """Return a phrase that says where a part of a file was never written; "" if it has no hole. A
-    file with a hole may claim any size, and no text file of a run has one."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        size = os.fstat(descriptor).st_size
-        hole = os.lseek(descriptor, 0, os.SEEK_HOLE) if size else size
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
-    return f"has a hole at byte {hole:,} of {size:,}: it was not written whole" * (hole < size)
 
 
 def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
@@ -90,13 +74,13 @@ def _why_foreign(entry: os.DirEntry[str], *, is_folder: bool) -> str:
     except OSError as error:
         return f"cannot be looked at: {reason(error)}"
     if stat.S_ISLNK(mode):
-        return "is a link"
+        return LINK
     if is_folder:
         return "" if stat.S_ISDIR(mode) else "is no folder"
     if stat.S_ISDIR(mode):
         return "is a folder" if entry.name in _FILES else ""
     if not stat.S_ISREG(mode):
-        return "is no file, but a device, a socket or a FIFO"
+        return NO_FILE
     return hole_in(Path(entry.path)) if entry.name.endswith(_TEXTS) else ""
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from node.formats.host_errors import reason
+from node.formats.files import make_folder
 from reports import theme, wording
 from reports.evidence.model import Plot, RunFolder
 from reports.evidence.operations import OUTCOMES
@@ -53,16 +53,13 @@ def draw(folder: RunFolder) -> list[Plot]:
 
 
 def save(folder: RunFolder, plots: Iterable[Plot]) -> list[Path]:
-    """Write each plot beside the page, as PNG and as SVG. Raises ReportError."""
+    """Write each plot beside the page, as PNG and as SVG. Raises ReportError, StorageError."""
     into = folder.path / FOLDER
     made = []
-    try:
-        into.mkdir(exist_ok=True)
-    except OSError as error:
-        raise theme.ReportError(f"{into}: cannot be made: {reason(error)}") from None
+    make_folder(into, folder.path)
     for plot in plots:
         for suffix, content in (("png", plot.png), ("svg", plot.svg)):
-            made.append(theme.write(into / f"{plot.name}.{suffix}", content))
+            made.append(theme.write(into / f"{plot.name}.{suffix}", content, folder.path))
     return made
 
 

@@ -136,7 +136,7 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
         if not kept.end():
             return outcome
         if outcome.folder:
-            remove(Path(outcome.folder))
+            remove(Path(outcome.folder), Path(self.store))
         return None
 
     def _run(self, system: System, disk: str) -> Attempt:
@@ -155,13 +155,13 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 result = run_and_judge(run, progress, interrupts)
             except StorageError:
-                remove(folder)
+                remove(folder, Path(self.store))
                 raise
             except FloodmarkError as error:
                 return _unknown(str(error), began_s, folder)
         made = outcome_of(folder, result, time.monotonic() - began_s)
         if not made.folder:
-            remove(folder)
+            remove(folder, Path(self.store))
         return made
 
 
@@ -346,4 +346,4 @@ class StormWorld:
 
     def drop(self, outcome: Attempt) -> None:
         if outcome.folder:
-            remove(Path(outcome.folder))
+            remove(Path(outcome.folder), Path(self._store))
