@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from checker.checks.findings import Origin
 from checker.checks.phantom import joined_origins, origins
@@ -40,7 +40,7 @@ from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.ingest import ingest, sources, work_bytes
 from checker.ingest.read_by_column import into_parts
-from checker.ingest.read_tables import DAMAGED, HISTORY_TABLES, sends_in, table_sources
+from checker.ingest.read_tables import DAMAGED, HISTORY_TABLES, open_table, sends_in, table_sources
 from checker.ingest.source import Source
 from checker.output.assemble import Judged
 from checker.output.measures import Measured, measure
@@ -272,8 +272,17 @@ def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int,
 def _count(work: tuple[int, Path, Sequence[InjectedFault]]) -> tuple[int, Measured]:
     number, folder, injected = work
     acks = folder / "acks.parquet"
-    known = pq.read_table(acks) if acks.exists() else tables.SCHEMAS["acks"].empty_table()
-    return number, measure(pq.read_table(folder / "tallies.parquet"), known, injected)
+    known = _whole(acks) if acks.exists() else tables.SCHEMAS["acks"].empty_table()
+    return number, measure(_whole(folder / "tallies.parquet"), known, injected)
+
+
+def _whole(target: Path) -> pa.Table:
+    """Return a table that the workers wrote, perhaps in parts."""
+    found = []
+    for part in sorted(target.glob("[!.]*.parquet")) if target.is_dir() else [target]:
+        with open_table(part) as file:
+            found.append(file.read())
+    return pa.concat_tables(found)
 
 
 def _sources(number: int, run: RunToJudge, made: Path | None) -> list[Source]:

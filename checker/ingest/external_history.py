@@ -67,7 +67,8 @@ def form_of(file: Path) -> str:
 
 def _first_lines(file: Path) -> Iterator[Line]:
     try:
-        for number, line in enumerate(read_lines(file)):
+        # A person named the file, which may be a link.
+        for number, line in enumerate(read_lines(file.resolve())):
             if number == _PROBED_LINES:
                 return
             yield line
@@ -122,6 +123,7 @@ def validate(file: Path) -> list[str]:
     """Return a sentence for each mistake in a history, with its line; empty if there is none. Here
     unknown fields are mistakes too, and each mistake is listed, however many there are. Raises
     OSError."""
+    file = file.resolve()
     form = form_of(file)
     source = Source(0, file.parent, "history", file, form=form)
     # Of our own form more is known: that operations have all numbers, and end.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from node.formats.json_input import MOST_LINE_BYTES, JsonReader, Unreadable, ended
+from node.formats.reading import open_file
 
 _Form = TypeVar("_Form")
 _IN_FULL: Final = 5
@@ -85,7 +86,7 @@ class Problems:
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """Yield a file in blocks of whole lines, of about `block_bytes` each. Raises OSError."""
     number = 1
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block := file.read(block_bytes) + file.readline(MOST_LINE_BYTES):
             if not block.endswith(b"\n"):
                 block = ended(block, file)

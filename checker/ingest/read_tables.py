@@ -7,8 +7,9 @@ no task holds more than that, whatever the size of the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
+from node.formats.reading import open_file
 from node.formats.trace import METADATA_PARTITION
 
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
@@ -32,6 +34,17 @@ _NOT_WANTED_OF_OPS: Final = ("op", "process")
 DAMAGED: Final = (OSError, pa.ArrowException, ValueError)
 """What reading a table raises that is not as it was written. A name of a column that is no text is
 a ValueError."""
+
+
+@contextmanager
+def open_table(path: Path, **how: Any) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file, `how` as PyArrow does. Raises the errors in `DAMAGED`."""
+    with (
+        open_file(path, sparse=True) as file,
+        pa.OSFile(f"/proc/self/fd/{file.fileno()}") as source,
+        pq.ParquetFile(source, **how) as opened,
+    ):
+        yield opened
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
@@ -51,7 +64,8 @@ def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
 def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
     """Yield ranges of row groups, from .. to, of about `ROWS_PER_SOURCE` rows each."""
     try:
-        about = pq.read_metadata(path)
+        with open_table(path) as file:
+            about = file.metadata
     except DAMAGED:
         yield 0, 0  # The reader will say what is wrong with it.
         return
@@ -112,14 +126,16 @@ def read_rows(
     those with only default values; texts are codes. Raises the errors in `DAMAGED`. The statistics
     of the file are not used: wrong ones would hide rows, and PyArrow ends the process if it cannot
     decode them."""
-    schema, about = tables.SCHEMAS[table], pq.read_metadata(path)
+    with open_table(path) as file:
+        about = file.metadata
+    schema = tables.SCHEMAS[table]
     there = {about.schema.column(number).path for number in range(about.num_columns)}
     missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
     if missing:
         raise ValueError(f"it has no column {missing[0]}")
     # PyArrow refuses the names of columns that are not there with an error of its own.
     texts = [field.name for field in schema if field.type == pa.string() and field.name in there]
-    with pq.ParquetFile(path, metadata=about, read_dictionary=texts) as file:
+    with open_table(path, metadata=about, read_dictionary=texts) as file:
         wanted = [name for name in schema.names if name in there and name not in idle]
         for group in range(*(groups or (0, about.num_row_groups))):
             rows = file.read_row_group(group, columns=wanted).unify_dictionaries()

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from checker.outside.judge import Event, OutsideJudge, judge_trace
 from node.formats import json_input
+from node.formats.reading import open_file
 
 PROTOCOL: Final = "kafka"
 """The one protocol that the model describes."""
@@ -25,8 +26,8 @@ def judge_folder(folder: Path) -> OutsideVerdict:
     """Judge the run in `folder`. Half a line at the end of a trace, which a killed process leaves,
     is ignored; with any other line that cannot be read, the run is not judged. Raises OSError or
     Unreadable if `folder` holds no run."""
-    run = json_input.decode((folder / "run.json").read_bytes(), dict[str, Any])
-    schedule = json_input.decode((folder / "schedule.json").read_bytes(), dict[str, Any])
+    run = json_input.decode(json_input.read_bytes(folder / "run.json"), dict[str, Any])
+    schedule = json_input.decode(json_input.read_bytes(folder / "schedule.json"), dict[str, Any])
     why_not = why_not_judged(schedule["cluster"]["protocol"], run["promise"])
     files = sorted((folder / "trace").glob("*.jsonl"))
     events = heapq.merge(*map(_lines, files), key=lambda event: int(event["t_us"]))
@@ -55,7 +56,7 @@ class _Damaged(Exception):
 
 
 def _lines(file: Path) -> Iterator[Event]:
-    with file.open("rb") as lines:
+    with open_file(file) as lines:
         for number, line in enumerate(lines, 1):
             if line.isspace():
                 continue

@@ -22,6 +22,7 @@ import msgspec
 from node.formats.bounds import LargeCount, Number
 from node.formats.files import write_whole
 from node.formats.json_input import read_file
+from node.formats.reading import open_file
 
 FILE: Final = "seal.json"
 TABLES_FILE: Final = "tables/seal.json"
@@ -148,7 +149,7 @@ class _Chunk(NamedTuple):
 def _chunks(path: Path, chunk_bytes: int) -> Iterator[_Chunk]:
     """Yield the chunks of a file."""
     chunk_bytes = max(chunk_bytes, _LEAST_CHUNK_BYTES)
-    with path.open("rb", buffering=_READ_BYTES) as file:
+    with open_file(path) as file:
         while True:
             digest, lines, taken, last = hashlib.sha256(), 0, 0, b""
             while part := file.read(min(chunk_bytes - taken, _READ_BYTES)):

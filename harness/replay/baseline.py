@@ -21,7 +21,7 @@ from harness.systems.setup import setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
 from node.formats.files import write_whole
-from node.formats.json_input import Unreadable, read_file
+from node.formats.json_input import MOST_FILE_BYTES, Unreadable, read_bytes, read_file
 
 
 def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
@@ -82,6 +82,10 @@ def _same(one: Path, other: Path) -> bool:
     names = ["history.jsonl", "faults.jsonl"]
     names += [f"trace/{file.name}" for file in sorted((one / "trace").iterdir())]
     try:
-        return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
-    except OSError:
+        return all(_read(one / name) == _read(other / name) for name in names)
+    except (OSError, Unreadable):
         return False
+
+
+def _read(file: Path) -> bytes:
+    return read_bytes(file, MOST_FILE_BYTES)

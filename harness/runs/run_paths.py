@@ -27,7 +27,7 @@ class _Stated(Promise, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def promise_in(file: Path) -> dict[str, Any]:
     """Return the fields of a file with a system's guarantees. Raises UsageError for wrong ones."""
     try:
-        found: dict[str, Any] = msgspec.to_builtins(read_file(file, _Stated))
+        found: dict[str, Any] = msgspec.to_builtins(read_file(file, _Stated, follow=True))
     except (OSError, Unreadable) as error:
         raise UsageError(f"{file}: not a promise (see docs/checks.md): {reason(error)}") from None
     return found

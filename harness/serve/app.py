@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harness.serve.archive import ARCHIVES, file_name, packed
+from node.formats.reading import open_file
 from reports import theme
 from reports.nightly_page.store_page import Store, Wanted, render_list
 
@@ -162,7 +163,7 @@ class _Pages:
 
 
 def _blocks(file: Path, size: int) -> Iterator[bytes]:
-    with file.open("rb") as opened:
+    with open_file(file, sparse=True) as opened:
         while size > 0 and (block := opened.read(min(size, _BLOCK_BYTES))):
             yield block
             size -= len(block)

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from anyio import to_thread
 
+from node.formats.reading import open_file
+
 ARCHIVES: Final = {".tar.gz": "application/gzip", ".zip": "application/zip"}
 _NO_DATE: Final = (1980, 1, 1, 0, 0, 0)
 _BLOCK_BYTES: Final = 1 << 16
@@ -37,12 +39,14 @@ def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
             for file in files:
                 about = zipfile.ZipInfo(f"{name}/{file.relative_to(folder)}", _NO_DATE)
                 about.compress_type = zipfile.ZIP_DEFLATED
-                with file.open("rb") as opened, archive.open(about, "w") as part:
+                with open_file(file, sparse=True) as opened, archive.open(about, "w") as part:
                     shutil.copyfileobj(opened, part)
         return
     with tarfile.open(fileobj=into, mode="w|gz") as archive:
         for file in files:
-            archive.add(file, f"{name}/{file.relative_to(folder)}", recursive=False)
+            with open_file(file, sparse=True) as opened:
+                inside = f"{name}/{file.relative_to(folder)}"
+                archive.addfile(archive.gettarinfo(arcname=inside, fileobj=opened), opened)
 
 
 async def packed(folder: Path, name: str, suffix: str) -> AsyncIterator[bytes]:

@@ -125,7 +125,7 @@ def load(path: Path) -> Schedule:
     if path.is_dir() and not file.exists():
         raise UsageError(f"{path}: holds no schedule.json")
     try:
-        text = json_input.read_bytes(file)
+        text = json_input.read_bytes(file, follow=file == path)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {reason(error)}") from None
     except Unreadable as error:

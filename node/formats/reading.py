@@ -24,15 +24,18 @@ class NotOurs(OSError):
         super().__init__(f"it {why}")
         self.filename, self.why = str(path), why
 
+    def __str__(self) -> str:
+        return f"it {self.why}"
+
 
 def open_file(path: Path, *, follow: bool = False, sparse: bool = False) -> IO[bytes]:
-    """Open a regular file for reading, unbuffered. `follow`: a person named this path, so it may be
+    """Open a regular file for reading. `follow`: a person named this path, so it may be
     a link. `sparse`: it may have holes. Raises OSError, and NotOurs for anything else."""
     looked = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
         refuse_unless_regular(looked, path)
         # That which was looked at, whatever has its name meanwhile.
-        file = open(f"/proc/self/fd/{looked}", "rb", buffering=0)  # noqa: SIM115
+        file = open(f"/proc/self/fd/{looked}", "rb")  # noqa: SIM115
     except OSError as error:
         error.filename = str(path)
         raise

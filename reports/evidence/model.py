@@ -24,6 +24,7 @@ from harness.formats.seal import PROBES
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.formats.schedule import parse as parse_schedule
+from node.formats.json_input import read_bytes
 from reports import wording
 from reports.evidence import curves, faults, leaders, operations, replicas
 from reports.evidence.curves import Lag, Unseen
@@ -277,7 +278,7 @@ def _schedule(file: Path, notes: Notes) -> Schedule | None:
     """Read the schedule; None, with a note, if it is missing or not one that this version reads."""
     missing = ": the schedule is not shown."
     return tolerantly(
-        file, lambda: parse_schedule(file.read_bytes(), source=shown(file)), notes, missing
+        file, lambda: parse_schedule(read_bytes(file), source=shown(file)), notes, missing
     )
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from checker.ingest.ingest import sources, tables_of
 from checker.ingest.lines import Problems
 from checker.ingest.read_run_files import read_meta
-from checker.ingest.read_tables import DAMAGED, read_rows
+from checker.ingest.read_tables import DAMAGED, open_table, read_rows
 from checker.ingest.row_group import Table, whole
 from checker.ingest.source import Source
 from checker.ingest.tables import SCHEMAS
@@ -132,7 +131,7 @@ class RunTables:
 
 def _read(file: Path, columns: Sequence[str]) -> Any:
     """Read columns of a Parquet file, without its statistics: see `checker.ingest.read_tables`."""
-    with pq.ParquetFile(file) as opened:
+    with open_table(file) as opened:
         if missing := [name for name in columns if name not in opened.schema_arrow.names]:
             raise ValueError(f"it has no column {missing[0]}")
         return opened.read(columns=list(columns))
@@ -141,7 +140,8 @@ def _read(file: Path, columns: Sequence[str]) -> Any:
 def _rows_in(file: Path, columns: Iterable[str] = ()) -> int | None:
     """Return the number of rows of a table; None if it is damaged or lacks one of `columns`."""
     try:
-        known = pq.read_metadata(file)
+        with open_table(file) as opened:
+            known = opened.metadata
         return (
             int(known.num_rows) if {*columns} <= {*known.schema.to_arrow_schema().names} else None
         )

@@ -15,6 +15,7 @@ from checker.formats.anomalies import LOST_WRITES
 from harness.formats.finding import Finding, is_undelivered
 from harness.search.real.families import Disks
 from node.formats.errors import UsageError
+from node.formats.json_input import MOST_FILE_BYTES, read_bytes
 
 ALL: Final = "all"
 
@@ -110,4 +111,8 @@ def wanted_losses(system: str, only: tuple[str, ...] = ()) -> list[KnownLoss]:
 
 def _is_told(run: Path, pattern: str, text: str) -> bool:
     """Return whether a file of a run folder, matched by a pattern, contains a text."""
-    return any(text.encode() in file.read_bytes() for file in run.glob(pattern) if file.is_file())
+    return any(
+        text.encode() in read_bytes(file, MOST_FILE_BYTES)
+        for file in run.glob(pattern)
+        if file.is_file()
+    )

@@ -54,10 +54,10 @@ def test_each_file_that_cannot_be_read_is_a_sentence(
     for name in ("faults.jsonl", "exits.jsonl", "messages.jsonl", "schedule.json"):
         (folder / name).write_text("{}")
     seal_run(folder)
-    opened, names = Path.open, [str(p.relative_to(folder)) for p in folder.rglob("*.json*")]
+    opened, names = os.open, [str(p.relative_to(folder)) for p in folder.rglob("*.json*")]
     assert len(names) > 8
     for name in names:
-        monkeypatch.setattr(Path, "open", refusing(opened, (folder / name).__eq__))
+        monkeypatch.setattr(os, "open", refusing(opened, (folder / name).__eq__))
         result = check_run(folder)
         assert result.verdict is Verdict.UNKNOWN, name
         said = [each for each in result.problems if each.startswith(f"{name} cannot be read")]

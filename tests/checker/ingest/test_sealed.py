@@ -21,6 +21,7 @@ from harness.formats.run_info import RunInfo
 from harness.sim.run import simulate
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
+from node.formats import json_input
 from tests.support.checker.story import Story
 from tests.support.tampering import CHANGES, damage, evidence
 
@@ -251,13 +252,13 @@ def test_one_verdict_reads_the_seal_once_for_all_files(
     valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(valid, tmp_path / "run")
-    read, opened = Path.open, list[str]()
+    read, opened = json_input.open_file, list[str]()
 
-    def noted(path: Path, *how: Any, **more: Any) -> Any:
+    def noted(path: Path, **how: Any) -> Any:
         opened.append(path.name)
-        return read(path, *how, **more)
+        return read(path, **how)
 
-    monkeypatch.setattr(Path, "open", noted)
+    monkeypatch.setattr(json_input, "open_file", noted)
     assert check_run(run).verdict is Verdict.VALID
     # Once to compare run.json and the names of the files, and once for all their contents.
     assert opened.count(seal.FILE) == 2

@@ -288,7 +288,7 @@ def test_an_archive_that_is_not_finished_leaves_no_thread(
         raise OSError("Input/output error")
 
     asyncio.run(blocks(1))
-    monkeypatch.setattr(tarfile.TarFile, "add", refuse)
+    monkeypatch.setattr(tarfile.TarFile, "addfile", refuse)
     with pytest.raises(OSError, match="could not be packed: Input/output error"):
         asyncio.run(blocks(2))
     for thread in threading.enumerate():
