@@ -712,7 +712,7 @@ class Search:
         row.findings = found
         self._add(row, seconds)
         if decided is not None and decided.run not in row.unknown_runs:
-            findings.discard(decided)
+            findings.discard(decided, self._store)
         add(self.total, row)
         if isinstance(job, SearchJob) and row.schedules < job.count:
             rest = (row.first + row.schedules, job.count - row.schedules)
