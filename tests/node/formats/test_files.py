@@ -1,4 +1,4 @@
-"""Reading, writing and removing files of a folder that a stranger made."""
+"""Reading, writing and removing files of a folder that anybody may have made."""
 
 from __future__ import annotations
 
