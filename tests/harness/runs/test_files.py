@@ -171,10 +171,10 @@ def test_latest_is_a_run_that_is_there(tmp_path: Path) -> None:
     for nth, folder in enumerate(folders):
         os.utime(folder, ns=(nth, nth))
     latest = tmp_path / "storm" / "latest"
-    run_folder.remove(folders[0])
+    run_folder.remove(folders[0], tmp_path)
     assert latest.resolve() == folders[2].resolve()
-    run_folder.remove(folders[2])
+    run_folder.remove(folders[2], tmp_path)
     assert latest.resolve() == folders[1].resolve()
-    run_folder.remove(folders[1])
+    run_folder.remove(folders[1], tmp_path)
     assert list(tmp_path.iterdir()) == []
-    run_folder.remove(latest)  # As its parent, it is gone already.
+    run_folder.remove(latest, tmp_path)  # As its parent, it is gone already.
