@@ -49,17 +49,21 @@ class Setting(msgspec.Struct, frozen=True):
     A setting is part of the tested configuration, such as whether the system syncs its disk. `safe`
     is the value with which, according to its vendor, no acknowledged record is lost; "" if the
     setting has no effect on that. The `safe` values of all settings make the safe configuration, in
-    which a search repeats the schedules that failed."""
+    which a search repeats the schedules that failed. `program`: the value names code that is
+    started, so that only a person may choose it, and no file."""
 
     name: str
     default: str
     help: str
     values: tuple[str, ...] = ()
     safe: str = ""
+    program: bool = False
 
 
-SERVER: Final = Setting("server", "", "the executable of another version")
-SERVERS: Final = Setting("servers", "", "paths or versions, with commas; all start with the first")
+SERVER: Final = Setting("server", "", "the executable of another version", program=True)
+SERVERS: Final = Setting(
+    "servers", "", "paths or versions, with commas; all start with the first", program=True
+)
 """Settings of every adapter that has a `binary`; they are recorded only where they are given."""
 
 

@@ -235,6 +235,11 @@ class System:
         return {}
 
     @property
+    def programs(self) -> dict[str, str]:
+        """The defaults of the settings that name a program, which no file may choose."""
+        return {}
+
+    @property
     def safe_settings(self) -> dict[str, str] | None:
         """The settings of the configuration that is declared safe; None if there is none."""
         return None

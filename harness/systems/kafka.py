@@ -26,7 +26,9 @@ class Kafka(KafkaProtocol):
         ACKS,
         Setting("min_isr", "1", "min.insync.replicas", ("1", "2", "3"), "2"),
         Setting("unclean", "true", "unclean.leader.election.enable", ("true", "false"), "false"),
-        Setting("home", "", "the folder of a release 0.9; without it that of the archive"),
+        Setting(
+            "home", "", "the folder of a release 0.9; without it that of the archive", program=True
+        ),
     )
     listens, voters, unsynced, restart_ms = ("client",), 1, ("logs/*/*.log",), 8000
     failover_ms, speaks, stop_codes = 9000, "0.9.0.1", (0, -15, 143, 1)  # 1: it was not up yet.

@@ -36,7 +36,7 @@ class RabbitMQ(Adapter):
     summary = "RabbitMQ Streams, a replicated log for each partition"
     needs = "install rabbitmq-server (Debian), and pip install '.[rabbitmq]' in a clone"
     settings = (
-        Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib"),
+        Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib", program=True),
         Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
     )
     release = r"lib/rabbitmq_server-([\d.]+)"

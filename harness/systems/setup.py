@@ -1,7 +1,8 @@
 """The system on which a schedule runs, with its settings and the forms of its links and disks.
 
 `setup_of` alone decides which system a folder means. A folder may name an installed system. The
-code of any other system is loaded only if `--system` names it too: a file must not choose code."""
+code of any other system is loaded only if `--system` names it too, and a program that a setting
+names is started only if `--set` does: a file must not choose code."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import msgspec
 from harness.formats.finding import DRAWN, REAL, RECORD, SCHEDULE, World
 from harness.formats.run_info import SystemVersion
 from harness.systems import registry
+from harness.systems.adapter import SERVER
 from harness.systems.interface import System
 from node.formats.errors import UsageError
 from node.formats.host_errors import reason
@@ -48,8 +50,8 @@ def setup_of(
     for what is given; anywhere else that of `system`, by default our brokers.
 
     The rest of a folder's setup is used only if `system` is the folder's own. Raises UsageError if
-    the folder's record cannot be read, and if it names a system by its place and `system` does
-    not confirm that."""
+    the folder's record cannot be read, and if it names a system by its place, or a program, and
+    `system` or `settings` do not confirm that."""
     record = _record_of(path)
     setup = Setup() if record is None else _recorded(record)
     if system is not None:
@@ -60,9 +62,19 @@ def setup_of(
             f"{record} names system '{setup.system}', which is not an installed one: to "
             f"load its code, confirm it with --system {shlex.quote(setup.system)}"
         )
+    given = settings or {}
+    if unconfirmed := {name: value for name, value in setup.settings.items() if name not in given}:
+        is_place = registry.is_a_place(setup.system)
+        programs = {SERVER.name: ""} if is_place else registry.find(setup.system).programs
+        for name, value in unconfirmed.items():
+            if value != programs.get(name, value):
+                raise UsageError(
+                    f"{record} names a program, '{value}': to start it, confirm it with "
+                    f"--set {shlex.quote(f'{name}={value}')}"
+                )
     return msgspec.structs.replace(
         setup,
-        settings={**setup.settings, **(settings or {})},
+        settings={**setup.settings, **given},
         links=setup.links if links is None else links,
         disk=setup.disk if disk is None else disk,
     )

@@ -65,10 +65,13 @@ def hole_in(path: Path) -> str:
     """Return a phrase that says where a part of a file was never written; "" if it has no hole, or
     cannot be opened. No text file of a run has a hole, and one with a hole may claim any size."""
     try:
-        with open_file(path, follow=True, sparse=True) as file:
-            return _hole_of(file.fileno())
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return _hole_of(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _hole_of(descriptor: int) -> str:

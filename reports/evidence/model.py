@@ -174,7 +174,9 @@ class RunFolder:
             return str(self.path)
         if not self.info.replay and self.info.world == "simulated":
             return wording.place_of(self.path.absolute())
-        return wording.folder_of(self.info.replay, self.name)
+        named, here = wording.folder_of(self.info.replay, self.name), self.path.absolute()
+        # A folder that was copied, or that names another one, is where it is.
+        return named if Path(named).parts[-2:] == here.parts[-2:] else wording.place_of(here)
 
     def seconds(self, t_us: int) -> float:
         """Return the seconds since the storm began."""

@@ -309,11 +309,13 @@ def commands(folder: RunFolder) -> list[ShownCommand]:
     that another tool recorded has no replay: only that tool can run it again."""
     where, program = shlex.quote(folder.folder), folder.program
     alien = folder.info.world == "simulated" or bool(folder.info.source)
-    known = bool(folder.info.replay) or folder.schedule is not None
     name = folder.info.system.name
+    # Settings, links and disks are those of the folder.
     system = "" if folder.info.system.simulated else f"--system {shlex.quote(name)} "
-    line = folder.info.replay or f"{program} run {system}--schedule {where}"
-    made = [ShownCommand("run the same storm again", line)] if known and not alien else []
+    line = f"{program} run {system}--schedule {where}"
+    made = (
+        [] if alien or folder.schedule is None else [ShownCommand("run the same storm again", line)]
+    )
     if folder.schedule is not None and folder.info.system.simulated:
         how = "run it again, the same step by step" if not made else "the same simulated, in steps"
         made.append(ShownCommand(how, f"{program} replay {where} --trace"))

@@ -79,6 +79,10 @@ class ExternalSystem(System):
         return {server.name: server.sha256 for server in servers_of(self._made)}
 
     @property
+    def programs(self) -> dict[str, str]:
+        return {one.name: one.default for one in settings_of(self.adapter) if one.program}
+
+    @property
     def safe_settings(self) -> dict[str, str] | None:
         """The adapter's settings, with the safe value of each that has one; None if none has."""
         safe = {one.name: one.safe for one in self.adapter.settings if one.safe}
