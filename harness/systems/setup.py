@@ -16,7 +16,7 @@ import msgspec
 from harness.formats.finding import DRAWN, REAL, RECORD, SCHEDULE, World
 from harness.formats.run_info import SystemVersion
 from harness.systems import registry
-from harness.systems.adapter import SERVER
+from harness.systems.adapter import SERVER, SERVERS
 from harness.systems.interface import System
 from node.formats.errors import UsageError
 from node.formats.host_errors import reason
@@ -65,7 +65,11 @@ def setup_of(
     given = settings or {}
     if unconfirmed := {name: value for name, value in setup.settings.items() if name not in given}:
         is_place = registry.is_a_place(setup.system)
-        programs = {SERVER.name: ""} if is_place else registry.find(setup.system).programs
+        programs = (
+            dict.fromkeys((SERVER.name, SERVERS.name), "")
+            if is_place
+            else registry.find(setup.system).programs
+        )
         for name, value in unconfirmed.items():
             if value != programs.get(name, value):
                 raise UsageError(

@@ -151,3 +151,30 @@ def test_a_file_chooses_no_code_that_is_not_installed(
     assert setup_of(tmp_path / inside, "nats", {"more": "1"}) == Setup(
         system="nats", settings={"more": "1"}
     )
+
+
+@pytest.mark.parametrize(
+    ("system", "setting"),
+    [("nats", "server"), ("nats", "servers"), ("kafka", "home"), ("rabbitmq", "home")],
+)
+def test_a_file_chooses_no_program(
+    system: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither as a server, nor as the folder of a server."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    given = {setting: str(program)}
+    (tmp_path / "schedule.json").write_bytes(Schedule().to_pretty_json())
+    records: list[dict[str, Any]] = [
+        {"system": {"name": system, "settings": given}},
+        {"world": "real", "subject": system, "settings": given},
+    ]
+    for record, name in zip(records, ("run.json", "finding.json"), strict=True):
+        (tmp_path / name).write_text(json.dumps(record))
+        for command in ("run --schedule", "replay"):
+            assert floodmark(f"{command} {shlex.quote(str(tmp_path))} --quiet") == 64
+            assert f"confirm it with --set {setting}={program}" in capsys.readouterr().err
+        assert setup_of(tmp_path, settings=given).settings == given
+        (tmp_path / name).unlink()
+    assert not (tmp_path / "ran").exists()

@@ -310,9 +310,8 @@ class TestOpens:
         opened, counting = Counter[Path](), True
 
         def count(event: str, arguments: tuple[Any, ...]) -> None:
-            if (
-                counting and event == "open" and arguments[2] & os.O_PATH
-            ):  # Else it looks for holes.
+            # Without that flag it only looks for holes.
+            if counting and event == "open" and arguments[2] & os.O_PATH:
                 opened[Path(str(arguments[0]))] += 1
 
         sys.addaudithook(count)
