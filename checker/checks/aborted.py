@@ -102,8 +102,8 @@ def unreadable_record(group: Group, known: Evidence) -> list[Anomaly]:
 
 def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
     """Find values of failed sends. `aborted-read`: a read returned one; allowed if all reads that
-    did were made with read_uncommitted. `aborted-write`: one is in the log of a replica, and no
-    read returned it."""
+    did were made with read_uncommitted. `aborted-write`: one is in the log of a replica, no read
+    returned it, and its operation is no transaction."""
     found = []
     visible: I64 = np.zeros(0, np.int64)
     read = known.read_records
@@ -115,6 +115,10 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
     ):
         failed = known.outcome_of_writer(records.value) == Outcome.FAIL
         failed &= ~np.isin(records.value, visible) & ~known.is_shared(records.value)
+        if name == "aborted-write":
+            # Records of a transaction are in the log before it aborts, and stay there.
+            writer = known.writer(records.value)
+            failed &= ~np.append(known.sends.transaction | (known.sends.offset >= 0), True)[writer]
         rows = np.flatnonzero(failed)
         if not len(rows):
             continue

@@ -79,12 +79,14 @@ def no_progress(group: Group) -> tuple[list[Anomaly], str]:
 
 
 def final_reads_stuck(group: Group) -> tuple[list[Anomaly], str]:
-    """Find `final-reads-stuck`: a partition that acknowledged sends answered no final read. The
-    second result says that the history has no final read, "" if it has one."""
+    """Find `final-reads-stuck`: a partition that acknowledged sends answered no final read, or
+    always without a record and without the end of the log. The second result says that the history
+    has no final read, "" if it has one."""
     known = evidence(group)
     acknowledged = np.flatnonzero(known.sends.outcome == Outcome.OK)
     phases = group.meta.phases
-    if not group.meta.final_reads_had_time or not len(acknowledged) or len(known.final_reads):
+    answered = len(known.final_reads) > 0 and not known.finals_say_nothing
+    if not group.meta.final_reads_had_time or not len(acknowledged) or answered:
         return [], ""
     if not group.final_reads_invoked:
         return [], (

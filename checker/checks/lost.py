@@ -29,6 +29,7 @@ from checker.evidence.contents import (
     NEVER,
     READ_FINAL,
     READ_OK,
+    READ_PROVES,
     Columnar,
     Evidence,
     evidence,
@@ -174,18 +175,17 @@ class _Passed:
     def over(self, offsets: I64, values: I64) -> Mask:
         """Select the values, at these offsets, that at least one read passed over. A read passed
         over a value if it returned another value at that offset; or if it is known to have begun at
-        or below the offset, returned later records, and retention cannot have deleted this one."""
+        or below the offset, returned later records, and nothing had deleted this one by then."""
         found = np.zeros(len(offsets), dtype=bool)
         if not self.group.history_whole:
             return found
         read = self.known.read_records
         ok = read.offset[(read.flags & READ_OK) != 0]
         found |= np.isin(offsets, ok)
-        if log_start_open(self.group) or not self.group.processes_sound:
+        if not self.group.processes_sound:
             return found
         gap = self.rows.gap
-        over = latest_over(offsets, gap.low, gap.begin, gap.t0) >= 0
-        found |= over & (offsets >= self.known.deleted_below)
+        found |= latest_over(offsets, gap.due, gap.begin, gap.t0) >= 0
         return found
 
     def asked_after(self, required: _Required) -> Mask:
@@ -195,16 +195,22 @@ class _Passed:
         group, found = self.group, np.zeros(len(required), dtype=bool)
         if not len(required) or not _reads_are_over(self.known, group) or not group.history_whole:
             return found
-        if log_start_open(group) or not group.clocks_sound:
+        if group.meta.promise.compaction or not group.clocks_sound:
             return found
         committed_us = self.known.committed_us[required.send]
+        if log_start_open(group):
+            # Retention deletes the oldest records: it does not move the end of the log back.
+            stated = self.rows.take((self.rows.ended >= 0) & (self.rows.end >= self.rows.ended))
+            never = np.full(len(stated), NEVER)
+            ended_below = latest_over(required.last, stated.ended, never, stated.t0)
+            return (required.last >= 0) & (ended_below >= committed_us)
         # A record with an unknown offset may be anywhere: only a read from 0 must return it.
         offsets = np.maximum(required.last, 0)
         if group.meta.source:
             anywhere = required.last < 0
             return self._found_nothing_more(offsets, anywhere) >= committed_us
         reads = self.known.polls.take(self.known.polls.final)
-        if not len(reads):
+        if not len(reads) or self.known.finals_say_nothing:
             return found
         # Final readers begin at 0 and go on; one that is not answered asks for more as well.
         found |= (reads.invoke_us.max() >= committed_us) | (
@@ -220,9 +226,10 @@ class _Passed:
         rows = self.rows
         # Any other poll without records may have waited in vain; so has one that reads contradict.
         reached = np.where(rows.low > 0, self.known.final_end, _highest_read(self.known) + 1)
-        nothing_more = (rows.empty & rows.final & (rows.low >= reached)) | (
-            (rows.ended >= 0) & (rows.end >= rows.ended)
-        )
+        waited = rows.empty & rows.final & (rows.low >= reached)
+        if self.group.meta.source == "own" and self.known.finals_say_nothing:
+            waited[:] = False
+        nothing_more = waited | ((rows.ended >= 0) & (rows.end >= rows.ended))
         rows = rows.take((rows.low >= 0) & nothing_more)
         if not len(rows):
             return np.full(len(offsets), -1)
@@ -264,6 +271,8 @@ def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
     read = (required.flags & READ_OK) != 0
     owed = ~required.weak & np.where(read, promise.committed_stays, promise.durable_acks)
     shown = (required.flags & READ_FINAL) != 0
+    if shown.any():
+        shown &= ~_ended_below(group, known, required.last)
     if group.meta.source and not len(known.final_reads):
         shown = read
     required = required.take(owed & ~shown)
@@ -280,9 +289,28 @@ def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
     )
 
 
+def _ended_below(group: Group, known: Evidence, offsets: I64) -> Mask:
+    """Select the offsets at or below which the log ended, as a final read states that was invoked
+    later than all final reads that returned a record there."""
+    if not group.clocks_sound:
+        return np.zeros(len(offsets), dtype=bool)
+    finals = positions(known)
+    finals = finals.take(finals.final)
+    stated, never = finals.take(finals.ended >= 0), np.full(len(finals), NEVER)
+    if not len(stated) or stated.ended.min() > offsets.max(initial=-1):
+        return np.zeros(len(offsets), dtype=bool)
+    denied = latest_over(offsets, stated.ended, never[: len(stated)], stated.t0)
+    return denied > latest_over(offsets, finals.begin, finals.end, finals.t0)
+
+
 def _kept(group: Group, known: Evidence, values: I64) -> Mask:
-    """Select the values that a replica has below its HW, or that all replicas have."""
-    kept = np.isin(values, known.committed_log_records.value)
+    """Select the values that a replica has below its HW and below one that a majority of the
+    replicas has reached; or that all replicas have."""
+    heads, logged = group.replica_heads, known.committed_log_records
+    reached = np.sort(heads.hw)[::-1]
+    majority = len(group.replicas) // 2
+    below = int(reached[majority]) if majority < len(reached) else -1
+    kept = np.isin(values, logged.value[logged.offset < below])
     if group.logs_complete:
         logged = known.log_records
         everywhere = np.ones(len(values), dtype=bool)
@@ -390,12 +418,12 @@ class _Vanished(Columnar):
 
 
 def vanished(known: Evidence, group: Group) -> _Vanished:
-    """Find `vanished`: values that an ok read returned and that no complete log has; or that later
-    final reads passed over, or to which they answered that the log ends below. In the order of
-    offsets."""
+    """Find `vanished`: values that an ok read returned, of operations that had taken effect, and
+    that no complete log has; or that later final reads passed over, or to which they answered that
+    the log ends below. In the order of offsets."""
     values = known.values_read
-    gone = (known.writer(values.value) >= 0) & _absent(group, known, values.value)
-    doubtful = np.flatnonzero(_not_read_again(known, group) & ~gone)
+    gone = _can_vanish(known) & _absent(group, known, values.value)
+    doubtful = np.flatnonzero(_doubtful(known, group) & ~gone)
     if len(doubtful):
         gone[doubtful] = _denied(known, group, values.value[doubtful], values.first[doubtful])
     rows = np.flatnonzero(gone)
@@ -403,53 +431,80 @@ def vanished(known: Evidence, group: Group) -> _Vanished:
     return _Vanished(values.value[rows], values.first[rows])
 
 
-def _not_read_again(known: Evidence, group: Group) -> Mask:
-    """Select those of `values_read` that no final read returned, though some were answered."""
+def _can_vanish(known: Evidence) -> Mask:
+    """Select those of `values_read` that must stay: a committed read returned them, or their
+    operation took effect. Others were read with read_uncommitted, and may be of one that aborts."""
     values = known.values_read
-    if not len(known.final_reads) or not group.history_whole:
-        return np.zeros(len(values.value), dtype=bool)
-    again = (values.flags & READ_FINAL) != 0
-    found: Mask = ~again & (known.writer(values.value) >= 0)
+    writer = known.writer(values.value)
+    certain = np.append(known.committed, False)[writer]
+    found: Mask = (writer >= 0) & (((values.flags & READ_PROVES) != 0) | certain)
     return found
 
 
+def _doubtful(known: Evidence, group: Group) -> Mask:
+    """Select those of `values_read` that final reads may show to be gone."""
+    if not len(known.final_reads) or not group.history_whole:
+        return np.zeros(len(known.values_read.value), dtype=bool)
+    return _can_vanish(known)
+
+
 def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
-    """Select the values, first read at these offsets, that final reads invoked after they
-    had been read show to be gone: they passed over the offset, or state an end of the log that is
-    at or below it."""
-    nothing = np.zeros(len(values), dtype=bool)
+    """Select the values, first read at these offsets, that final reads invoked after they had been
+    read show to be gone: one passed over the offset, and none invoked later returned a record
+    there; or none returned the value, and they state an end of the log that is at or below it."""
     if not (group.clocks_sound and group.processes_sound):
-        return nothing
-    read = known.read_records
-    rows = np.flatnonzero(((read.flags & READ_OK) != 0) & np.isin(read.value, values))
-    order = np.argsort(values)
-    read_us = np.full(len(values), NEVER)
-    at = order[np.searchsorted(values[order], read.value[rows])]
-    np.minimum.at(read_us, at, read.t_us[rows])
+        return np.zeros(len(values), dtype=bool)
     finals = positions(known)
     finals = finals.take(finals.final)
-    # A final reader begins at 0, even if it does not say so.
-    low = np.maximum(finals.low, 0)
-    low = np.minimum(finals.begin if log_start_open(group) else low, finals.begin)
-    passed = latest_over(first, low, np.where(finals.empty, low, finals.end), finals.t0) >= read_us
-    passed &= first >= known.deleted_below
+    read_us = _read_since(known, values)
+    gap = finals.gap
+    passed_us = latest_over(first, gap.due, gap.begin, gap.t0)
+    # A read that has another value at the offset passed over the record as well.
+    again = np.isin(values, _returned_by_finals(known))
+    over_us = latest_over(first, finals.begin, finals.end, finals.t0)
+    passed = (passed_us >= read_us) & ((passed_us > over_us) | ~again)
+    passed |= ~again & (over_us >= read_us) & (first >= known.deleted_below)
     end = int(finals.ended.max(initial=UNKNOWN_POSITION))
     if end < known.final_end or end < 0 or not _reads_are_over(known, group):
         return passed
     stated = finals.take(finals.ended >= 0)
     behind = latest_over(first, stated.ended, np.full(len(stated), NEVER), stated.t0) >= read_us
-    behind &= (first >= end) & (find(known.logged_values, values) < 0)
+    behind &= ~again & (first >= end) & (find(known.logged_values, values) < 0)
     return passed | behind
+
+
+def _returned_by_finals(known: Evidence) -> I64:
+    values = known.values_read
+    found: I64 = values.value[(values.flags & READ_FINAL) != 0]
+    return found
+
+
+def _read_since(known: Evidence, values: I64) -> I64:
+    """Return when an ok read first returned each of these values."""
+    read = known.read_records
+    rows = np.flatnonzero(((read.flags & READ_OK) != 0) & np.isin(read.value, values))
+    order = np.argsort(values)
+    read_us = np.full(len(values), NEVER)
+    at = order[np.searchsorted(values[order], read.value[rows])]
+    np.minimum.at(read_us, at, known.read_at[rows])
+    return read_us
 
 
 def depends_on_every_read(group: Group) -> bool:
     """Return whether a finding may depend on reads that downsampling left out
-    (`checker.engine.read_downsampling`): on when the final reads of an offset were invoked, or on
-    where the readers of another tool's history stood."""
+    (`checker.engine.read_downsampling`): on when the final reads of an offset were invoked, on what
+    reads show of the start of the log, or on where the readers of another tool's history stood."""
     known = evidence(group)
-    doubtful = _not_read_again(known, group)
-    if (doubtful & ~_absent(group, known, known.values_read.value)).any():
+    if group.meta.promise.retention and log_start_open(group):
         return True
+    values, finals = known.values_read, known.final_reads
+    not_again = _doubtful(known, group) & ((values.flags & READ_FINAL) == 0)
+    if (not_again & ~_absent(group, known, values.value)).any():
+        return True
+    ended = positions(known)
+    ended = ended.take(ended.final)
+    if len(ended.gap) or (ended.ended[ended.ended >= 0] < known.final_end).any():
+        return bool(len(np.unique(finals.process)) > 1)
     required = _required(known) if group.meta.source else None
     return required is not None and bool(((required.flags & READ_OK) == 0).any())
 

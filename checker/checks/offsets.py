@@ -19,6 +19,7 @@ from checker.evidence.columns import Mask
 from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence, first_of
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
+from checker.evidence.positions import log_start_open, proves_nothing, undeleted_from
 from checker.evidence.sorting import I64, order_of
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
@@ -35,12 +36,11 @@ _WEAK = "one side is only an acknowledgement with acks 0 or 1, which promises no
 )
 def judge(group: Group) -> Finding:
     known = evidence(group)
-    found = [
-        *inconsistent_offsets(group, known),
-        *duplicate(group, known),
-        *offset_hole(group, known),
-    ]
-    return Finding(property=OFFSETS, examined=len(known.placed), anomalies=tuple(found))
+    found = [*inconsistent_offsets(group, known), *duplicate(group, known)]
+    holes, doubt = offset_hole(group, known)
+    return Finding(
+        property=OFFSETS, examined=len(known.placed), anomalies=(*found, *holes), unknown=doubt
+    )
 
 
 def inconsistent_offsets(group: Group, known: Evidence) -> list[Anomaly]:
@@ -162,18 +162,26 @@ def _is_among(records: Records, others: Records) -> Mask:
     return same
 
 
-def offset_hole(group: Group, known: Evidence) -> list[Anomaly]:
+def offset_hole(group: Group, known: Evidence) -> tuple[list[Anomaly], str]:
     """Find `offset-hole`: a read passed over offsets between its start and its first record, or
-    between two of its records."""
+    between two of its records. The second result says why such offsets prove nothing, "" if they
+    do, or if nothing of the kind was found."""
     reads = known.polls.take(known.polls.count > 0)
     if not len(reads):
-        return []
+        return [], ""
     opens = np.ones(len(reads), dtype=bool)
     opens[1:] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
     expected = np.where(opens, reads.start, np.append(-1, reads.end[:-1]))
-    rows = np.flatnonzero((reads.offset > expected) & (expected >= 0))
+    holes_at = (reads.offset > expected) & (expected >= 0)
+    doubt = ""
+    if log_start_open(group):
+        kept = np.minimum(undeleted_from(known, reads), reads.offset)
+        doubtful = holes_at & (expected < kept) & group.meta.promise.contiguous_offsets
+        doubt = proves_nothing(group, "offset-hole") if doubtful.any() else ""
+        expected = np.maximum(expected, kept)
+    rows = np.flatnonzero(holes_at & (reads.offset > expected))
     if not len(rows):
-        return []
+        return [], doubt
     rows = rows[order_of((expected[rows], reads.complete_us[rows], reads.op[rows]))]
     holes = np.unique(np.stack((expected[rows], reads.offset[rows])), axis=1)
     count = int((holes[1] - holes[0]).sum())
@@ -184,4 +192,4 @@ def offset_hole(group: Group, known: Evidence) -> list[Anomaly]:
         f"{op_name(witnesses[0])} expected offset {first} next and got {witnesses[0].offset}, "
         f"{group.seconds(witnesses[0].t_us)} into the storm."
     )
-    return [anomaly(group, "offset-hole", message, witnesses, count=count, offset=first)]
+    return [anomaly(group, "offset-hole", message, witnesses, count=count, offset=first)], doubt

@@ -21,6 +21,7 @@ from checker.evidence.facts import (
 )
 from checker.evidence.group import Group
 from checker.evidence.needs import Need, missing
+from checker.evidence.positions import positions
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import READS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
@@ -29,13 +30,18 @@ _NO_LIMIT: Final = np.iinfo(np.int64).max
 
 
 @per_partition(
-    "read-beyond-hw", "stale-read", "hw-regression", needs=(Need.HISTORY, Need.WATERMARKS)
+    "read-beyond-hw",
+    "end-below-hw",
+    "stale-read",
+    "hw-regression",
+    needs=(Need.HISTORY, Need.WATERMARKS),
 )
 def judge(group: Group) -> Finding:
     known = evidence(group)
     reads = known.polls.take(known.polls.outcome == Outcome.OK)
     found = [
         *read_beyond_hw(group, reads),
+        *end_below_hw(group, known, reads),
         *stale_read(group, known, reads),
         *hw_regression(group, known),
     ]
@@ -101,6 +107,56 @@ def _established(group: Group, reads: Polls | Contents) -> I64:
         return np.zeros(len(reads), np.int64)
     found: I64 = highest[np.searchsorted(events.t_us, reads.complete_us, side="right")]
     return found
+
+
+def end_below_hw(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
+    """Find `end-below-hw`: an answer states that the log ends below a record that was known before
+    and is below the HW that the answer states itself. A reader with read_committed gets nothing
+    behind a transaction that is under way."""
+    where = positions(known)
+    last = np.ones(len(reads), dtype=bool)
+    last[:-1] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
+    low = np.maximum(where.end, where.floor)
+    rows = np.flatnonzero(last & reads.at_end & (where.end >= 0) & (low < reads.hw))
+    rows = rows[reads.uncommitted[rows] | ~_may_wait(group, known, reads.take(rows))]
+    since = _known_since(known, low[rows], reads.hw[rows])
+    rows = rows[since < reads.invoke_us[rows]]
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
+    witnesses = [read_witness(reads, int(r), offset=int(where.end[r])) for r in rows[:WITNESS_CAP]]
+    case, hw = witnesses[0], int(reads.hw[rows[0]])
+    message = (
+        f"{plural(len(rows), 'answer')} of {group.partition} ended below its own high watermark: "
+        f"{op_name(case)} was told by {case.node or 'a broker'} that the log ends at {case.offset} "
+        f"{group.seconds(case.t_us)} into the storm, though the answer itself states {hw} and a "
+        "record between them was known before."
+    )
+    return [anomaly(group, "end-below-hw", message, witnesses, count=len(rows))]
+
+
+def _may_wait(group: Group, known: Evidence, reads: Polls) -> Mask:
+    """Select the answers that may have waited for a transaction: one was perhaps under way."""
+    sends = known.sends
+    if not group.has_transactions or not len(sends):
+        return np.zeros(len(reads), dtype=bool)
+    order = np.argsort(sends.invoke_us, kind="stable")
+    ended = np.where(sends.outcome == Outcome.INFO, _NO_LIMIT, sends.complete_us)[order]
+    latest = np.append(-1, np.maximum.accumulate(ended))
+    begun = np.searchsorted(sends.invoke_us[order], reads.complete_us, side="right")
+    found: Mask = latest[begun] >= reads.invoke_us
+    return found
+
+
+def _known_since(known: Evidence, low: I64, high: I64) -> I64:
+    """Return since when any record at an offset low .. high - 1 was known, for each such range."""
+    points = known.known_positions.take(known.known_positions.strong)
+    points = points.take(np.argsort(points.offset, kind="stable"))
+    begin, end = (np.searchsorted(points.offset, each) for each in (low, high))
+    ranges = set(zip(begin.tolist(), end.tolist(), strict=True))
+    since = {r: points.t_us[slice(*r)].min(initial=_NO_LIMIT) for r in ranges}
+    each = zip(begin.tolist(), end.tolist(), strict=True)
+    return np.array([since[r] for r in each], np.int64)
 
 
 def stale_read(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:

@@ -66,15 +66,21 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     run, place = expand(sends.count)
     value = sends.value[run] + place
     offset, flags = known.place_of(value)
+    acked = (sends.offset[run] >= 0) & (offset >= 0)
+    offset = np.where(acked, sends.offset[run] + place, offset)
+    last = np.where(acked, offset, known.last_place_of(value))
     # A send that failed has no place, unless it was read after all.
     read = (flags & READ_OK) != 0
     known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
     known_at &= ~known.is_shared(value)
-    run, value, offset = run[known_at], value[known_at], offset[known_at]
-    delta = np.diff(known.dense(offset))
+    run, value, offset, last = (c[known_at] for c in (run, value, offset, last))
+    # Of a record at several offsets any may be the one that was in order.
+    later = np.where(offset[1:] > offset[:-1], offset[1:], last[1:])
+    between = np.searchsorted(known.offsets, later)
+    skips = between > np.searchsorted(known.offsets, offset[:-1], "right")
     same = sends.op[run[1:]] == sends.op[run[:-1]]
     found = []
-    for name, wrong in (("int-nonmonotonic-send", delta < 1), ("int-send-skip", delta > 1)):
+    for name, wrong in (("int-nonmonotonic-send", later <= offset[:-1]), ("int-send-skip", skips)):
         if len(rows := np.flatnonzero(same & wrong)):
             found.append(_report_inside(group, sends, name, rows, run, value, offset))
     return found

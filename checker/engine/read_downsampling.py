@@ -19,7 +19,14 @@ import numpy.typing as npt
 from checker.checks import lost
 from checker.checks import reads as read_checks
 from checker.evidence.columns import Mask, Rows, Words, rows
-from checker.evidence.contents import READ_COMMITTED, READ_FINAL, READ_OK, READ_OTHER, first_of
+from checker.evidence.contents import (
+    READ_COMMITTED,
+    READ_FINAL,
+    READ_OK,
+    READ_OTHER,
+    READ_PROVES,
+    first_of,
+)
 from checker.evidence.facts import Contents, Outcome, Polls, SkippedAnswers, SkippedPolls
 from checker.evidence.group import Group
 from checker.evidence.sorting import I64, is_sorted, order_of
@@ -28,6 +35,7 @@ LEAST_ROWS: Final = 4096
 """Sources with fewer rows are not downsampled."""
 _MOST_PLACES: Final = 4
 _NOT_OK: Final = 1 << 61
+_DIRTY: Final = 1 << 60
 _NEVER: Final = np.iinfo(np.int64).max
 _BY: Final = ("op", "seq", "idx")
 
@@ -84,9 +92,9 @@ class _Reads:
         own = {name: found.columns[name] for name in Contents.columns.keys() & found.columns.keys()}
         return rows(Contents, found.run, found.partition, **own, read_as=read_as[kept])
 
-    def contents(self) -> npt.NDArray[np.int8]:
+    def contents(self) -> npt.NDArray[np.uint8]:
         """Return, at the earliest read of the same records, the flags of all; 0 elsewhere."""
-        said = np.zeros(len(self.op), np.int8)
+        said = np.zeros(len(self.op), np.uint8)
         rows = np.flatnonzero(self.count > 0)
         if len(rows) == len(said):
             rows = np.arange(len(said))
@@ -103,18 +111,20 @@ class _Reads:
         return said
 
     def _late(self, rows: I64) -> I64:
-        """Return a number that is lowest for the earliest read; any ok read counts as earlier."""
+        """Return a number that is lowest for the earliest read; any ok read counts as earlier, and
+        of these any committed one."""
         late: I64 = self.complete_us[rows] + np.where(self.ok[rows], 0, _NOT_OK)
-        return late
+        return late + np.where(self.uncommitted[rows], _DIRTY, 0)
 
-    def _how(self, rows: I64) -> npt.NDArray[np.int8]:
+    def _how(self, rows: I64) -> npt.NDArray[np.uint8]:
         """Return the way in which each of these reads was read."""
-        how = np.where(self.ok[rows], READ_OK, READ_OTHER).astype(np.int8)
+        how = np.where(self.ok[rows], READ_OK, READ_OTHER).astype(np.uint8)
         how[self.final[rows]] |= READ_FINAL
         how[~self.uncommitted[rows]] |= READ_COMMITTED
+        how[self.ok[rows] & ~self.uncommitted[rows]] |= READ_PROVES
         return how
 
-    def _by_place(self, rows: I64, place: I64, width: int, said: npt.NDArray[np.int8]) -> None:
+    def _by_place(self, rows: I64, place: I64, width: int, said: npt.NDArray[np.uint8]) -> None:
         """Downsample by offset: almost always all reads of an offset return the same record."""
         late, how = self._late(rows), self._how(rows)
         earliest = np.full(width, _NEVER)
@@ -126,7 +136,7 @@ class _Reads:
         unlike = self.value[rows] != self.value[same]
         unlike |= self.count[rows] != self.count[same]
         unlike |= self.epoch[rows] != self.epoch[same]
-        flags_at = np.zeros(width, np.int8)
+        flags_at = np.zeros(width, np.uint8)
         for each in np.flatnonzero(np.bincount(how)).tolist():
             met = np.zeros(width, bool)
             met[place[how == each]] = True
@@ -139,7 +149,7 @@ class _Reads:
             found &= ~apart
         said[row_at[found]] = flags_at[found]
 
-    def _by_order(self, rows: I64, said: npt.NDArray[np.int8]) -> None:
+    def _by_order(self, rows: I64, said: npt.NDArray[np.uint8]) -> None:
         """Downsample by sorting."""
         if not len(rows):
             return
@@ -280,7 +290,7 @@ def _units(reads: _Reads) -> tuple[I64, Mask]:
     opens[1:] |= reads.process[1:] != reads.process[:-1]
     sound = reads.ok & (reads.count > 0) & (reads.offset >= 0)
     sound &= (hw < 0) | (reads.end <= hw)
-    sound &= (idx > 0) | (reads.start < 0) | (reads.offset <= reads.start)
+    sound &= (idx > 0) | (reads.start < 0) | (reads.offset == reads.start)
     goes_on = np.where(seq[1:] == seq[:-1], idx[1:] == idx[:-1] + 1, idx[1:] == 0)
     goes_on &= (reads.offset[1:] == reads.end[:-1]) & (hw[1:] >= hw[:-1])
     sound[1:] &= opens[1:] | goes_on

@@ -43,8 +43,12 @@ ACKED: Final = 8
 ACKED_WEAKLY: Final = 16
 SENT_INFO: Final = 32
 READ_COMMITTED: Final = 64
+READ_PROVES: Final = 128
+"""An ok read with read_committed, which proves that what it returned was committed."""
 
 NEVER: Final = np.iinfo(np.int64).max
+_DIRTY: Final = 1 << 61
+"""Added to the time of a dirty read, so that any other read counts as earlier."""
 _ALL_ACKS: Final = -1
 
 
@@ -284,21 +288,39 @@ class Evidence:
         read_as: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
         read_as[ok & polls.final] |= READ_FINAL
         read_as[~polls.uncommitted] |= READ_COMMITTED
+        read_as[ok & ~polls.uncommitted] |= READ_PROVES
         node = repeated(-1, len(polls))
-        t_us: I64 = np.where(ok, polls.complete_us, NEVER)
+        dirty = np.where(polls.uncommitted, _DIRTY, 0)
+        t_us: I64 = np.where(ok, polls.complete_us + dirty, NEVER)
         columns: tuple[I64, ...] = (polls.offset, polls.value, polls.epoch, read_as, node)
         columns = (*columns, polls.count, t_us)
         if len(earliest):
-            t_us = np.where(earliest.outcome == Outcome.OK, earliest.complete_us, NEVER)
+            dirty = np.where((earliest.read_as & READ_PROVES) == 0, _DIRTY, 0)
+            t_us = np.where(earliest.outcome == Outcome.OK, earliest.complete_us + dirty, NEVER)
             same = (earliest.offset, earliest.value, earliest.epoch, earliest.read_as)
             more = (*same, repeated(-1, len(earliest)), earliest.count, t_us)
             columns = tuple(np.concatenate(pair) for pair in zip(columns, more, strict=True))
         return merge(*columns)
 
     @cached_property
+    def proved_at(self) -> I64:
+        """The time when a committed read first returned each of `read_records`, or NEVER."""
+        found: I64 = np.where(self.read_records.t_us < _DIRTY, self.read_records.t_us, NEVER)
+        return found
+
+    @cached_property
+    def read_at(self) -> I64:
+        """The time when an ok read first returned each of `read_records`: a committed read if there
+        is one, else a dirty one; NEVER if no ok read did."""
+        t_us = self.read_records.t_us
+        dirty = (t_us >= _DIRTY) & (t_us < NEVER)
+        found: I64 = np.where(dirty, t_us - _DIRTY, t_us)
+        return found
+
+    @cached_property
     def committed(self) -> Mask:
         """Return for each send whether it certainly took effect: it ended ok; or its outcome is
-        unknown (info) and an ok read, in this or another partition, returned a record of its
+        unknown (info) and a committed read, in this or another partition, returned a record of its
         operation."""
         found: Mask = self.committed_us != NEVER
         return found
@@ -306,8 +328,8 @@ class Evidence:
     @cached_property
     def committed_us(self) -> I64:
         """The time from which each send certainly had taken effect, or NEVER: when it was
-        acknowledged; or, if its outcome is unknown, when the first ok read of a record of its
-        operation completed."""
+        acknowledged; or, if its outcome is unknown, when the first committed read of a record of
+        its operation completed."""
         sends = self.sends
         acknowledged = sends.outcome == Outcome.OK
         found = np.where(acknowledged, np.maximum(sends.complete_us, 0), self.proved_here_us)
@@ -316,17 +338,17 @@ class Evidence:
 
     @cached_property
     def proved_here_us(self) -> I64:
-        """The time at which, for each send of unknown outcome, the first ok read of this partition
-        that returned a record of its operation completed; NEVER for other sends, or if there is no
-        such read."""
+        """The time at which, for each send of unknown outcome, the first committed read of this
+        partition that returned a record of its operation completed; NEVER for other sends, or if
+        there is no such read."""
         sends, found = self.sends, np.full(len(self.sends), NEVER)
         if not len(rows := np.flatnonzero(sends.outcome == Outcome.INFO)):
             return found
         read, writer = self.read_records, self.writer_of_read
         at = np.full(len(sends), NEVER)
-        # The time of a record that no ok read returned is NEVER.
+        # The time of a record that no committed read returned is NEVER.
         sure = (writer >= 0) & ~self.is_shared(read.value)
-        np.minimum.at(at, writer[sure], read.t_us[sure])
+        np.minimum.at(at, writer[sure], self.proved_at[sure])
         # One visible record proves its whole operation.
         op = sends.op[rows]
         order = order_of((op,))
@@ -357,14 +379,25 @@ class Evidence:
         )
 
     @cached_property
+    def _lasting(self) -> Records:
+        """The rows of `placed` that every reader must find: not what only dirty reads returned of
+        operations that are not known to have taken effect."""
+        dirty = (self.placed.flags & ~(READ_OK | READ_FINAL | READ_OTHER)) == 0
+        if not dirty.any():
+            return self.placed
+        writer = self.writer(self.placed.value)
+        certain = (writer >= 0) & np.append(self.committed, False)[writer]
+        return self.placed.take(~dirty | certain)
+
+    @cached_property
     def offsets(self) -> I64:
-        """The distinct offsets of known records. An offset's index in it is its dense index."""
-        return self.placed.offset[first_of(self.placed.offset)]
+        """The distinct offsets of lasting records. An offset's index in it is its dense index."""
+        return self._lasting.offset[first_of(self._lasting.offset)]
 
     @cached_property
     def sure_offsets(self) -> I64:
         """The distinct offsets where more than an acknowledgement of acks 0 or 1 shows a record."""
-        sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
+        sure = self._lasting.offset[self._lasting.flags != ACKED_WEAKLY]
         found: I64 = sure[first_of(sure)]
         return found
 
@@ -372,6 +405,10 @@ class Evidence:
         """Return the lowest offset at which each value is known (-1: none), and its flags."""
         at = find(self.values.value, values)
         return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
+
+    def last_place_of(self, values: I64) -> I64:
+        """Return the highest offset at which each value is known, or -1."""
+        return np.append(self.values.last, -1)[find(self.values.value, values)]
 
     def values_sent(self, rows: I64) -> I64:
         """Return the row in `values` of each record of the sends at `rows`; -1 if it is unknown."""
@@ -425,24 +462,43 @@ class Evidence:
     @cached_property
     def known_positions(self) -> KnownPositions:
         """The offsets that were known to hold a record, each with the time since when: the last
-        record of each ok send, and each record that was read."""
+        record of each ok send, at its acknowledged offset or else where it was read, and each
+        record that a committed read returned."""
         sends, read = self.sends, self.read_records
-        placed = (sends.outcome == Outcome.OK) & (sends.offset >= 0)
-        acked = np.flatnonzero(placed & (sends.count > 0))
-        writer = self.writer_of_read
+        writer, t_us = self.writer_of_read, self.proved_at
         # A record that was read before it was sent does not show when it was appended.
         late = writer < 0
-        late[~late] = sends.invoke_us[writer[~late]] <= read.t_us[~late]
-        read = read.take(late)
-        last = sends.count[acked] - 1
+        late[~late] = sends.invoke_us[writer[~late]] <= self.read_at[~late]
+        last, value = self._farthest(np.flatnonzero(late & (writer >= 0)))
+        acked = np.flatnonzero((sends.outcome == Outcome.OK) & (last >= 0))
+        late &= t_us < NEVER
+        read, t_us = read.take(late), t_us[late]
         found = KnownPositions(
-            np.concatenate((sends.complete_us[acked], read.t_us)),
-            np.concatenate((sends.offset[acked] + last, read.offset)),
-            np.concatenate((sends.value[acked] + last, read.value)),
+            np.concatenate((sends.complete_us[acked], t_us)),
+            np.concatenate((last[acked], read.offset)),
+            np.concatenate((value[acked], read.value)),
             np.concatenate((acked, np.full(len(read), -1))),
             np.concatenate((sends.acks[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
         )
         return found.take(order_of((found.t_us, found.offset, found.send, found.value)))
+
+    def _farthest(self, rows: I64) -> tuple[I64, I64]:
+        """Return for each send the offset and the value of its last record: as acknowledged, else
+        the highest of its records in `rows` of `read_records`, each at the lowest offset at which
+        it was read (-1: none is known)."""
+        sends, read = self.sends, self.read_records
+        ends = sends.count - 1
+        acked = (sends.offset >= 0) & (sends.count > 0)
+        last = np.where(acked, sends.offset + ends, -1)
+        value = np.where(acked, sends.value + ends, -1)
+        rows = rows[~acked[self.writer_of_read[rows]] & ~self.is_shared(read.value[rows])]
+        # The rows are in the order of offset: the first of a value has the lowest.
+        _, first = np.unique(read.value[rows], return_index=True)
+        # Of several records of a send the last assignment stands, that of the highest.
+        rows = rows[np.sort(first)]
+        writer = self.writer_of_read[rows]
+        last[writer], value[writer] = read.offset[rows], read.value[rows]
+        return last, value
 
     @cached_property
     def values(self) -> Values:
@@ -475,17 +531,27 @@ class Evidence:
 
     @cached_property
     def deleted_below(self) -> int:
-        """The highest offset at which any log began, if the run promises retention; else 0. Records
-        below may be gone; `checker.checks.retention` judges whether they may have been deleted."""
+        """The highest offset at which any log began, by dumps, traces or answers, if the run
+        promises retention; else 0. Records below may be gone; `checker.checks.retention` judges
+        whether they may have been deleted."""
         if not self.group.meta.promise.retention:
             return 0
         heads, deletions = self.group.replica_heads, self.group.of(Deletions)
-        return int(max(heads.start.max(initial=0), deletions.start.max(initial=0)))
+        stated = self.polls.log_start[self.polls.outcome == Outcome.OK]
+        return int(max(c.max(initial=0) for c in (heads.start, deletions.start, stated)))
 
     @cached_property
     def final_reads(self) -> Polls:
         """The final reads that were answered, as rows of `polls`."""
         return self.polls.take((self.polls.outcome == Outcome.OK) & self.polls.final)
+
+    @cached_property
+    def finals_say_nothing(self) -> bool:
+        """Return whether final reads were answered, but none of the answers has a record or states
+        where the log ends: they may all have waited in vain."""
+        finals = self.final_reads
+        said = (finals.count > 0) | (finals.hw >= 0) | finals.at_end
+        return len(finals) > 0 and not said.any()
 
     @cached_property
     def final_end(self) -> int:
@@ -494,7 +560,8 @@ class Evidence:
 
     def read_of(self, offset: int, value: int) -> tuple[Polls | Contents, int] | None:
         """Return the earliest read that returned this value at this offset, an ok read if there is
-        one: its facts and its row in them. None if no read did."""
+        one, and of these one with read_committed: its facts and its row in them. None if no
+        read did."""
         best: tuple[int, ...] = ()
         found: tuple[Polls | Contents, int] | None = None
         for reads in (self.polls, self.group.of(Contents)):
@@ -502,7 +569,7 @@ class Evidence:
             same = np.where(reads.value >= 0, reads.value + (offset - reads.offset), reads.value)
             rows = np.flatnonzero(inside & (same == value))
             if len(rows):
-                failed = reads.outcome[rows] != Outcome.OK
+                failed = 2 * (reads.outcome[rows] != Outcome.OK) + _is_dirty(reads)[rows]
                 late = (reads.complete_us, reads.op, reads.seq, reads.idx)
                 columns = (failed, *(column[rows] for column in late))
                 first = np.lexsort(columns[::-1])[0]
@@ -519,6 +586,14 @@ class Evidence:
             for r in rows
         ]
         return sorted(found)
+
+
+def _is_dirty(reads: Polls | Contents) -> Mask:
+    """Select the reads that were made with read_uncommitted."""
+    if isinstance(reads, Polls):
+        return reads.uncommitted
+    found: Mask = (reads.read_as & READ_COMMITTED) == 0
+    return found
 
 
 def evidence(group: Group) -> Evidence:

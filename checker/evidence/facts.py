@@ -115,12 +115,14 @@ class _OfProcess(Facts):
 
 class Sends(_OfProcess):
     """Sends of `count` records with the values from `value` on, at the offsets from `offset` on
-    (-1: unknown). `proved_us`: when a read of another partition first returned a record of its
-    operation, which proves that the operation took effect."""
+    (-1: unknown). `proved_us`: when a committed read of another partition first returned a record
+    of its operation, which proves that the operation took effect. `transaction`: the operation may
+    abort after its records were appended."""
 
     order_by = ("op", "seq")
     client, outcome, acks = Name(), Numbers(0), Numbers(0)
     offset, value, count, proved_us = Numbers(), Numbers(), Numbers(0), Numbers()
+    transaction = Flag()
 
 
 class _RunsOfRecords(Facts):
@@ -151,12 +153,12 @@ class Polls(_OfProcess, _RunsOfRecords):
     with count 0. `start`: the offset at which the read was asked to begin. `rebalanced`: the
     partition was assigned to the reader or taken from it while the operation ran. `uncommitted`:
     the reader may get records of operations that abort. `at_end`: the answer states that the log
-    ends there."""
+    ends there. `log_start`: the offset at which the answer states that the log begins."""
 
     order_by = ("process", "op", "seq", "idx")
     idx, client, node, outcome = Numbers(0), Name(), Name(), Numbers(0)
     value, epoch = Numbers(), Numbers()
-    hw, start = Numbers(), Numbers()
+    hw, start, log_start = Numbers(), Numbers(), Numbers()
     final, rebalanced, uncommitted, at_end = Flag(), Flag(), Flag(), Flag()
 
 

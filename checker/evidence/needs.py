@@ -30,7 +30,6 @@ from checker.evidence.facts import (
     TraceFiles,
 )
 from checker.evidence.group import Group
-from checker.evidence.positions import log_start_open
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import KINDS, Knows
 from node.formats.json_input import decode
@@ -84,8 +83,6 @@ def withheld(group: Group, name: str) -> str:
                     "a process has several operations under way, so that their order is not known: "
                     "each thread needs a process number of its own"
                 )
-            case Knows.LOG_START if lack := log_start_open(group):
-                return lack
     return ""
 
 

@@ -1,8 +1,12 @@
 """Positions of readers: the offset at which each answer had to begin, if the history shows it.
 
 A read that states its `start` begins there. Any other read begins where the last records of its
-process ended, unless an assignment or a crash dropped that position, or the partition was
-rebalanced while the read ran: then the position is not known.
+process ended, unless an assignment or a crash dropped that position, or the process subscribed and
+a rebalance may have moved it since: then the position is not known. A final reader begins at 0. No
+position is known of a read while which the partition was rebalanced.
+
+Retention deletes the oldest records. What an answer has of them, or says of the start of the log,
+shows from which offset on nothing had been deleted when an earlier read was answered.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from checker.evidence.columns import Mask
-from checker.evidence.contents import Columnar, Evidence
+from checker.evidence.contents import NEVER, Columnar, Evidence, first_of
 from checker.evidence.facts import Outcome, Polls, Resets
 from checker.evidence.group import Group
 from checker.evidence.sorting import I64
@@ -40,12 +44,14 @@ def resets_before(resets: Resets, process: I64, order: I64) -> tuple[I64, Mask]:
 
 @dataclass(frozen=True)
 class Positions(Columnar):
-    """Positions of ok reads, a row for each run of records or answer without records. `low`: where
-    the read had to begin; `begin`, `end`: what it returned (both `low` if no record); `ended`: the
+    """Positions of ok reads, a row for each run of records or answer without records. `floor`: the
+    offset from which on nothing had been deleted when the read was answered; `low`: where the read
+    had to begin; `begin`, `end`: what it returned (both `low` if no record); `ended`: the
     end of the log that the answer stated; `origin`: where the reader began before it read up to
     here without a break; `t0`: when the read was invoked. UNKNOWN_POSITION stands for an unknown
     offset."""
 
+    floor: I64
     low: I64
     begin: I64
     end: I64
@@ -57,36 +63,93 @@ class Positions(Columnar):
 
     @property
     def gap(self) -> Positions:
-        """The reads that passed over offsets in front of the first record that they returned."""
-        return self.take((self.low >= 0) & (self.begin > self.low))
+        """The reads that passed over offsets in front of the first record that they returned,
+        though these had not been deleted."""
+        return self.take((self.low >= 0) & (self.begin > self.due))
+
+    @property
+    def due(self) -> I64:
+        """The lowest offset from which on each read had to return what is there."""
+        found: I64 = np.maximum(self.low, self.floor)
+        return found
 
 
 def positions(known: Evidence) -> Positions:
     """Return the positions of all ok reads of a partition."""
     ok = known.polls.outcome == Outcome.OK
     reads = known.polls.take(ok)
-    some, stated = reads.count > 0, (reads.idx == 0) & (reads.start >= 0)
+    some, begin = reads.count > 0, begins_at(reads)
+    stated = begin >= 0
     # Where a process stands after each read; a read without records stays at its start.
-    reached = np.where(some, reads.end, np.where(stated, reads.start, UNKNOWN_POSITION))
+    reached = np.where(some, reads.end, begin)
     went_on = _went_on(known, reads, known.follows[ok], reached)
-    low = np.where(stated, reads.start, went_on)
+    low = np.where(stated, begin, went_on)
     begins = (went_on < 0) | (low != went_on)
     origin = low[np.maximum.accumulate(np.where(begins, np.arange(len(reads)), 0))]
     end = np.where(some, reads.end, low)
     ended = np.where(reads.hw >= 0, reads.hw, np.where(reads.at_end, end, UNKNOWN_POSITION))
     begin = np.where(some, reads.offset, low)
-    return Positions(low, begin, end, ended, origin, reads.invoke_us, ~some, reads.final)
+    floor = undeleted_from(known, reads)
+    return Positions(floor, low, begin, end, ended, origin, reads.invoke_us, ~some, reads.final)
+
+
+def begins_at(reads: Polls) -> I64:
+    """Return the offset at which each run of a read had to begin by itself, whatever its process
+    read before: where its read states to begin, and 0 for the first answer to a final reader;
+    UNKNOWN_POSITION for others, and if the partition was rebalanced meanwhile."""
+    opens = (reads.idx == 0) & ~reads.rebalanced
+    found = np.where(opens & (reads.start >= 0), reads.start, UNKNOWN_POSITION)
+    if not (lost := opens & reads.final & (found < 0)).any():
+        return found
+    moved = (reads.outcome == Outcome.OK) & ((reads.count > 0) | (reads.start >= 0))
+    before = np.cumsum(moved) - moved
+    first = first_of(reads.process)
+    lengths = np.diff(np.append(first, len(reads)))
+    found[lost & (before == np.repeat(before[first], lengths))] = 0
+    return found
+
+
+def undeleted_from(known: Evidence, reads: Polls) -> I64:
+    """Return for each run of a read the offset from which on nothing had been deleted when it was
+    answered; NEVER if that is not known of any offset."""
+    group = known.group
+    if not log_start_open(group):
+        return np.full(len(reads), known.deleted_below)
+    if group.meta.promise.compaction or not group.clocks_sound:
+        return np.full(len(reads), NEVER)
+    every = known.polls.take(known.polls.outcome == Outcome.OK)
+    seen = np.where(every.count > 0, every.offset, NEVER)
+    seen = np.minimum(seen, np.where(every.log_start >= 0, every.log_start, NEVER))
+    # What one replica deleted, another may still have.
+    found = np.full(len(reads), NEVER)
+    for node in np.unique(reads.node).tolist():
+        own = reads.node == node
+        anywhere = (every.node == node) | (every.node == 0) | (node == 0)
+        found[own] = _lowest_since(every.invoke_us, seen, anywhere, reads.complete_us[own])
+    found = np.where(reads.log_start >= 0, np.minimum(found, reads.log_start), found)
+    # An answer is of one moment: it cannot lack what stands behind a record that it has.
+    return np.where(reads.idx > 0, 0, found)
+
+
+def _lowest_since(t_us: I64, seen: I64, which: Mask, since_us: I64) -> I64:
+    """Return the lowest of `which` offsets in reads that were invoked at each time or later."""
+    order = np.argsort(t_us[which], kind="stable")
+    lowest = np.minimum.accumulate(seen[which][order][::-1])[::-1]
+    found: I64 = np.append(lowest, NEVER)[np.searchsorted(t_us[which][order], since_us)]
+    return found
 
 
 def _went_on(known: Evidence, reads: Polls, follows: Mask, reached: I64) -> I64:
     """Return where each read stood if it went on from the one before of its process."""
     if not len(reads):
         return reached
-    resets, _ = resets_before(known.group.of(Resets), reads.process, reads.order)
+    resets, subscribed = resets_before(known.group.of(Resets), reads.process, reads.order)
     last = np.maximum.accumulate(np.where(reached >= 0, np.arange(len(reads)), -1))
     before = np.append(-1, last[:-1])
     same = (before >= 0) & (reads.process[before] == reads.process)
     same &= (resets[before] == resets) & ~reads.rebalanced
+    # A rebalance may move a subscriber from one poll to the next; a final reader is alone.
+    same &= ~subscribed | reads.final | (reads.op == reads.op[before])
     # If polls before it were left out, it begins where the last of them ended.
     found: I64 = np.where(follows, reads.offset, np.where(same, reached[before], UNKNOWN_POSITION))
     return found
@@ -102,6 +165,11 @@ def latest_over(points: I64, begin: I64, end: I64, t_us: I64) -> I64:
     for row in rows[np.argsort(t_us[rows], kind="stable")].tolist():
         found[order[first[row] : after[row]]] = t_us[row]
     return found
+
+
+def proves_nothing(group: Group, name: str) -> str:
+    """Say that what looks like the anomaly `name` may be the work of retention."""
+    return f"what looks like {name} proves nothing: {log_start_open(group)}"
 
 
 def log_start_open(group: Group) -> str:

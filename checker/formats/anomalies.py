@@ -62,9 +62,8 @@ class AnomalyKind(NamedTuple):
     holes cannot show it. (The check of lost writes sees to that itself, because logs can prove a
     loss.) `from_silence`: it rests on something that did not happen, which may also be because
     clients or the cluster could not go on; "without-logs": unless logs prove it. `knows`: what the
-    history must show. Without TIMES, PROCESSES or LOG_START the anomaly is concluded of no record
-    of the group; POSITIONS, END and VALUES may be known of some records, and the checks conclude it
-    of these."""
+    history must show. Without TIMES or PROCESSES the anomaly is concluded of no record of the
+    group; the others may be known of some records, and the checks conclude it of these."""
 
     name: str
     property: str
@@ -106,6 +105,7 @@ CATALOGUE: Final = (
     AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
     AnomalyKind("read-beyond-hw", READS, Needs.NOTHING),
+    AnomalyKind("end-below-hw", READS, Needs.NOTHING, knows=(Knows.TIMES, Knows.END)),
     AnomalyKind("stale-read", READS, Needs.NOTHING, knows=(Knows.TIMES, Knows.END)),
     AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a", knows=_VALUES),
     AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING, knows=_VALUES),

@@ -268,6 +268,7 @@ class HistoryBlock(OpColumns):
                 | send
                 | {
                     "seq": np.zeros(len(sent), np.int64),
+                    "transaction": self.f[asked[sent]] == KINDS.index("txn"),
                     "partition": (self.send_to[0][self.sends.at[asked[sent]]], self.send_to[1]),
                 },
             ),
@@ -302,6 +303,7 @@ class HistoryBlock(OpColumns):
             "node": (self.read_from[0][rows], self.read_from[1]),
             "start": self.read["start"][rows],
             "hw": self.read["hw"][rows],
+            "log_start": self.read["log_start"][rows],
         }
         return found, found["count"]
 

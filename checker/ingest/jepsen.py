@@ -14,10 +14,11 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec.structs import replace
 
-from harness.formats.history import Op, OpKind, OpType, Read, RecordRun, Send
+from harness.formats.history import Isolation, Op, OpKind, OpType, Read, RecordRun, Send
 
 _TYPES: Final = get_args(OpType)
 _KINDS: Final = get_args(OpKind)
+_ISOLATIONS: Final = get_args(Isolation)
 _LIMIT: Final = 2**63 - 2**33
 NS_PER_US: Final = 1000
 _NEMESIS: Final = "nemesis"
@@ -167,6 +168,8 @@ def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
     if kind != "invoke":
         rebalanced = tuple(_rebalanced(form.get("rebalance-log")))
         ends = {"rebalanced": rebalanced, "error": _error(form)}
+    if "isolation" in form or "isolation-level" in form:
+        ends["isolation"] = _isolation(form.get("isolation", form.get("isolation-level")))
     return Op(
         op=0,
         process=_number(process, ":process"),
@@ -266,6 +269,15 @@ def _number(value: Any, what: str) -> int:
     if not 0 <= value <= _LIMIT:
         raise NotAnOperation(f"{what} is {value}, outside 0 .. {_LIMIT}")
     return value
+
+
+def _isolation(level: Any) -> Isolation:
+    """Return the isolation of a reader: a word, or a keyword, with either kind of dash."""
+    named: Any = level.strip(':"').replace("-", "_") if isinstance(level, str) else level
+    if named not in _ISOLATIONS:
+        raise NotAnOperation(f":isolation is {_show(level)}, not read_[un]committed")
+    isolation: Isolation = named
+    return isolation
 
 
 def _error(form: Mapping[str, Any]) -> str:

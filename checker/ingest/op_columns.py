@@ -33,7 +33,7 @@ _OP_NUMBERS: Final = {
     "seq": _OFFSET,
 }
 _SEND_NUMBERS: Final = {"value": _VALUE, "count": _COUNT, "acks": _NUMBER, "offset": _OFFSET}
-_READ_NUMBERS: Final = {"start": _OFFSET, "hw": _OFFSET}
+_READ_NUMBERS: Final = {"start": _OFFSET, "hw": _OFFSET, "log_start": _OFFSET}
 _RUN_NUMBERS: Final = {"offset": _OFFSET, "value": _VALUE, "count": _COUNT, "epoch": _NUMBER}
 TYPES: Final[tuple[str, ...]] = get_args(OpType)
 KINDS: Final[tuple[str, ...]] = get_args(OpKind)

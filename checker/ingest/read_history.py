@@ -82,7 +82,9 @@ class Reader(FileReader[Op]):
         self.ops: list[tuple[Any, ...]] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
-        self.moves: list[tuple[Op, int, int, tuple[str, ...]]] = []
+        # assignments and crashes with the partitions that are kept, and other operations with
+        # those that a rebalance moved while the operation read nothing of them
+        self.moves: list[tuple[Op, int, int, tuple[str, ...], frozenset[str]]] = []
         self.isolation = into.meta.promise.isolation
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
@@ -211,11 +213,13 @@ class Reader(FileReader[Op]):
             self.unknown[op.op] = list(sends)
         used = self.used.setdefault(op.process, set())
         sent = polled = 0
+        transaction = op.f == "txn" or len(sends) > 1
         for seq, send in enumerate(sends):
             sent += send.count
             used.add(send.partition)
             of_send = (op.op, seq, send.partition, *common, begun, ended, outcome)
-            self.sends.append((*of_send, send.acks, send.value, send.count, send.offset))
+            known = (send.acks, send.value, send.count, send.offset)
+            self.sends.append((*of_send, *known, transaction))
         isolation = (done.isolation if done else "") or op.isolation or self.isolation
         uncommitted = isolation == "read_uncommitted"
         for seq, read in enumerate(reads):
@@ -225,7 +229,8 @@ class Reader(FileReader[Op]):
             for index, run in enumerate(read.records or _NO_RECORDS):
                 polled += run.count
                 where = (op.op, seq, index, *of_all, read.start, read.hw)
-                self.reads.append((*where, run.offset, run.value, run.count, run.epoch, *said))
+                found = (run.offset, run.value, run.count, run.epoch)
+                self.reads.append((*where, *found, *said, read.log_start))
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         counts = (sent, polled, op.step, (when - self.origin_us) // 1_000_000)
@@ -236,20 +241,27 @@ class Reader(FileReader[Op]):
         of_op = (op.op, begun, ended, *common, op.f, outcome, final, error)
         self.ops.append((*of_op, *counts, *lines))
         self.note_move(op, outcome, begun, ended)
+        if done is not None and done.rebalanced:
+            moved = frozenset(done.rebalanced).difference(read.partition for read in reads)
+            if moved and op.f not in ("assign", "subscribe", "crash"):
+                self.moves.append((op, begun, ended, (), moved))
 
     def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
         """Note an assignment that may have worked, or a crash: positions are dropped."""
         if op.f == "crash" or (op.f in ("assign", "subscribe") and outcome != "fail"):
             kept = () if op.f == "crash" else op.partitions
-            self.moves.append((op, begun, ended, kept))
+            self.moves.append((op, begun, ended, kept, frozenset()))
 
     def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
-        """Yield `assigns`: a row for each assignment or crash and partition of its process."""
-        for op, begun, ended, kept in self.moves:
-            subscribed = int(op.f == "subscribe")
-            for partition in sorted(self.used.get(op.process, set()).union(kept)):
-                named = int(partition in kept)
-                yield op.op, partition, op.process, begun, ended, subscribed, named
+        """Yield `assigns`: a row for each assignment or crash and partition of its process, and for
+        each partition that a rebalance moved while its process did something else."""
+        subscribed: dict[int, int] = {}
+        for op, begun, ended, kept, moved in self.moves:
+            if op.f in ("assign", "subscribe", "crash"):
+                subscribed[op.process] = int(op.f == "subscribe")
+            of_process = (op.process, begun, ended, subscribed.get(op.process, 0))
+            for partition in sorted(moved or self.used.get(op.process, set()).union(kept)):
+                yield op.op, partition, *of_process, int(partition in kept)
 
 
 def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
@@ -310,7 +322,7 @@ def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Row
     """Yield the facts of a history."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     # Also a partition that was only ever assigned has a history.
-    seen = seen.union(*(kept for _, _, _, kept in reader.moves))
+    seen = seen.union(*(kept for _, _, _, kept, _ in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
     about = dict.fromkeys(reader.marks, 1)
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
@@ -360,18 +372,20 @@ def _codes(outcomes: tuple[str, ...]) -> list[int]:
 
 
 def implied_commits(reader: Reader, reads: Iterable[pa.Table] = ()) -> dict[int, int]:
-    """Return the operations of unknown outcome that took effect, because an ok read returned a
-    record of theirs, each with the time when the first such read ended. `reads` are tables of reads
-    that the reader has not collected."""
+    """Return the operations of unknown outcome that took effect, because a committed read returned
+    a record of theirs, each with the time when the first such read ended. `reads` are tables of
+    reads that the reader has not collected."""
     if not reader.unknown:
         return {}
     names = ("partition", "value", "count", "complete_us")
+    # With read_uncommitted a record may be of an operation that aborts.
     runs: list[tuple[Any, ...]] = []
     if own := _columns("reads", reader.reads):
-        every = zip(own["outcome"], *(own[name] for name in names), strict=True)
-        runs += (tuple(run) for outcome, *run in every if outcome == "ok")
+        every = zip(own["outcome"], own["uncommitted"], *(own[n] for n in names), strict=True)
+        runs += (tuple(run) for outcome, dirty, *run in every if outcome == "ok" and not dirty)
     for table in reads:
-        ok = table.filter(pc.equal(table["outcome"], "ok"))
+        clean = pc.invert(table["uncommitted"])
+        ok = table.filter(pc.and_(pc.equal(table["outcome"], "ok"), clean))
         runs += zip(*(ok[name].to_pylist() for name in names), strict=True)
     return _implied_commits(reader.unknown, runs)
 

@@ -28,7 +28,10 @@ HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
 ROWS_PER_SOURCE: Final = 1_000_000
 
 # Tables of an earlier version lack these columns; all values are then the default.
-_MAY_LACK: Final = ("step", "proved_us", "uncommitted", "at_end", "invoke_line", "complete_line")
+_MAY_LACK: Final = (
+    *("step", "proved_us", "transaction", "uncommitted", "at_end", "log_start"),
+    *("invoke_line", "complete_line"),
+)
 _NOT_WANTED: Final = ("run", "error", "invoke_line", "complete_line")
 _NOT_WANTED_OF_OPS: Final = ("op", "process")
 DAMAGED: Final = (OSError, pa.ArrowException, ValueError)

@@ -28,6 +28,8 @@ SILENT: Final[dict[str, Any]] = {
     "rebalanced": False,
     "uncommitted": False,
     "at_end": False,
+    "log_start": -1,
+    "transaction": False,
     "subscribed": False,
     "named": False,
 }

@@ -38,7 +38,8 @@ _NAMES_BY_TYPE: Final = {
     pa.string(): "run node partition client leader name by f outcome error what on action detail "
     "event role state hash stored_hash line_json property jepsen verdict allowed message reason",
     pa.int32(): "seq idx nth",
-    pa.bool_(): "final rebalanced uncommitted at_end subscribed named complete expected",
+    pa.bool_(): "final rebalanced uncommitted at_end transaction subscribed named complete "
+    "expected",
     pa.list_(pa.string()): "nodes isr",
     pa.list_(pa.list_(pa.string())): "links",
     pa.list_(pa.list_(pa.int64())): "epochs",
@@ -71,13 +72,14 @@ SCHEMAS: Final = {
     # `proved_us`: when a read of another partition proved its operation, whose outcome is unknown.
     "sends": _schema(
         "run op seq partition process client invoke_us complete_us outcome acks value count offset "
-        "proved_us"
+        "transaction proved_us"
     ),
     # `rebalanced`: whether the partition was taken or given while the operation ran. `uncommitted`:
-    # it may return records of operations that abort. `at_end`: the log ended there.
+    # it may return records of operations that abort. `at_end`: the log ended there. `log_start`:
+    # where the answer stated that it begins.
     "reads": _schema(
         "run op seq idx partition process client node final outcome invoke_us complete_us start hw "
-        "offset value count epoch rebalanced uncommitted at_end"
+        "offset value count epoch rebalanced uncommitted at_end log_start"
     ),
     # `subscribed`: by subscribing or by assigning. `named`: it was named, or is dropped.
     "assigns": _schema("run op partition process invoke_us complete_us subscribed named"),

@@ -57,7 +57,8 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One read of one partition from the offset `start`. `hw` is the high watermark that the answer
     stated (-1: none), `node` the node that answered. A record with an unreadable payload has a
     negative value. `at_end`: the system said that the log ends where this answer ends (an answer
-    without records: at `start`). A poll that timed out does not say so."""
+    without records: at `start`). A poll that timed out does not say so. `log_start`: the offset at
+    which the answer said that the log begins (-1: it did not say)."""
 
     partition: PartitionName
     start: Offset = -1
@@ -65,6 +66,7 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hw: Offset = -1
     node: str = ""
     at_end: bool = False
+    log_start: Offset = -1
 
 
 class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -67,10 +67,8 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
 def withheld(clients: Definitions, s: Story, name: str) -> bool:
     """Return whether the history says too little for an anomaly of this name."""
     knows = KINDS[name].knows
-    return (
-        (Knows.TIMES in knows and not clients.clocks_sound())
-        or (Knows.PROCESSES in knows and not clients.processes_sound())
-        or (Knows.LOG_START in knows and any(map(clients.start_open, s.partitions)))
+    return (Knows.TIMES in knows and not clients.clocks_sound()) or (
+        Knows.PROCESSES in knows and not clients.processes_sound()
     )
 
 
@@ -136,19 +134,21 @@ def logs_of(s: Story, partition: str) -> Logs:
     """Return the contents of the dumped logs of a partition."""
     lines = [line for node in NODES for line in s.logs[node] if line.partition == partition]
     heads = {line.node: line.hw for line in lines if line.count == 0}
+    members = s.run["partitions"][partition]
+    known = sorted((heads.get(node, -1) for node in members or heads), reverse=True)
     places = [
         (line.node, (run.offset + k, run.value + k))
         for line in lines
         for run in line.records
         for k in range(run.count)
     ]
-    members = s.run["partitions"][partition]
     return Logs(
         records=frozenset(place for _, place in places),
         committed_of=tuple(
             frozenset(place for n, place in places if n == node and place[0] < hw)
             for node, hw in heads.items()
         ),
+        majority_hw=known[len(known) // 2] if known else -1,
         of_replicas=tuple(frozenset(v for n, (_, v) in places if n == node) for node in members),
         finished=bool(members) and finished(s, partition) >= set(members),
         listed="records" not in missing(s, partition),

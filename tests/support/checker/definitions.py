@@ -112,10 +112,14 @@ class Definitions:
         return any(
             v in op.values(partition)
             for other in self.ops
-            if other.outcome == "ok"
+            if other.outcome == "ok" and not self.dirty(other)
             for partition in self.partitions
             for _, v in other.polled(partition)
         )
+
+    def dirty(self, op: Done) -> bool:
+        """Return whether the reads of an operation may return records of others that abort."""
+        return (op.isolation or self.promise.isolation) == "read_uncommitted"
 
     def places(self, partition: str) -> set[Place]:
         """Return the placed values: of all reads, and of committed sends at known offsets."""
@@ -276,43 +280,45 @@ class OnePartition(OrderDefinitions):
         position: dict[int, int] = {}
         origin: dict[int, int] = {}
         self.origins = {}
+        subscribed: set[int] = set()
         for op in self.all.in_turn():
-            moved = op.f in ("assign", "subscribe") and op.outcome != "fail"
-            if op.f == "crash" or (moved and self.partition not in op.partitions):
-                position.pop(op.process, None)
+            self.move(op, position, subscribed)
             if op.outcome != "ok":
                 continue
+            if op.process in subscribed and not op.final:
+                position.pop(op.process, None)
             for read in op.reads:
                 if read.partition != self.partition:
                     continue
-                stood = position.get(op.process, -1)
-                if self.partition in op.rebalanced:
-                    stood = -1
-                if stood < 0 or read.start not in (-1, stood):
-                    origin[op.process] = read.start
-                stood = read.start if read.start >= 0 else stood
+                moved = self.partition in op.rebalanced
+                stood = -1 if moved else position.get(op.process, -1)
+                begin = self.begins[id(read)]
+                if stood < 0 or begin not in (-1, stood):
+                    origin[op.process] = begin
+                stood = begin if begin >= 0 else stood
                 self.origins[id(read)] = origin[op.process]
                 yield op, read, stood
                 if places(read):
                     position[op.process] = places(read)[-1][0] + 1
-                elif read.start >= 0:
-                    position[op.process] = read.start
+                elif begin >= 0:
+                    position[op.process] = begin
 
     def gaps(self) -> Iterator[tuple[Done, int, int]]:
-        """Offsets from .. to that a read passed over before a record that it returned."""
+        """Offsets from .. to that a read passed over before a record that it returned, though they
+        had not been deleted."""
         for op, read, stood in self.stands():
-            for offset, _ in places(read):
-                if 0 <= stood < offset:
-                    yield op, stood, offset
+            for nth, (offset, _) in enumerate(places(read)):
+                low = max(stood, 0 if nth else self.undeleted_from(op, read))
+                low = max(low, self.logs.deleted_below if not self.start_open else 0)
+                if 0 <= stood and low < offset:
+                    yield op, low, offset
                 stood = offset + 1 if self.partition not in op.rebalanced else -1
 
     def passed(self, offset: int) -> bool:
         """Return whether an ok read returned another value there, or passed over it."""
         if any(o == offset for op in self.ok for o, _ in op.polled(self.partition)):
             return True
-        if self.all.start_open(self.partition) or not self.all.processes_sound():
-            return False
-        if offset < self.logs.deleted_below:
+        if not self.all.processes_sound():
             return False
         return any(low <= offset < high for _, low, high in self.gaps())
 
@@ -324,6 +330,7 @@ class OnePartition(OrderDefinitions):
             (
                 other.t1 or 0
                 for other in self.ok
+                if not self.all.dirty(other)
                 for partition in ([self.partition] if here else self.all.partitions)
                 if any(v in op.values(partition) for _, v in other.polled(partition))
             ),
@@ -337,16 +344,22 @@ class OnePartition(OrderDefinitions):
 
     def asked_after(self, op: Done, value: int) -> bool:
         """Return whether a read was to return the value, had it been there."""
-        if self.all.start_open(self.partition) or not self.all.clocks_sound():
+        if self.all.promise.compaction or not self.all.clocks_sound():
             return False
         at = max(self.at[value], default=0)
+        if self.start_open:
+            return bool(self.at[value]) and any(
+                0 <= ended(read, stood) <= min(at, end_of(read, stood))
+                and reader.t0 >= self.committed_us(op)
+                for reader, read, stood in self.stands()
+            )
         if self.all.external:
             return any(
                 (0 <= stood <= at if self.at[value] else self.origins[id(read)] == 0 <= stood)
                 and reader.t0 >= self.committed_us(op)
                 for reader, read, stood in self.stands()
-                if (not read.records and reader.final and stood >= self.reached(by_final=stood > 0))
-                or 0 <= ended(read) <= (places(read)[-1][0] + 1 if read.records else stood)
+                if self.waited_at_end(reader, read, stood)
+                or 0 <= ended(read, stood) <= end_of(read, stood)
             )
         finals = [
             (reader, read)
@@ -355,7 +368,11 @@ class OnePartition(OrderDefinitions):
             for read in reader.reads
             if read.partition == self.partition
         ]
-        if not finals or at < min(max(read.start, 0) for _, read in finals):
+        if (
+            not finals
+            or self.finals_say_nothing()
+            or at < min(max(read.start, 0) for _, read in finals)
+        ):
             return False
         here = self.committed_us(op, here=True) if op.outcome == "info" else math.inf
         return (
@@ -363,12 +380,36 @@ class OnePartition(OrderDefinitions):
             or max(reader.t1 if reader.t1 is not None else -1 for reader, _ in finals) >= here
         )
 
+    def waited_at_end(self, reader: Done, read: Read, stood: int) -> bool:
+        """Return whether a final reader got nothing from where other reads got nothing either."""
+        if read.records or not reader.final or stood < self.reached(by_final=stood > 0):
+            return False
+        return self.all.jepsen or not self.finals_say_nothing()
+
+    def finals_say_nothing(self) -> bool:
+        """Return whether final reads were answered, always without a record and without an end."""
+        finals = list(self.finals())
+        return bool(finals) and not any(r.records or r.hw >= 0 or r.at_end for r in finals)
+
+    def ended_below(self, value: int) -> bool:
+        """Return whether a final read states that the log ends at or below the value, and was
+        invoked later than all those that returned a record there."""
+        at = max(self.at[value])
+        if not self.all.clocks_sound():
+            return False
+        finals = [(op.t0, read, stood) for op, read, stood in self.stands() if op.final]
+        had = [t0 for t0, read, _ in finals if any(o == at for o, _ in places(read))]
+        return any(
+            0 <= ended(read, stood) <= at and t0 > max(had, default=-1)
+            for t0, read, stood in finals
+        )
+
     def not_shown(self) -> Iterator[int]:
         """Values that are required, and of which nothing shows that they are there at the end."""
         finals = list(self.finals())
         again = {v for read in finals for _, v in places(read)}
         gone = self.vanished()
-        committed = {v for _, v in self.logs.committed}
+        committed = {v for o, v in self.logs.committed if o < self.logs.majority_hw}
         for op, send, value, offset in self.required():
             was_read = value in self.read
             if not was_read and self.fate(op, value, offset):
@@ -377,7 +418,9 @@ class OnePartition(OrderDefinitions):
             owed = promise.committed_stays if was_read else promise.durable_acks
             if send.acks != -1 or not owed or value in gone or self.deleted(value):
                 continue
-            if value in again or (self.all.external and not finals and was_read):
+            if (value in again and not self.ended_below(value)) or (
+                self.all.external and not finals and was_read
+            ):
                 continue
             everywhere = self.logs.finished and all(value in of for of in self.logs.of_replicas)
             if value not in committed and not everywhere:
@@ -389,42 +432,44 @@ class OnePartition(OrderDefinitions):
                 yield from (r for r in op.reads if r.partition == self.partition)
 
     def vanished(self) -> set[int]:
-        """Read by an ok read and in no log; or by no final read, though one that was invoked later
-        passed over its place, or states an end at or below that."""
-        again = {v for r in self.finals() for _, v in places(r)}
-        gone = set()
-        for value in self.read & self.sent:
-            denied = value not in again and self.denied(value)
-            if self.absent(value) or (self.all.whole and denied):
-                gone.add(value)
-        return gone
+        """Read by an ok read and in no log; or a final read that was invoked later passed over its
+        place, or states an end at or below that. With read_uncommitted only of operations that
+        certainly took effect."""
+        clean = {
+            v for op in self.ok if not self.all.dirty(op) for _, v in op.polled(self.partition)
+        }
+        committed = {v for _, _, v, _ in self.required()}
+        return {
+            value
+            for value in self.read & self.sent & (clean | committed)
+            if self.absent(value) or (self.all.whole and self.denied(value))
+        }
 
     def denied(self, value: int) -> bool:
         if not self.all.clocks_sound() or not self.all.processes_sound():
             return False
         first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
-        read_us = min(
-            op.t1 or 0 for op in self.ok if any(v == value for _, v in op.polled(self.partition))
-        )
-        later = [
-            (read, max(stood, 0))
-            for op, read, stood in self.stands()
-            if op.final and op.t0 >= read_us
-        ]
-        if first >= self.logs.deleted_below:
-            for read, stood in later:
-                for offset, _ in places(read):
-                    low = offset if self.all.start_open(self.partition) else min(stood, offset)
-                    if low <= first <= offset:
-                        return True
-                    stood = offset + 1
-        finals = [read for op, read, _ in self.stands() if op.final]
-        end = max((ended(read) for read in finals), default=-1)
-        reached = max((o + 1 for r in finals for o, _ in places(r)), default=0)
+        readers = [op for op in self.ok if any(v == value for _, v in op.polled(self.partition))]
+        clean = [op for op in readers if not self.all.dirty(op)]
+        read_us = min(op.t1 or 0 for op in clean or readers)
+        finals = [(op, read, stood) for op, read, stood in self.stands() if op.final]
+        had = [op.t0 for op, read, _ in finals if any(o == first for o, _ in places(read))]
+        again = any(v == value for _, read, _ in finals for _, v in places(read))
+        passed = [op.t0 for op, low, high in self.gaps() if op.final and low <= first < high]
+        if any(t0 >= read_us and (not again or t0 > max(had, default=-1)) for t0 in passed):
+            return True
+        if again:
+            return False
+        if first >= self.logs.deleted_below and any(t0 >= read_us for t0 in had):
+            return True
+        end = max((ended(read, stood) for _, read, stood in finals), default=-1)
+        reached = max((o + 1 for _, r, _ in finals for o, _ in places(r)), default=0)
         if end < reached or end < 0 or not self.reads_over() or first < end:
             return False
         logged = {v for _, v in self.logs.records}
-        return value not in logged and any(0 <= ended(read) <= first for read, _ in later)
+        return value not in logged and any(
+            0 <= ended(read, stood) <= first and op.t0 >= read_us for op, read, stood in finals
+        )
 
     def contents(self) -> Counter[str]:
         """Count the values that stand where they should not."""
@@ -445,7 +490,16 @@ class OnePartition(OrderDefinitions):
         was_read = {v for _, v in seen}
         logged = {v for _, v in self.logs.records}
         found["aborted-read"] = len(failed & was_read)
-        found["aborted-write"] = len(failed & logged - was_read)
+        # Records of a transaction are in the log before it aborts.
+        plain = {
+            v
+            for op in self.ops
+            if op.f != "txn" and len(op.sends) == 1
+            for send in op.sent(self.partition)
+            if send.offset < 0
+            for v in values(send)
+        }
+        found["aborted-write"] = len(failed & plain & logged - was_read)
         elsewhere = {v for op in self.ops for s in op.sends for v in values(s)}
         for value in (was_read | logged) - self.sent:
             if value >= 0:
@@ -505,7 +559,29 @@ class OnePartition(OrderDefinitions):
                     found["hw-regression"] += read.hw < before.get(op.process, 0)
                     before[op.process] = read.hw
                 found["stale-read"] += self._stale(op, read)
+        for op, read, stood in self.stands():
+            found["end-below-hw"] += self._end_below_hw(op, read, end_of(read, stood))
         return found
+
+    def _end_below_hw(self, op: Done, read: Read, end: int) -> bool:
+        """Return whether an answer says that the log ends below its own HW and a known record."""
+        if not read.at_end or end < 0 or self.all.promise.compaction:
+            return False
+        low = max(end, self.undeleted_from(op, read) if len(read.records) < 2 else 0)
+        if not self.start_open:
+            low = max(low, self.logs.deleted_below)
+        under_way = any(
+            other.t0 <= (op.t1 or 0)
+            and (other.outcome == "info" or (other.t1 or 0) >= op.t0)
+            and other.sent(self.partition)
+            for other in self.ops
+        )
+        transactions = any(len(each.sends) > 1 or (each.sends and each.reads) for each in self.ops)
+        if transactions and under_way and not self.all.dirty(op):
+            return False
+        return any(
+            t < op.t0 and low <= o < read.hw and acks == -1 for t, o, acks in self.known_at()
+        )
 
     def _limit(self, op: Done, read: Read) -> float:
         """Return the HW that the answer states, or the highest in any trace until then."""
@@ -525,8 +601,13 @@ class OnePartition(OrderDefinitions):
         )
 
 
-def ended(read: Read) -> int:
+def ended(read: Read, stood: int = -1) -> int:
     """Return the end of the log that an answer states, or -1."""
     if read.hw >= 0 or not read.at_end:
         return read.hw
-    return places(read)[-1][0] + 1 if read.records else read.start
+    return end_of(read, stood if stood >= 0 else read.start)
+
+
+def end_of(read: Read, stood: int) -> int:
+    """Return where a read stood after its answer."""
+    return places(read)[-1][0] + 1 if read.records else stood

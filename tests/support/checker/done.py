@@ -26,6 +26,7 @@ class Done:
     rebalanced: tuple[str, ...]
     final: bool
     step: int = -1
+    isolation: str = ""
 
     def sent(self, partition: str) -> list[Send]:
         return [s for s in self.sends if s.partition == partition]
@@ -95,6 +96,7 @@ def joined(history: Iterable[Op]) -> list[Done]:
                 ended.rebalanced if ended else (),
                 begun.final or (ended is not None and ended.final),
                 begun.step,
+                (ended.isolation if ended else "") or begun.isolation,
             )
         )
     return sorted(made, key=lambda op: op.number)
@@ -111,6 +113,8 @@ class Logs:
     of_replicas: tuple[frozenset[int], ...] = ()
     finished: bool = False
     listed: bool = True
+    majority_hw: int = -1
+    """The HW that a majority of the replicas has reached."""
     deleted_below: int = 0
     """Where the promise has retention: the highest offset that any of them ever began at."""
 

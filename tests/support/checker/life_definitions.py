@@ -150,8 +150,10 @@ class LifeDefinitions:
     def stuck(self, partition: str) -> bool:
         final_us, end_us = self.phase("final"), self.phase("end")
         answered = any(
-            op.final and op.outcome == "ok" and any(r.partition == partition for r in op.reads)
+            op.final and op.outcome == "ok" and r.partition == partition
             for op in self.ops
+            for r in op.reads
+            if r.records or r.hw >= 0 or r.at_end
         )
         acked = any(op.outcome == "ok" for op in self.sent(partition))
         return 0 < final_us < end_us and acked and not answered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -23,8 +24,7 @@ class OrderDefinitions:
         self.logs = all_of.logs.get(partition, NO_LOGS)
         self.ok = [op for op in self.ops if op.outcome == "ok"]
         self.placed = all_of.places(partition)
-        self.offsets = sorted({offset for offset, _ in self.placed})
-        self.dense = {offset: n for n, offset in enumerate(self.offsets)}
+        self.start_open = all_of.start_open(partition)
         self.at: dict[int, list[int]] = defaultdict(list)
         for offset, value in sorted(self.placed):
             if value >= 0:
@@ -33,6 +33,57 @@ class OrderDefinitions:
         """Where the reader of each read stood at first, since when it only went on."""
         self.read = {v for op in self.ok for _, v in op.polled(partition) if v >= 0}
         self.sent = {v for op in self.ops for v in op.values(partition)}
+        committed = {v for _, _, v, _ in self.required()}
+        dirty = [op for op in self.ops if all_of.dirty(op)]
+        clean = {p for op in self.ops if op not in dirty for p in op.polled(partition)}
+        acked = {(o, v) for _, _, v, o in self.required() if o >= 0}
+        self.lasting = {p for p in self.placed if p in clean | acked or p[1] in committed}
+        """Records that every reader must find."""
+        self.offsets = sorted({offset for offset, _ in self.lasting})
+        self.begins = self.begin()
+
+    def begin(self) -> dict[int, int]:
+        """Return where each read had to begin by itself: at its start, or, of the first answer to a
+        final reader, at 0; -1 if the partition was rebalanced meanwhile."""
+        found: dict[int, int] = {}
+        moved: set[int] = set()
+        for op in self.all.in_turn():
+            for read in op.reads:
+                if read.partition != self.partition:
+                    continue
+                first = op.final and op.process not in moved
+                begin = read.start if read.start >= 0 else 0 if first else -1
+                found[id(read)] = -1 if self.partition in op.rebalanced else begin
+                if op.outcome == "ok" and (read.records or read.start >= 0):
+                    moved.add(op.process)
+        return found
+
+    def undeleted_from(self, op: Done, read: Read) -> float:
+        """Return the offset from which on nothing had been deleted when a read was answered."""
+        if not self.start_open:
+            return 0
+        if self.all.promise.compaction or not self.all.clocks_sound():
+            return math.inf
+        found = [read.log_start] if read.log_start >= 0 else []
+        for other in self.ok:
+            for later in other.reads:
+                same = later.partition == self.partition
+                same &= later.node == read.node or "" in (later.node, read.node)
+                if same and other.t0 >= (op.t1 if op.t1 is not None else -1):
+                    found += [later.log_start] if later.log_start >= 0 else []
+                    found += [run.offset for run in later.records]
+        return min(found, default=math.inf)
+
+    def move(self, op: Done, position: dict[int, int], subscribed: set[int]) -> None:
+        """Drop the position of a process that an operation drops."""
+        if op.f == "crash" or (op.f in ("assign", "subscribe") and op.outcome != "fail"):
+            subscribed.discard(op.process)
+            subscribed |= {op.process} if op.f == "subscribe" else set()
+            if op.f == "crash" or self.partition not in op.partitions:
+                position.pop(op.process, None)
+        read = any(r.partition == self.partition for r in op.reads)
+        if self.partition in op.rebalanced and not read:
+            position.pop(op.process, None)
 
     def required(self) -> Iterator[tuple[Done, Send, int, int]]:
         """Every record of a committed send: operation, send, value and acknowledged offset."""
@@ -53,7 +104,8 @@ class OrderDefinitions:
 
     def sure(self) -> set[int]:
         """Offsets at which more than an acknowledgement with acks 0 or 1 says a record is."""
-        found = {offset for op in self.ops for offset, _ in op.polled(self.partition)}
+        read = {place for op in self.ops for place in op.polled(self.partition)}
+        found = {offset for offset, _ in read & self.lasting}
         for op, send, _, offset in self.required():
             if offset >= 0 and (send.acks == -1 or op.outcome == "info"):
                 found.add(offset)
@@ -62,50 +114,38 @@ class OrderDefinitions:
     def polls(self, *, subscribed_only: bool = False, without_weak: bool = False) -> Counter[str]:
         """Skips and steps back, inside an operation and between those of a process."""
         sure = self.sure()
-        offsets_known = [o for o in self.offsets if not without_weak or o in sure]
-        dense = {offset: n for n, offset in enumerate(offsets_known)}
+        known = [o for o in self.offsets if not without_weak or o in sure]
         found: Counter[str] = Counter()
         position: dict[int, int] = {}
-        subscribed: dict[int, bool] = {}
+        subscribed: set[int] = set()
         for op in self.all.in_turn():
-            if op.f == "crash" or (op.f in ("assign", "subscribe") and op.outcome != "fail"):
-                subscribed[op.process] = op.f == "subscribe"
-            if op.f == "crash":
-                position.pop(op.process, None)
+            self.move(op, position, subscribed)
             if op.f in ("assign", "subscribe") and op.outcome != "fail":
-                if self.partition not in op.partitions:
-                    position.pop(op.process, None)
                 continue
             reads = [r for r in op.reads if r.partition == self.partition and r.records]
-            judged = subscribed.get(op.process, False) or not subscribed_only
-            before = position.get(op.process)
+            moved = self.partition in op.rebalanced
+            stands = None if moved else position.get(op.process)
             inside = False
             for read in reads:
-                stood = read.start if read.start >= 0 else None
-                for offset, _ in places(read):
-                    if before is not None:
-                        delta = dense[offset] - self.index_before(
-                            offsets_known, before, stood, offset
-                        )
-                        if inside and self.partition not in op.rebalanced and not subscribed_only:
-                            found["int-poll-skip"] += delta > 1
-                            found["int-nonmonotonic-poll"] += delta < 1
-                        elif not inside and judged:
-                            found["poll-skip"] += delta > 1
-                            found["nonmonotonic-poll"] += delta < 1
-                    before, stood, inside = offset, None, True
+                stated = self.begins[id(read)] if not moved else -1
+                for nth, (offset, _) in enumerate(places(read)):
+                    begin = stated if nth == 0 and stated >= 0 else stands
+                    excused = op.process in subscribed and not (nth == 0 and stated >= 0)
+                    low = max(begin or 0, 0 if nth else self.undeleted_from(op, read))
+                    low = max(low, self.logs.deleted_below if not self.start_open else 0)
+                    skips = any(low <= o < offset for o in known)
+                    if begin is None or (inside and moved):
+                        pass
+                    elif inside and not subscribed_only:
+                        found["int-poll-skip"] += skips
+                        found["int-nonmonotonic-poll"] += offset < begin
+                    elif not inside and (excused or not subscribed_only):
+                        found["poll-skip"] += skips
+                        found["nonmonotonic-poll"] += offset < begin
+                    stands, inside = offset + 1, True
             if reads and op.outcome == "ok":
-                position[op.process] = places(reads[-1])[-1][0]
+                position[op.process] = places(reads[-1])[-1][0] + 1
         return found
-
-    def index_before(
-        self, known: Sequence[int], before: int, stood: int | None, offset: int
-    ) -> int:
-        """Return the dense index of the last record before where a read stood: behind the record
-        `before`, or where it was asked to begin, or where retention left the log beginning."""
-        stood = before + 1 if stood is None else stood
-        stood = max(stood, min(self.logs.deleted_below, offset))
-        return sum(o < stood for o in known) - 1
 
     def holes(self) -> int:
         """Distinct stretches of offsets that reads passed over, in offsets."""
@@ -115,9 +155,10 @@ class OrderDefinitions:
                 if read.partition != self.partition:
                     continue
                 due = read.start
-                for offset, _ in places(read):
-                    if 0 <= due < offset:
-                        found.add((due, offset))
+                for nth, (offset, _) in enumerate(places(read)):
+                    low = max(due, 0 if nth else self.undeleted_from(op, read))
+                    if 0 <= due and low < offset:
+                        found.add((low, offset))
                     due = offset + 1
         return sum(offset - due for due, offset in found)
 
@@ -131,13 +172,16 @@ class OrderDefinitions:
         found: Counter[str] = Counter()
         for op in self.ops:
             where = [
-                self.at[v][0]
-                for v in op.values(self.partition)
+                [send.offset + k] if send.offset >= 0 else self.at[v]
+                for send in op.sent(self.partition)
+                for k, v in enumerate(values(send))
                 if self.at[v] and (op.outcome != "fail" or v in self.read)
             ]
-            for a, b in itertools.pairwise(where):
-                found["int-nonmonotonic-send"] += self.dense[b] - self.dense[a] < 1
-                found["int-send-skip"] += self.dense[b] - self.dense[a] > 1
+            for early, late in itertools.pairwise(where):
+                a = early[0]
+                b = late[0] if late[0] > a else late[-1]
+                found["int-nonmonotonic-send"] += b <= a
+                found["int-send-skip"] += any(a < o < b for o in self.offsets)
         return found
 
     def sends_of_processes(self, *, weak_only: bool = False) -> int:
@@ -163,12 +207,22 @@ class OrderDefinitions:
             if send.offset >= 0 and op.t1 is not None
         ]
         begun = {v: op.t0 for op in self.ops for v in op.values(self.partition)}
-        earliest: dict[Place, int] = {}
+        earliest = self.earliest(self.ok)
+        clean = self.earliest([op for op in self.ok if not self.all.dirty(op)])
+        late = {p for p in self.placed if p not in earliest or begun.get(p[1], 0) <= earliest[p]}
+        found += [(t, offset, -1) for (offset, v), t in clean.items() if (offset, v) in late]
         for op in self.ok:
-            assert op.t1 is not None
-            for place in op.polled(self.partition):
-                earliest[place] = min(op.t1, earliest.get(place, op.t1))
-        found += [(t, offset, -1) for (offset, v), t in earliest.items() if begun.get(v, t) <= t]
+            for send in op.sent(self.partition):
+                at = [min((o for o, v in late if v == value), default=-1) for value in values(send)]
+                if send.offset < 0 <= max(at, default=-1) and op.t1 is not None:
+                    found.append((op.t1, max(at), send.acks))
+        return found
+
+    def earliest(self, reads: Sequence[Done]) -> dict[Place, int]:
+        """Return when the first of these reads returned each record."""
+        found: dict[Place, int] = {}
+        for op in sorted(reads, key=lambda op: -(op.t1 or 0)):
+            found |= dict.fromkeys(op.polled(self.partition), op.t1 or 0)
         return found
 
     def realtime(self, *, strong_only: bool = False) -> int:
