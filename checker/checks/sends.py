@@ -72,7 +72,7 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     # A send that failed has no place, unless it was read after all.
     read = (flags & READ_OK) != 0
     known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
-    known_at &= ~known.is_shared(value)
+    known_at &= ~known.is_shared(value) & (acked | ~np.bool_(known.copies_may_go))
     run, value, offset, last = (c[known_at] for c in (run, value, offset, last))
     # Of a record at several offsets any may be the one that was in order.
     later = np.where(offset[1:] > offset[:-1], offset[1:], last[1:])

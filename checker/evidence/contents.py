@@ -443,7 +443,8 @@ class Evidence:
     def bases(self) -> I64:
         """The offset of each send's first record: as acknowledged, else as it was read, else -1."""
         sends = self.sends
-        first = np.where(self.is_shared(sends.value), -1, self._first_records[0])
+        nowhere = self.is_shared(sends.value) | self.copies_may_go
+        first = np.where(nowhere, -1, self._first_records[0])
         return np.where(sends.offset >= 0, sends.offset, first)
 
     @cached_property
@@ -482,6 +483,14 @@ class Evidence:
         )
         return found.take(order_of((found.t_us, found.offset, found.send, found.value)))
 
+    @cached_property
+    def copies_may_go(self) -> bool:
+        """Return whether the first copy of a record may be deleted while a later one is there, so
+        that reads do not show where a send was appended first."""
+        promise = self.group.meta.promise
+        deletes = promise.retention or promise.compaction
+        return deletes and promise.delivery == "at-least-once"
+
     def _farthest(self, rows: I64) -> tuple[I64, I64]:
         """Return for each send the offset and the value of its last record: as acknowledged, else
         the highest of its records in `rows` of `read_records`, each at the lowest offset at which
@@ -492,6 +501,7 @@ class Evidence:
         last = np.where(acked, sends.offset + ends, -1)
         value = np.where(acked, sends.value + ends, -1)
         rows = rows[~acked[self.writer_of_read[rows]] & ~self.is_shared(read.value[rows])]
+        rows = rows[: 0 if self.copies_may_go else None]
         # The rows are in the order of offset: the first of a value has the lowest.
         _, first = np.unique(read.value[rows], return_index=True)
         # Of several records of a send the last assignment stands, that of the highest.

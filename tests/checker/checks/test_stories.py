@@ -23,7 +23,7 @@ def test_each_story_has_a_name_of_its_own() -> None:
 SHORT = """let two promise contiguous_offsets=False; send 10 at=0; send 20 at=1
 
 # a loss
-two; poll {read} start=0
+two; poll {read}
 finds {found}
 says lost {said}
 """

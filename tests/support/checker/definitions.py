@@ -310,7 +310,7 @@ class OnePartition(OrderDefinitions):
             for nth, (offset, _) in enumerate(places(read)):
                 low = max(stood, 0 if nth else self.undeleted_from(op, read))
                 low = max(low, self.logs.deleted_below if not self.start_open else 0)
-                if 0 <= stood and low < offset:
+                if stood >= 0 and low < offset:
                     yield op, low, offset
                 stood = offset + 1 if self.partition not in op.rebalanced else -1
 
@@ -349,7 +349,7 @@ class OnePartition(OrderDefinitions):
         at = max(self.at[value], default=0)
         if self.start_open:
             return bool(self.at[value]) and any(
-                0 <= ended(read, stood) <= min(at, end_of(read, stood))
+                0 <= self.ended(read, stood) <= min(at, end_of(read, stood))
                 and reader.t0 >= self.committed_us(op)
                 for reader, read, stood in self.stands()
             )
@@ -359,7 +359,7 @@ class OnePartition(OrderDefinitions):
                 and reader.t0 >= self.committed_us(op)
                 for reader, read, stood in self.stands()
                 if self.waited_at_end(reader, read, stood)
-                or 0 <= ended(read, stood) <= end_of(read, stood)
+                or 0 <= self.ended(read, stood) <= end_of(read, stood)
             )
         finals = [
             (reader, read)
@@ -379,6 +379,12 @@ class OnePartition(OrderDefinitions):
             max(reader.t0 for reader, _ in finals) >= self.committed_us(op)
             or max(reader.t1 if reader.t1 is not None else -1 for reader, _ in finals) >= here
         )
+
+    def ended(self, read: Read, stood: int) -> int:
+        """Return the end of the log that an answer states, or -1; where all may have been deleted,
+        a reader that got nothing has seen no end if it had read nothing up to there."""
+        nothing = not read.records and read.hw < 0 and self.origins[id(read)] == stood
+        return -1 if nothing and self.start_open else ended(read, stood)
 
     def waited_at_end(self, reader: Done, read: Read, stood: int) -> bool:
         """Return whether a final reader got nothing from where other reads got nothing either."""
@@ -400,7 +406,7 @@ class OnePartition(OrderDefinitions):
         finals = [(op.t0, read, stood) for op, read, stood in self.stands() if op.final]
         had = [t0 for t0, read, _ in finals if any(o == at for o, _ in places(read))]
         return any(
-            0 <= ended(read, stood) <= at and t0 > max(had, default=-1)
+            0 <= self.ended(read, stood) <= at and t0 > max(had, default=-1)
             for t0, read, stood in finals
         )
 
@@ -468,7 +474,7 @@ class OnePartition(OrderDefinitions):
             return False
         logged = {v for _, v in self.logs.records}
         return value not in logged and any(
-            0 <= ended(read, stood) <= first and op.t0 >= read_us for op, read, stood in finals
+            0 <= self.ended(read, stood) <= first and op.t0 >= read_us for op, read, stood in finals
         )
 
     def contents(self) -> Counter[str]:

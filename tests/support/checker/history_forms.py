@@ -145,12 +145,16 @@ def _add_rows(
         about = {name: getattr(send, name) for name in ("partition", "acks", "value", "count")}
         offset = offsets.get((send.partition, send.value), -1)
         rows["sends"].append(common | about | {"seq": seq, "offset": offset, "proved_us": -1})
+        rows["sends"][-1]["transaction"] = begun.f == "txn" or len(begun.sends) > 1
     isolation = done.isolation or begun.isolation or promise.get("isolation", "")
     for seq, read in enumerate(done.reads):
         for idx, run in enumerate(read.records or (RecordRun(-1, -1, 0),)):
             about = {"seq": seq, "idx": idx, "uncommitted": isolation == "read_uncommitted"}
             about |= {"rebalanced": read.partition in done.rebalanced} | _of_read(read, run)
             rows["reads"].append(common | about)
+    for partition in set(done.rebalanced).difference(read.partition for read in done.reads):
+        about = {"subscribed": False, "named": False, "partition": partition}
+        rows["assigns"].append(common | about)
     if begun.f == "crash" or (begun.f in ("assign", "subscribe") and common["outcome"] != "fail"):
         kept = () if begun.f == "crash" else begun.partitions
         for partition in sorted(used.union(kept)):
@@ -159,6 +163,6 @@ def _add_rows(
 
 
 def _of_read(read: Read, run: RecordRun) -> dict[str, Any]:
-    names = ("partition", "node", "start", "hw", "at_end")
+    names = ("partition", "node", "start", "hw", "at_end", "log_start")
     numbers = ("offset", "value", "count", "epoch")
     return {name: getattr(read, name) for name in names} | {n: getattr(run, n) for n in numbers}

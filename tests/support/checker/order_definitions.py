@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from harness.formats.history import Send
+from harness.formats.history import Read, Send
 from tests.support.checker.done import NO_LOGS, Done, Place, places, values
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class OrderDefinitions:
                 due = read.start
                 for nth, (offset, _) in enumerate(places(read)):
                     low = max(due, 0 if nth else self.undeleted_from(op, read))
-                    if 0 <= due and low < offset:
+                    if due >= 0 and low < offset:
                         found.add((low, offset))
                     due = offset + 1
         return sum(offset - due for due, offset in found)
