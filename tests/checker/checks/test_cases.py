@@ -1,4 +1,4 @@
-"""Small histories that strangers wrote, each with what is right: no verdict on them may be another.
+"""Small histories of other tools, each with what is right: no verdict on them may be another.
 
 `cases/truth.json` says of each what it holds and why; the names of its promises are there too."""
 

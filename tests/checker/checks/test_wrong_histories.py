@@ -1,6 +1,6 @@
-"""Classes of wrong histories, and their near misses, in every form: each is told from the other.
+"""Classes of wrong histories, and near misses, in every form: each is distinguished from the other.
 
-Of a class that strangers' cases have shown, members are made by the hundred by a model that knows
+Members of each class are made by the hundred by a model that knows
 no check (`wrong_histories`)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.checker.wrong_histories import CLASSES, Told, draw
 OPEN = (Verdict.VALID, Verdict.UNKNOWN)
 EXCUSED = {"retention": OPEN, "subscriber": OPEN}
 """Near misses of which the history does not say enough: where the log begins, or what became of a
-record that nobody read."""
+record that was never read."""
 
 
 def mistaken(name: str, told: Told, form: str) -> str:

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 
 from harness.formats.history import Read
 from harness.formats.run_info import Promise
-from tests.support.checker.done import Done, Logs, Place, places, values
+from tests.support.checker.done import (
+    Done,
+    Logs,
+    Place,
+    end_of,
+    ended,
+    places,
+    strong_components,
+    values,
+)
 from tests.support.checker.order_definitions import OrderDefinitions
 
 Edge = tuple[int, int]
@@ -165,7 +174,7 @@ class Definitions:
         ):
             # Of ww and wr together only wr must be there: ww alone has been told before.
             musts = kinds[1:] if kinds[:2] == [ww, wr] else kinds
-            for cycle in _strong_components({op.number for op in bound}, set().union(*kinds)):
+            for cycle in strong_components({op.number for op in bound}, set().union(*kinds)):
                 within = any(cycle <= other for other in told)
                 if not within and all(any({a, b} <= cycle for a, b in m) for m in musts):
                     told.append(cycle)
@@ -196,17 +205,6 @@ class Definitions:
                     if writer is not None and writer != op.number:
                         found.add((writer, op.number))
         return found
-
-
-def _strong_components(nodes: set[int], edges: set[Edge]) -> list[set[int]]:
-    """Return sets of nodes that lead to each other, by closing the relation step by step."""
-    leads = set(edges)
-    while more := {(a, d) for a, b in leads for c, d in leads if b == c} - leads:
-        leads |= more
-    cycles = {
-        frozenset(b for b in nodes if (a, b) in leads and (b, a) in leads) | {a} for a in nodes
-    }
-    return [set(cycle) for cycle in cycles if len(cycle) > 1]
 
 
 class OnePartition(OrderDefinitions):
@@ -533,17 +531,6 @@ class OnePartition(OrderDefinitions):
         certain = Counter(o for o, v in sure if v >= 0)
         return {"inconsistent-offsets": sum(n > 1 >= certain[o] for o, n in every.items())}
 
-    def future(self) -> set[int]:
-        return {
-            v
-            for writer in self.ops
-            for v in writer.values(self.partition)
-            for reader in self.ok
-            if reader.t1 is not None
-            and reader.t1 < writer.t0
-            and any(v == other for _, other in reader.polled(self.partition))
-        }
-
     def precommitted(self) -> int:
         return sum(
             bool({v for _, v in op.polled(self.partition)} & set(op.values(self.partition)))
@@ -605,15 +592,3 @@ class OnePartition(OrderDefinitions):
             t < op.t0 - self.all.staleness_us and offset >= end and acks == -1
             for t, offset, acks in self.known_at()
         )
-
-
-def ended(read: Read, stood: int = -1) -> int:
-    """Return the end of the log that an answer states, or -1."""
-    if read.hw >= 0 or not read.at_end:
-        return read.hw
-    return end_of(read, stood if stood >= 0 else read.start)
-
-
-def end_of(read: Read, stood: int) -> int:
-    """Return where a read stood after its answer."""
-    return places(read)[-1][0] + 1 if read.records else stood

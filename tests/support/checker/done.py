@@ -130,3 +130,26 @@ class Logs:
 
 
 NO_LOGS = Logs()
+
+
+def ended(read: Read, stood: int = -1) -> int:
+    """Return the end of the log that an answer states, or -1."""
+    if read.hw >= 0 or not read.at_end:
+        return read.hw
+    return end_of(read, stood if stood >= 0 else read.start)
+
+
+def end_of(read: Read, stood: int) -> int:
+    """Return where a read stood after its answer."""
+    return places(read)[-1][0] + 1 if read.records else stood
+
+
+def strong_components(nodes: set[int], edges: set[Place]) -> list[set[int]]:
+    """Return sets of nodes that lead to each other, by closing the relation step by step."""
+    leads = set(edges)
+    while more := {(a, d) for a, b in leads for c, d in leads if b == c} - leads:
+        leads |= more
+    cycles = {
+        frozenset(b for b in nodes if (a, b) in leads and (b, a) in leads) | {a} for a in nodes
+    }
+    return [set(cycle) for cycle in cycles if len(cycle) > 1]

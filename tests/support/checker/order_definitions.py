@@ -162,6 +162,17 @@ class OrderDefinitions:
                     due = offset + 1
         return sum(offset - due for due, offset in found)
 
+    def future(self) -> set[int]:
+        return {
+            v
+            for writer in self.ops
+            for v in writer.values(self.partition)
+            for reader in self.ok
+            if reader.t1 is not None
+            and reader.t1 < writer.t0
+            and any(v == other for _, other in reader.polled(self.partition))
+        }
+
     # -- order of sends
 
     def base(self, send: Send) -> int:

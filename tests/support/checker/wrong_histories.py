@@ -1,7 +1,6 @@
 """Histories with a known truth, by class: each has one thing wrong, or looks just like it.
 
-A log of two partitions is a list of records, and what clients did with it is told line by line. No
-check is known in here: whether a history is wrong follows from what was done to the log or to an
+A log is a list of records, and what clients did with it is written line by line. No check is known in here: whether a history is wrong follows from what was done to the log or to an
 answer. `draw` makes a member of a class or, with `wrong` false, its near miss."""
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def a_reader_passes_over_the_head(told: Told, wrong: bool) -> None:
 
 
 def a_final_reader_ends_early(told: Told, wrong: bool) -> None:
-    """Let a final reader lack the head of the log, which nobody else read (classes A, F)."""
+    """Let a final reader lack the head of the log, which no other reader read (classes A, F)."""
     told.starts = told.rng.random() < 0.3
     for _ in range(told.rng.randint(12, 20)):
         told.send()
@@ -181,7 +180,7 @@ def a_moved_reader(told: Told, wrong: bool) -> None:
 
 
 def a_subscriber_is_moved(told: Told, wrong: bool) -> None:
-    """Let a subscriber go on behind a record that nobody reads, which proves nothing; or, in a
+    """Let a subscriber go on behind a record that is never read, which proves nothing; or, in a
     wrong history, lack it inside one answer (class D)."""
     told.starts, told.named = False, True
     for _ in range(12):
