@@ -73,7 +73,7 @@ def test_an_anomaly_outweighs_a_check_that_failed(
     s.poll((1, 20), start=0)
     result = s.check(tmp_path)
     assert result.verdict is Verdict.INVALID
-    assert against(result) == {"lost": 1, "offset-hole": 1}
+    assert against(result) == {"lost": 1, "offset-hole": 1, "poll-skip": 1}
 
 
 @pytest.mark.parametrize("kind", CATALOGUE, ids=lambda kind: kind.name)

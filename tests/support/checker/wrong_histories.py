@@ -1,7 +1,8 @@
 """Histories with a known truth, by class: each has one thing wrong, or looks just like it.
 
-A log is a list of records, and what clients did with it is written line by line. No check is known in here: whether a history is wrong follows from what was done to the log or to an
-answer. `draw` makes a member of a class or, with `wrong` false, its near miss."""
+A log is a list of records, and what clients did with it is written line by line. No check is known
+in here: whether a history is wrong follows from what was done to the log or to an answer. `draw`
+makes a member of a class or, with `wrong` false, its near miss."""
 
 from __future__ import annotations
 
