@@ -16,9 +16,9 @@ from typing import Any, Final
 from node.formats.host_tools import ONLY_FOLDER, SYSTEM_FOLDERS
 
 _EVERYWHERE: Final = (
-    "[ awk basename bash cat chmod cksum cmp cp cut date dirname env expr false find git grep "
-    "head id ln ls make mkdir mktemp mv printf pwd readlink realpath rm rmdir sed sh sleep sort "
-    "stat tail tee test touch tr true uname uniq wc which xargs"
+    "[ awk basename bash cat chmod cksum cmp cp cut date dirname echo env expr false find git "
+    "grep head id ln ls make mkdir mktemp mv nice nohup printf pwd readlink realpath rm rmdir sed "
+    "seq sh sleep sort stat tail tee test timeout touch tr true uname uniq wc which xargs"
 )
 PROGRAMS: Final = frozenset(_EVERYWHERE.split())
 """The programs that floodmark may take for granted, beside Python: the system's utilities, git and
