@@ -75,9 +75,9 @@ def with_faults(
     for step, minor in sorted(steps, key=lambda pair: pair[0].t_us):
         start_us = step.t_us if step.kind == STARTED else start_us
         late = step.t_us == start_us or step.kind == "log"
-        made.append(((step.t_us, 2 if late else 0), step, minor))
+        made.append(((step.t_us, 3 if late else 0), step, minor))
     for fault in faults:
         begins, *ends = fault_steps(fault)
         made.append(((begins.t_us, 1), begins, False))
-        made += [((step.t_us, 1), step, True) for step in ends if step.t_us <= last_us]
+        made += [((step.t_us, 2), step, True) for step in ends if step.t_us <= last_us]
     return [(step, minor) for _, step, minor in sorted(made, key=lambda each: each[0])]
