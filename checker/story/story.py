@@ -61,6 +61,8 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
     life, seen = None, outside.RecordSeen()
     if known.traced:
         life = _life(known, finding)
+        if life is not None and 0 <= shown_us(known, finding) < life.first_us:
+            life = None  # The offset of the finding is that of a log end.
         seen = _seen(known, finding, life) if life is not None else seen
         told = _told(known, finding, life, seen)
     else:
@@ -205,12 +207,14 @@ def _told(
     if not moments or finding.property == LIVENESS:
         steps += outside.without_record(known, finding)
         by_cause = by_cause or next((s for s, _ in steps if s.rule), None)
-    if losing is not None and by_cause is not None and losing.t_us < by_cause.t_us:
-        losing = None
     times = [s.t_us for s, _ in steps] or [0]
     faults = in_force(known.faults, min(times), max(times)) if steps else []
+    told = with_faults(steps, faults, max(times))
+    if losing is not None and by_cause is not None:
+        order = [step for step, _ in told if step is losing or step is by_cause]
+        losing = losing if order[-1] is losing else None
     active = _active(known, finding, seen, losing, by_cause)
-    return ToldSteps(with_faults(steps, faults, max(times)), by_cause, losing, active=active)
+    return ToldSteps(told, by_cause, losing, active=active)
 
 
 def _active(
@@ -293,7 +297,7 @@ def _seen(known: PartitionEvidence, finding: Anomaly, life: RecordLife) -> outsi
     at, acked = finding.offset, life.acknowledged
     acked_us, client = (acked.t_us, acked.client) if acked is not None else (-1, "")
     sent = outside.named_send(known, finding)
-    if sent is None and acked is not None:
+    if acked is not None and (sent is None or not is_answered(sent, acked)):
         here = (s for s in known.sent if s.offset <= at < s.offset + s.count)
         sent = next((s for s in here if is_answered(s, acked)), None)
     if sent is None:

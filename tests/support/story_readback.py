@@ -44,9 +44,13 @@ class SlowReading:
         logs: dict[str, list[Cell]] = {}
         begins: dict[str, int] = {}
         prefixes: dict[tuple[int, str], list[Cell]] = {}
+        lost = sorted(self._lost_disks())
         for e in sorted(self.run.trace, key=lambda e: e["t_us"]):
             if e.get("partition", self.partition) != self.partition:
                 continue
+            while lost and lost[0][0] < e["t_us"]:
+                _, which, leo = lost.pop(0)
+                logs = {**logs, which: logs.get(which, [])[:leo]}
             kind, node = e["event"], e["node"]
             own = list(logs.get(node, []))
             if kind == "append":
@@ -60,6 +64,24 @@ class SlowReading:
             self.starts.append(begins)
             self.events.append(e)
             self.states.append(logs)
+
+    def _lost_disks(self) -> Iterator[tuple[int, str, int]]:
+        """Yield (time, node, log end) of each disk that lost data: the last end of a process before
+        the node takes a role again, and the log end that it has then, or in the end."""
+        hit = [x for x in self.run.faults if x.action == "inject" and KINDS[x.what].loss]
+        for fault, node in ((x, node) for x in hit for node in x.nodes):
+            ends = [x.t_us for x in self.run.exits if x.node == node and x.t_us >= fault.t_us]
+            roles = [
+                (e["t_us"], e["leo"])
+                for e in sorted(self.run.trace, key=lambda e: e["t_us"])
+                if (e["event"], e["node"], e.get("partition")) == ("role", node, self.partition)
+                if ends and e["t_us"] > max(ends[0], fault.t_us)
+            ]
+            kept = (r for r in self.run.logs.get(node, ()) if r.partition == self.partition)
+            back_us, leo = roles[0] if roles else (1 << 62, max((r.leo for r in kept), default=0))
+            before = [t_us for t_us in ends if t_us <= back_us]
+            if before:
+                yield before[-1], node, leo
 
     def _appended(
         self, e: TraceEvent, own: list[Cell], prefixes: dict[tuple[int, str], list[Cell]]
