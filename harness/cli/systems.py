@@ -77,7 +77,7 @@ def get(request: SystemGetRequest) -> int:
     Without --version these are the servers that no wheel brings. Exit code: 0 when all of them are
     there, else 1."""
     from harness.systems import registry
-    from harness.systems.external import archives, versions
+    from harness.systems.external import versions
     from harness.systems.external.system import ExternalSystem
     from node.formats.errors import FloodmarkError
 
@@ -87,10 +87,9 @@ def get(request: SystemGetRequest) -> int:
             system = registry.find(name)
             if not isinstance(system, ExternalSystem):
                 continue
-            for version in versions.named(system.adapter.binary, request.version):
-                print(f"{name} {version}: {versions.obtain(system.adapter.binary, version)}")
-            if system.adapter.archive is not None and not request.version:
-                print(f"{name}: {archives.obtain(system.adapter.archive)}")
+            binary, standard = system.adapter.binary, system.adapter.standard
+            for version in versions.named(binary, request.version or [standard] * bool(standard)):
+                print(f"{name} {version}: {versions.obtain(binary, version)}")
         except FloodmarkError as error:
             complete = False
             print(f"{name}: not here: {error}")

@@ -24,8 +24,6 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from harness.formats.run_info import Promise as Promise
-from harness.systems.external.archives import Archive as Archive
-from harness.systems.external.archives import folder_of
 from harness.systems.external.versions import executable_of, version_of
 from node.formats import host_tools
 from node.formats.errors import UsageError
@@ -157,11 +155,12 @@ class Adapter:
     """The name of the server's executable, if it has one: see `server`."""
     wheel: ClassVar[str] = ""
     """The package that has the executable in its folder `bin`, if one has."""
-    archive: ClassVar[Archive | None] = None
-    """The package of npm that has the server, if one has: `floodmark systems get` unpacks it."""
+    standard: ClassVar[str] = ""
+    """The version of `binary` that is used unless another is named, if no package or program brings
+    one: `floodmark systems get` puts it into the store of servers."""
     release: ClassVar[str] = ""
     """A pattern for the path of a file in `home`, if its name has the version, which is group 1."""
-    voters: ClassVar[int] = 0
+    voters: int = 0
     """How many nodes beside the brokers keep the metadata (1, 3 or 5), as ZooKeeper does for Kafka.
     They start first and stop last. A drawn fault hits none of fewer than three."""
     settings: ClassVar[tuple[Setting, ...]] = ()
@@ -239,7 +238,7 @@ class Adapter:
             if not Path(given).is_file():
                 raise UsageError(f"--set {SERVER.name}={given}: there is no such file")
             return given
-        if given := self.setting.get(SERVERS.name):
+        if given := self.setting.get(SERVERS.name) or self.standard:
             return str(executable_of(self.binary, given.split(",")[0]))
         places = [Path(sys.executable).parent]
         if self.wheel:
@@ -253,18 +252,11 @@ class Adapter:
 
     @property
     def home(self) -> Path:
-        """The folder given by the setting `home`, or else the one where `archive` is unpacked.
-        Raises UsageError that says how to get it."""
+        """The folder given by the setting `home`. Raises UsageError that says how to get it."""
         if given := self.setting.get("home"):
             usual = any(given == each.default for each in self.settings if each.name == "home")
             return host_tools.at(given) if usual else Path(given)
-        if self.archive is None:
-            raise UsageError(f"the folder of the server is not known: {self.needs}")
-        if (folder := folder_of(self.archive)) is None:
-            raise UsageError(
-                f"{self.archive.package} {self.archive.version} is not installed: {self.needs}"
-            )
-        return folder
+        raise UsageError(f"the folder of the server is not known: {self.needs}")
 
     @functools.cached_property
     def java(self) -> str:

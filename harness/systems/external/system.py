@@ -157,7 +157,7 @@ class ExternalSystem(System):
     def complete(self, cluster: Cluster) -> Cluster:
         """Return the cluster with the voters that the adapter needs, and with timings that match
         its failover time."""
-        cluster = msgspec.structs.replace(super().complete(cluster), voters=self.adapter.voters)
+        cluster = msgspec.structs.replace(super().complete(cluster), voters=self._made.voters)
         if cluster.timings == Timings():
             session_ms = max(self.adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
             timings = msgspec.structs.replace(

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as xml
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,8 @@ _LIBRARIES: Final = "*.so*"
 
 class Package(NamedTuple):
     """A row of `servers.txt`: a package in one version, for the client of its registry. The
-    checksum is the SHA-256 of its file, of a Go module the one of go.sum."""
+    checksum is the SHA-256 of its file, of a Go module the one of go.sum. Of Maven's artifacts,
+    with commas, it is that of the list of all files that they need, in the form of sha256sum."""
 
     binary: str
     version: str
@@ -268,7 +270,34 @@ def _from_go(package: Package, work: Path, unpacked: Path) -> None:
     run_client(build, work, package.package)
 
 
-_CLIENTS: Final = {"pip": _from_pip, "apt": _from_apt, "go": _from_go}
+def _from_maven(package: Package, work: Path, unpacked: Path) -> None:
+    """Gather artifacts and all that they need in `libs`, beside a script that starts the JVM."""
+    project = xml.Element("project")
+    _fill(project, modelVersion="4.0.0", groupId="floodmark", artifactId="fetch", version="1")
+    needs = xml.SubElement(project, "dependencies")
+    for artifact in package.package.split(","):
+        group, name, version = artifact.split(":")
+        dependency = xml.SubElement(needs, "dependency")
+        _fill(dependency, groupId=group, artifactId=name, version=version)
+    xml.ElementTree(project).write(work / "pom.xml")
+    libs = unpacked / "libs"
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
+    run_client(["mvn", "-q", "-B", *goal], work, package.package)
+    rows = [f"{checksum(jar)}  {jar.name}\n" for jar in sorted(libs.glob("*"))]
+    _compare(package, hashlib.sha256("".join(rows).encode()).hexdigest())
+    # Whoever records the checksum of the script has that of all files.
+    told = (
+        f'#!/bin/sh\n# {package.checksum}\n[ "$1" = --version ] && echo {package.version} && exit\n'
+    )
+    (unpacked / package.binary).write_text(f'{told}exec java -cp "$(dirname "$0")/libs/*" "$@"\n')
+
+
+def _fill(element: xml.Element, **texts: str) -> None:
+    for tag, text in texts.items():
+        xml.SubElement(element, tag).text = text
+
+
+_CLIENTS: Final = {"pip": _from_pip, "apt": _from_apt, "go": _from_go, "mvn": _from_maven}
 
 
 def _make_executable(binary: str, unpacked: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.systems.external.kafka_protocol import read_log
+from harness.systems.external.kafka_log import read_log
 
 # Written by another implementation of the format (kafka-python 3.0.12). The second has a key.
 FORMAT_0 = (

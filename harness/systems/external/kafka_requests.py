@@ -1,0 +1,108 @@
+"""Requests of Kafka's protocol that no client library has: what one broker knows of the cluster,
+and the move of a partition's replicas."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+TIMEOUT_S: Final = 2.0
+MOST_BYTES: Final = 1 << 20
+_METADATA, _REASSIGN = (3, 7), (45, 0)
+
+
+class Partition(NamedTuple):
+    """The only partition of a topic. `leader` is -1 if it has none."""
+
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class Metadata(NamedTuple):
+    """The brokers that one broker takes as alive, with their racks, and the topics."""
+
+    brokers: dict[int, str]
+    topics: dict[str, Partition]
+
+
+def metadata(address: str) -> Metadata:
+    """Return what a broker (from 2.1 on) knows. Raises OSError, ValueError."""
+    answer = _ask(address, _METADATA, b"", struct.pack(">i?", -1, False))
+    answer.take("i")
+    brokers = {}
+    for _ in range(answer.take("i")):
+        broker, _, _, rack = answer.take("i"), answer.text(), answer.take("i"), answer.text()
+        brokers[broker] = rack
+    answer.text()
+    answer.take("i")
+    topics = {}
+    for _ in range(answer.take("i")):
+        _, name, _ = answer.take("h"), answer.text(), answer.take("?")
+        for _ in range(answer.take("i")):
+            _, _, leader, epoch = (answer.take(form) for form in "hiii")
+            replicas, isr, _ = answer.numbers(), answer.numbers(), answer.numbers()
+            topics[name] = Partition(leader, epoch, replicas, isr)
+    return Metadata(brokers, topics)
+
+
+def reassign(address: str, topic: str, replicas: Sequence[int]) -> None:
+    """Ask for a move of the replicas of a topic's only partition, unless it has them. Raises
+    RuntimeError if the controller does not begin with it."""
+    if set(metadata(address).topics[topic].replicas) == set(replicas):
+        return
+    ids = struct.pack(f">B{len(replicas)}i", len(replicas) + 1, *replicas)
+    name = bytes([len(topic) + 1]) + topic.encode()
+    body = struct.pack(">i", 10_000) + b"\2" + name + b"\2" + struct.pack(">i", 0) + ids + bytes(3)
+    answer = _ask(address, _REASSIGN, b"\0", body)
+    answer.take("B")
+    answer.take("i")
+    code = answer.take("h")
+    if not code and not answer.take("B"):
+        answer.take("B")
+        answer.skip(answer.take("B") - 1)
+        answer.take("B")
+        answer.take("i")
+        code = answer.take("h")
+    if code:
+        raise RuntimeError(f"the reassignment of {topic} was answered with error {code}")
+
+
+class _Answer:
+    """The fields of an answer, read one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, form: str) -> Any:
+        (value,) = struct.unpack_from(f">{form}", self._data, self._at)
+        self._at += struct.calcsize(f">{form}")
+        return value
+
+    def skip(self, count: int) -> None:
+        self._at += count
+
+    def text(self) -> str:
+        size = max(0, self.take("h"))
+        start, self._at = self._at, self._at + size
+        return self._data[start : self._at].decode()
+
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(self.take("i") for _ in range(self.take("i")))
+
+
+def _ask(address: str, call: tuple[int, int], tags: bytes, body: bytes) -> _Answer:
+    """Send a request on a connection of its own; return the answer after its number."""
+    host, _, port = address.rpartition(":")
+    request = struct.pack(">hhih", *call, 0, 0) + tags + body
+    with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+        connection.settimeout(TIMEOUT_S)
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        with connection.makefile("rb") as stream:
+            size, _ = struct.unpack(">ii", stream.read(8))
+            if not 0 <= size - 4 <= MOST_BYTES or len(data := stream.read(size - 4)) < size - 4:
+                raise ValueError(f"{address} sent a wrong answer")
+    return _Answer(data)
