@@ -73,15 +73,15 @@ KNOWN_LOSSES: Final = (
         code="kafka-kip-101",
         system="kafka",
         loss="KIP-101",
-        settings={"min_isr": "2", "unclean": "false"},
+        settings={"servers": "0.10.2.2", "min_isr": "2"},
         safe={},
     ),
     KnownLoss(
         code="kafka-unclean",
         system="kafka",
         loss="unclean election",
-        # In this configuration a truncated follower may lead as well.
-        told=("data/*/controller.log*", "There's potential data loss"),
+        settings={"unclean": "true"},
+        told=("output/*.txt", "UNCLEAN partition change"),
     ),
     KnownLoss(
         code="rabbitmq-stale-log", system="rabbitmq", loss="a stale log", disks="one", lost_disks=1

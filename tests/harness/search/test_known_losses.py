@@ -81,11 +81,11 @@ def test_a_finding_of_another_kind_is_not_the_one_that_is_known() -> None:
 def test_a_loss_that_a_node_tells_of_is_known_by_its_words(tmp_path: Path) -> None:
     row = next(row for row in KNOWN_LOSSES if row.code == "kafka-unclean")
     assert not row.is_found(finding(run=str(tmp_path)))
-    log = tmp_path / "data" / "n2" / "controller.log.2026-11-22-17"
+    log = tmp_path / "output" / "n2.txt"
     log.parent.mkdir(parents=True)
-    log.write_text("Elect leader 2 from live brokers 2,3\n")
+    log.write_text("partition change for log-0-0: leader: 2\n")
     assert not row.is_found(finding(run=str(tmp_path)))
-    log.write_text("Elect leader 2 from live brokers 2. There's potential data loss.\n")
+    log.write_text("UNCLEAN partition change for log-0-0: leader: 2\n")
     assert row.is_found(finding(run=str(tmp_path)))
 
 

@@ -33,6 +33,9 @@ def of_leader(*faults: dict[str, Any], folder: Path) -> str:
     return "schedule.json"
 
 
+KAFKA = {"acks": "all", "unclean": "false", "elr": "", "controllers": "combined", "home": ""}
+
+
 def on(system: str, *values: Any, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:
     """Return the parameters of a test on a system that this machine may lack."""
     return pytest.param(system, *values, id=system, marks=[*marks, pytest.mark.needs(system)])
@@ -45,7 +48,7 @@ def on(system: str, *values: Any, marks: Sequence[pytest.MarkDecorator] = ()) ->
         on("redis", {"wait": "2", "fsync": "always"}, "6."),
         on("pysyncobj", {"files": "dump", "compact": "5000"}, "0.3."),
         on(
-            *("kafka", {"acks": "all", "min_isr": "2", "unclean": "false", "home": ""}, "0.9.0.1"),
+            *("kafka", {**KAFKA, "min_isr": "2"}, "4."),
             marks=[pytest.mark.nightly, pytest.mark.needs("java")],
         ),
     ],
