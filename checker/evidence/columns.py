@@ -101,6 +101,12 @@ class Facts:
             return self if index.all() else type(self)(self, index.nonzero()[0])
         return type(self)(self, np.asarray(index, np.int64))
 
+    def replaced(self, name: str, values: I64) -> Self:
+        """Return the same rows with other values in the column `name`."""
+        made = type(self)(self, None)
+        vars(made)[name] = values
+        return made
+
     def column(self, name: str) -> Any:
         if isinstance(self._source, Facts):
             values = getattr(self._source, name)

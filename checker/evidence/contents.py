@@ -35,6 +35,7 @@ from checker.evidence.sorting import (
     repeated,
     searchsorted_sorted,
 )
+from harness.formats.run_info import Promise
 
 READ_OK: Final = 1
 READ_FINAL: Final = 2
@@ -201,12 +202,20 @@ def by_node(nodes: I64, heads: LogHeads, what: I64 | Mask) -> I64:
     return table[nodes]
 
 
+def _promised(sends: Sends, promise: Promise) -> Sends:
+    """Return sends with the acks that they asked for: of the promise, if they name none."""
+    if promise.acks == _ALL_ACKS or not len(sends):
+        return sends
+    return sends.replaced("acks", np.where(sends.acks == _ALL_ACKS, promise.acks, sends.acks))
+
+
 class Evidence:
     """The contents of one partition as clients and replicas saw them, computed when first used."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.sends = group.of(Sends)
+        self.sends = _promised(group.of(Sends), group.meta.promise)
+        """All sends; those that name no acks have those of the promise."""
         self.polls = group.of(Polls)
         """All reads, or, if polls were left out, those that the order of reads is judged on."""
         self.logs = group.of(LogRecords)

@@ -241,10 +241,10 @@ class LogRecords(Facts):
 
 class TraceFiles(Facts):
     """The traces of nodes. `whole`: every line could be read; `incarnation`: the number of the last
-    start of the node that the trace has."""
+    start of the node that the trace has; `stopped`: that process traced that it stops."""
 
     order_by = ("node",)
-    node, whole, incarnation = Name(), Flag(), Numbers()
+    node, whole, stopped, incarnation = Name(), Flag(), Flag(), Numbers()
 
 
 class Events(OfNode):

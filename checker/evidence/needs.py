@@ -216,7 +216,23 @@ def _traces(group: Group) -> str:
     for node in due:
         if node not in group.traced:
             return f"the trace of {node} is missing or damaged"
-    return ""
+    cut = sorted(set(due) & group.memo(_cut_traces))
+    return f"the trace of {cut[0]} ends before its process, which was stopped" if cut else ""
+
+
+def _cut_traces(group: Group) -> frozenset[str]:
+    """Return the brokers whose last process ended on request, and did not trace that."""
+    exits, traces = group.of(Exits), group.of(TraceFiles)
+    last = zip(traces.node.tolist(), traces.incarnation.tolist(), traces.stopped, strict=True)
+    going = {(traces.name(node), incarnation) for node, incarnation, ends in last if not ends}
+    each = zip(exits.node.tolist(), exits.incarnation.tolist(), exits.by, exits.code, strict=True)
+    return frozenset(
+        name
+        for node, incarnation, by, code in each
+        if (name := exits.name(node)) in group.meta.brokers
+        and (by, code) == ("stop", 0)
+        and (name, incarnation) in going
+    )
 
 
 def _watermarks(group: Group) -> str:
@@ -234,6 +250,16 @@ def _watermarks(group: Group) -> str:
     stated = np.zeros(len(told), dtype=bool)
     stated[heads.node[heads.hw > 0]] = True
     stated[reads.node[answers]] = True
+    highest = np.full(len(told), -1, np.int64)
+    np.maximum.at(highest, events.node, events.hw)
+    above = np.flatnonzero(answers & told[reads.node] & (reads.hw > highest[reads.node]))
+    for row in above[:1].tolist():
+        node = reads.name(int(reads.node[row]))
+        if node in group.replicas:
+            return (
+                f"the trace of {node} has no high watermark of {group.partition} above "
+                f"{highest[reads.node[row]]}, though an answer of it states {reads.hw[row]}"
+            )
     for code in np.flatnonzero(stated & ~told).tolist():
         if heads.name(code) in group.replicas:
             return (
@@ -247,18 +273,21 @@ def _watermarks(group: Group) -> str:
 
 def _exits(group: Group) -> str:
     """Name the first end of a process that is missing: of each incarnation before the last one of a
-    trace, and of every node of a cluster that was stopped."""
+    trace, and, of a cluster that was stopped, of every node and the last incarnation too."""
     exits, traces, meta = group.of(Exits), group.of(TraceFiles), group.meta
     each = zip(exits.node.tolist(), exits.incarnation.tolist(), strict=True)
     ended = {(exits.name(node), incarnation) for node, incarnation in each}
+    was_stopped = meta.world == "real" and meta.phases.end_us > 0
+    was_stopped &= not (meta.goes_on or meta.impaired)
     for node, last in zip(traces.node.tolist(), traces.incarnation.tolist(), strict=True):
-        for incarnation in range(1, last):
+        for incarnation in range(1, last + was_stopped):
             if (traces.name(node), incarnation) not in ended:
+                goes_on = ", whose trace goes on with the next one" * (incarnation < last)
                 return (
                     f"exits.jsonl does not say how incarnation {incarnation} of "
-                    f"{traces.name(node)} ended, whose trace goes on with the next one"
+                    f"{traces.name(node)} ended{goes_on}"
                 )
-    if meta.world != "real" or meta.phases.end_us <= 0 or meta.goes_on or meta.impaired:
+    if not was_stopped:
         return ""
     nodes = {node for node, _ in ended}
     gone = [node for node in meta.nodes() if node not in nodes]

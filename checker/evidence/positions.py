@@ -152,6 +152,10 @@ def _went_on(known: Evidence, reads: Polls, follows: Mask, reached: I64) -> I64:
     same &= (resets[before] == resets) & ~reads.rebalanced
     # A rebalance may move a subscriber from one poll to the next; a final reader is alone.
     same &= ~subscribed | reads.final | (reads.op == reads.op[before])
+    if not known.group.history_whole:
+        # A poll in between may be missing, but not inside an operation.
+        same &= reads.op[before] == reads.op
+        follows = np.zeros(len(reads), bool)
     # If polls before it were left out, it begins where the last of them ended.
     found: I64 = np.where(follows, reads.offset, np.where(same, reached[before], UNKNOWN_POSITION))
     return found

@@ -106,14 +106,14 @@ CATALOGUE: Final = (
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
     AnomalyKind("read-beyond-hw", READS, Needs.NOTHING),
     AnomalyKind("end-below-hw", READS, Needs.NOTHING, knows=(Knows.TIMES, Knows.END)),
-    AnomalyKind("stale-read", READS, Needs.NOTHING, knows=(Knows.TIMES, Knows.END)),
+    AnomalyKind("stale-read", READS, Needs.COMMITTED_STAYS, knows=(Knows.TIMES, Knows.END)),
     AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a", knows=_VALUES),
     AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING, knows=_VALUES),
     AnomalyKind("phantom", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("misrouted", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("unreadable-record", OFFSETS, Needs.NOTHING),
     AnomalyKind("duplicate", OFFSETS, Needs.APPENDED_ONCE, "duplicate", knows=_VALUES),
-    AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING, "int-nonmonotonic-poll"),
+    AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.COMMITTED_STAYS, "int-nonmonotonic-poll"),
     AnomalyKind(
         "int-poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "int-poll-skip", knows=(Knows.LOG_START,)
     ),
@@ -139,7 +139,11 @@ CATALOGUE: Final = (
         "nonmonotonic-send", OFFSETS, Needs.DURABLE_ACKS, "nonmonotonic-send", knows=_SENT_IN_TURN
     ),
     AnomalyKind(
-        "int-nonmonotonic-send", OFFSETS, Needs.NOTHING, "int-nonmonotonic-send", knows=_VALUES
+        "int-nonmonotonic-send",
+        OFFSETS,
+        Needs.COMMITTED_STAYS,
+        "int-nonmonotonic-send",
+        knows=_VALUES,
     ),
     AnomalyKind(
         "unseen",

@@ -2,8 +2,10 @@
 
 Keywords, symbols and strings all become `str`: a keyword without its colon, a string with its
 quotes, so that `:x` and `"x"` stay two keys. Vectors, lists and sets become lists; of a tagged
-value the tag is dropped. Nothing recurses, so no input is too deep. A broken form is reported with
-its line, and reading goes on with the next one.
+value the tag is dropped, and so is metadata. A nested collection as a key equals no other key. EDN
+forbids a map that has a key twice: it becomes a `Doubled`, which no reader may use. Nothing
+recurses, so no input is too deep. A broken form is reported with its line, and reading goes on with
+the next one.
 
 Almost all lines are one map of plain words, numbers, vectors and maps. Such a line is rewritten as
 JSON and decoded as that, which is several times faster (`_plain_form`).
@@ -25,6 +27,7 @@ _TOKEN: Final = re.compile(
     | "(?:[^"\\]|\\.)*"
     | \\(?:[a-zA-Z0-9]+|.)
     | \#?[^\s,\[\](){}";\\]+
+    | \#(?=")
     )""",
     re.VERBOSE | re.DOTALL,
 )
@@ -63,6 +66,17 @@ class EdnError(ValueError):
     """An error: a text is not EDN; the message says why."""
 
 
+class Doubled(dict[Any, Any]):
+    """A map that has a key twice, with the last value of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """A collection in the place of a key."""
+
+    items: Any
+
+
 class Unfinished(EdnError):
     """An error: a text ends inside a form."""
 
@@ -92,7 +106,9 @@ def parse(text: str) -> list[Any]:
             if done is None or _OPEN[done.opening] != token:
                 raise EdnError(f"'{token}' closes nothing")
             _add(stack[-1], _collection(done))
-        elif token[0] != "#":
+        elif token == "^":
+            stack[-1].skip += 1
+        elif token[:2] == "##" or token[0] not in "#^":
             _add(stack[-1], _atom(token))
     rest = text[_BLANK.match(text, place).end() :]  # type: ignore[union-attr]
     if len(stack) > 1 or rest.startswith('"'):
@@ -114,11 +130,20 @@ def _collection(done: _Open) -> Any:
         return done.items
     if len(done.items) % 2:
         raise EdnError("a map has a key without a value")
-    keys = (tuple(k) if isinstance(k, list) else k for k in done.items[::2])
+    keys = [_key(item) for item in done.items[::2]]
+    made = dict(zip(keys, done.items[1::2], strict=True))
+    return made if len(made) == len(keys) else Doubled(made)
+
+
+def _key(item: Any) -> Any:
+    """Return an item in the place of a key."""
+    if not isinstance(item, list | dict):
+        return item
     try:
-        return dict(zip(keys, done.items[1::2], strict=True))
+        hash(key := tuple(item))
     except TypeError:
-        raise EdnError("a map has a collection as a key") from None
+        return Collection(item)
+    return Collection(item) if isinstance(item, dict) else key
 
 
 def _atom(token: str) -> Any:
@@ -129,9 +154,7 @@ def _atom(token: str) -> Any:
         return token[1:]
     if token in _WORDS:
         return _WORDS[token]
-    if _INT.fullmatch(token):
-        if len(token) > _DIGITS:
-            raise EdnError(f"'{token[:10]}...' has {len(token)} digits")
+    if len(token) <= _DIGITS and _INT.fullmatch(token):
         return int(token.rstrip("N"))
     if _FLOAT.fullmatch(token):
         return float(token.rstrip("M"))
@@ -164,7 +187,7 @@ def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:
     made: dict[Any, Any] = {}
     maps = 1
     for key, value in zip(items[::2], items[1::2], strict=True):
-        if isinstance(key, list | dict):
+        if isinstance(key, list | dict) or key in made:
             return None, 0
         if isinstance(value, list):
             for steps in value:

@@ -21,7 +21,7 @@ from checker.evidence.sorting import I64, order_of
 from checker.ingest import tables
 from checker.ingest.line_shapes import LineTemplate, NotPlain, Scanned, scan, templates
 from checker.ingest.op_columns import KINDS, TYPES, OpColumns, Words
-from checker.ingest.read_history import strict
+from checker.ingest.read_history import LATE_KINDS, strict
 from harness.formats.history import Op
 
 _MOVES: Final = ("assign", "subscribe", "crash")
@@ -32,7 +32,7 @@ class HistoryColumns:
     """A part of a history, as tables. `rest`: operations, as (invocation, completion), for the
     reader of single lines; `open`: invocations without completion; `awaited`: completions whose
     invocation is in an earlier part. The others follow processes from part to part: their first and
-    last time and operation, and the partitions that they used."""
+    last time and operation, the partitions that they used, and which ended with an info."""
 
     tables: dict[str, pa.Table]
     rest: list[tuple[Op, Op]]
@@ -44,6 +44,7 @@ class HistoryColumns:
     first_op: dict[int, int]
     last_op: dict[int, int]
     used: dict[int, set[str]]
+    retired: set[int]
     numbers: tuple[int, int]
     marks: set[str]
 
@@ -78,6 +79,9 @@ class HistoryBlock(OpColumns):
         self.outcome: Words = self.type, list(TYPES)
         self.kind: Words = self.f, list(KINDS)
         moved = np.isin(self.f, [KINDS.index(kind) for kind in _MOVES])
+        # Ends with an unknown outcome, behind which a process must not go on.
+        late = np.isin(self.f, [KINDS.index(kind) for kind in LATE_KINDS])
+        self._late: Mask = late & (self.type == TYPES.index("info"))
         self.odd: Mask = moved | self.rebalanced | self.assigned | self.special
 
     def columns(self, run: str, origin_us: int) -> HistoryColumns:
@@ -119,6 +123,7 @@ class HistoryBlock(OpColumns):
             first_op,
             last_op,
             self._used(asked[plain], done[plain]),
+            set(self.number["process"][self._late].tolist()),
             self._numbers(),
             {"transactions"} if both.any() else set(),
         )
@@ -151,14 +156,17 @@ class HistoryBlock(OpColumns):
 
     def _turns(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first and the last operation that each process invoked. The numbers of those
-        of a process must rise, and each must end before the next one is invoked."""
+        of a process must rise, and each must have ended, with an outcome that is known, before the
+        next one is invoked."""
         process, op = self.number["process"], self.number["op"]
         order = order_of((process,))
         process, op = process[order], op[order]
         invokes = (self.type == TYPES.index("invoke"))[order]
+        known = ~self._late[order]
         same = process[1:] == process[:-1]
         # An invocation is followed by its own end, and an end by another invocation.
-        follows = np.where(invokes[:-1], ~invokes[1:] & (op[1:] == op[:-1]), invokes[1:])
+        goes_on = invokes[1:] & known[:-1]
+        follows = np.where(invokes[:-1], ~invokes[1:] & (op[1:] == op[:-1]), goes_on)
         if (same & ~follows).any():
             raise NotPlain
         process, op = process[invokes], op[invokes]
@@ -193,6 +201,7 @@ class HistoryBlock(OpColumns):
         both = np.flatnonzero(found & (self.sends.count[done] == 1))
         sent, known = self.sends.at[asked[both]], self.sends.at[done[both]]
         same = self.send["value"][sent] == self.send["value"][known]
+        same &= self.send["count"][sent] == self.send["count"][known]
         same &= self.send_to[0][sent] == self.send_to[0][known]
         found[both] = same
         return found

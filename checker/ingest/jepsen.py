@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec.structs import replace
 
+from checker.ingest.edn import Collection, Doubled
 from harness.formats.history import Isolation, Op, OpKind, OpType, Read, RecordRun, Send
 
 _TYPES: Final = get_args(OpType)
@@ -29,10 +30,16 @@ MOST_SHOWN: Final = 60
 
 
 class NotAnOperation(ValueError):
-    """An error: a form cannot be understood as an operation; the message says why. If only the
-    operation before it must be wrong, `op` is the operation that the form stands for."""
+    """An error: a form cannot be understood as an operation; the message says why."""
 
-    op: Op | None = None
+
+class UnknownKind(Exception):
+    """Raised for a line of a client's operation of a kind that no check knows. `doer`: its process,
+    which pairs the lines of an operation."""
+
+    def __init__(self, f: str, kind: OpType, doer: int) -> None:
+        super().__init__(f)
+        self.f, self.kind, self.doer = f, kind, doer
 
 
 class Translator:
@@ -63,6 +70,11 @@ class Translator:
             return self._invoke(op)
         return self._complete(op, bool(form.get("seek-to-beginning?")))
 
+    def lose(self) -> None:
+        """Note that a line was lost: no reader's position is known any more."""
+        self.lines_lost = True
+        self.from_start.clear()
+
     def _note_keys(self, form: Mapping[str, Any]) -> None:
         """Remember how keys are written. Raises NotAnOperation for two that look the same."""
         for key in keys_sent_to(form):
@@ -77,16 +89,10 @@ class Translator:
             )
 
     def _invoke(self, op: Op) -> Op:
-        overlaps = op.process in self.open and not self.lines_lost
+        # If the last one has not ended, its outcome stays unknown: the next end is not its own.
         op = replace(op, op=self.ops)
         self.ops += 1
         self.open[op.process] = op.op, op.f
-        if overlaps:
-            # The outcome of the last one stays unknown: the next completion is not its own.
-            sentence = f"process {op.process} invokes before its last operation has ended"
-            wrong = NotAnOperation(sentence)
-            wrong.op = op
-            raise wrong
         return op
 
     def _complete(self, op: Op, seeks: bool) -> Op | None:
@@ -146,8 +152,8 @@ def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
 
 def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
     """Translate a form by itself into our operation, with the number 0; None if it is not a
-    client's. A process with a name gets a number, which is kept in `named`. Raises NotAnOperation,
-    also if the meaning depends on other forms."""
+    client's. A process with a name gets a number, which is kept in `named`. Raises UnknownKind, and
+    NotAnOperation, also if the meaning depends on other forms."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
     process, name = form.get("process"), ""
@@ -163,7 +169,9 @@ def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
     if kind not in _TYPES:
         raise NotAnOperation(f":type is {_show(kind)}, not invoke, ok, fail or info")
     if f not in _KINDS:
-        raise NotAnOperation(f":f is {_show(f)}, which is not an operation of the Kafka workload")
+        raise UnknownKind(_show(f), kind, _number(process, ":process"))
+    if type(form) is Doubled:
+        raise NotAnOperation("it says a key twice")
     ends: dict[str, Any] = {}
     if kind != "invoke":
         rebalanced = tuple(_rebalanced(form.get("rebalance-log")))
@@ -199,6 +207,8 @@ def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
                 sends.append(_send(key, sent))
             case ["poll"] | ["poll", None]:
                 pass
+            case ["poll", Doubled()]:
+                raise NotAnOperation("a poll says a key twice")
             case ["poll", dict(polled)]:
                 reads += (_read(key, pairs) for key, pairs in polled.items())
             case _:
@@ -248,6 +258,8 @@ def runs_of(pairs: list[Any]) -> Iterator[RecordRun]:
 def _rebalanced(log: Any) -> Iterator[str]:
     """Yield every key that a rebalance log names."""
     for event in log if isinstance(log, list) else ():
+        if type(event) is Doubled:
+            raise NotAnOperation("the rebalance log says a key twice")
         keys = event.get("keys") if isinstance(event, Mapping) else None
         for key in keys if isinstance(keys, list) else ():
             yield _partition(key)
@@ -282,7 +294,10 @@ def _isolation(level: Any) -> Isolation:
 
 def _error(form: Mapping[str, Any]) -> str:
     error = form.get("error")
-    return "" if error is None else _show(_unquoted(error))
+    try:
+        return "" if error is None else _show(_unquoted(error))
+    except RecursionError:
+        return type(error).__name__
 
 
 def _unquoted(value: Any) -> Any:
@@ -294,6 +309,8 @@ def _unquoted(value: Any) -> Any:
             return [_unquoted(each) for each in value]
         case dict():
             return {_unquoted(key): _unquoted(each) for key, each in value.items()}
+        case Collection():
+            return _in_full(value.items)
     return value
 
 

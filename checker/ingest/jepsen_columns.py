@@ -17,12 +17,14 @@ import numpy as np
 
 from checker.evidence.columns import Mask
 from checker.evidence.sorting import I64, order_of
+from checker.ingest.edn import Doubled
 from checker.ingest.history_columns import HistoryBlock
 from checker.ingest.jepsen import (
     MOST_SHOWN,
     NS_PER_US,
     NotAnOperation,
     Translator,
+    UnknownKind,
     keys_sent_to,
     operation,
     runs_of,
@@ -75,8 +77,8 @@ def read_jepsen_block(
 
 def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
     found = forms(line) if line.strip() else [{"process": "none"}]
-    if len(found) != 1:
-        raise Unreadable("it is not one form")
+    if len(found) != 1 or type(found[0]) is Doubled:
+        raise Unreadable("it is not one sound form")
     (form,) = found
     scaled, value = form, None
     if isinstance(form, dict):
@@ -85,7 +87,7 @@ def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
             scaled = form | {"time": time * NS_PER_US}
     try:
         op = operation(scaled)
-    except NotAnOperation as error:
+    except (NotAnOperation, UnknownKind) as error:
         raise Unreadable(str(error)) from None
     steps = value if op is not None and isinstance(value, list) else ()
     polled = [len(s[1]) for s in steps if isinstance(s, list) and s[1:] and isinstance(s[1], dict)]

@@ -136,8 +136,6 @@ class _ByColumn:
             invoked = reader.open.pop(op.op, None)
             if invoked is None or (invoked.process, invoked.f) != (op.process, op.f):
                 raise NotPlain
-            if reader.last_op[op.process] != op.op:
-                raise NotPlain
             reader.add(invoked, op)
         for invoked, done in found.rest:
             reader.add(invoked, done)
@@ -154,7 +152,8 @@ class _ByColumn:
             raise NotPlain
         reader, known = self.reader, len(self.reader.invoked)
         reader.read_block(first, text)
-        if reader.damaged or reader.into.problems.notes or not reader.in_turn:
+        strange = reader.strange is not None
+        if strange or reader.damaged or reader.into.problems.notes or not reader.in_turn:
             raise NotPlain
         begun = np.array([op for _, op in reader.invoked[known:]], np.int64)
         self._invoked.append(_ranges(np.sort(begun)))
@@ -175,6 +174,12 @@ class _ByColumn:
         if any(reader.last_us.get(p, t_us) > t_us for p, t_us in found.first_us.items()):
             raise NotPlain
         reader.last_us.update(found.last_us)
+        for op in found.awaited:
+            reader.busy.pop(op.process, None)
+        if not found.first_op.keys().isdisjoint(reader.busy.keys() | reader.retired):
+            raise NotPlain
+        reader.busy.update({op.process: op.op for op in found.open})
+        reader.retired |= found.retired
         if any(reader.last_op.get(p, -1) > op for p, op in found.first_op.items()):
             raise NotPlain
         self._invoked.append(_ranges(found.invoked))

@@ -8,10 +8,11 @@ sentence, and the rest is read.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -26,7 +27,7 @@ from checker.ingest.downsampling import downsample_operations
 from checker.ingest.lines import Line
 from checker.ingest.row_group import OUTCOMES, whole
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
-from harness.formats.history import Op, Read, RecordRun, Send
+from harness.formats.history import Op, OpKind, OpType, Read, RecordRun, Send
 from node.formats.json_input import JsonReader, Unreadable
 from node.formats.trace import METADATA_PARTITION
 
@@ -46,11 +47,33 @@ class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reads: tuple[_StrictRead, ...] = ()
 
 
-strict = JsonReader(_StrictOp)
+strict = JsonReader(_StrictOp, keys_once=True)
 """The decoder of lines without unknown fields."""
-_lenient = JsonReader(Op)
+_lenient = JsonReader(Op, keys_once=True)
+_KINDS: Final = get_args(OpKind)
+LATE_KINDS: Final = ("send", "poll", "txn")
+"""The operations that may take effect late, so that their process must not go on after an info."""
 _NO_TIME: Final = -1
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
+
+
+class Strange(NamedTuple):
+    """A line of an operation of a kind that no check knows. `doer` is what pairs its two lines: its
+    number, or its process."""
+
+    line: int
+    f: str
+    type: str
+    doer: int | None
+
+
+class _AnyKind(msgspec.Struct, frozen=True):
+    op: int
+    type: OpType
+    f: str
+
+
+_any_kind = JsonReader(_AnyKind)
 
 
 class Reader(FileReader[Op]):
@@ -74,6 +97,12 @@ class Reader(FileReader[Op]):
         self.unknown: dict[int, list[Send]] = {}
         # what shows in the history: names of flags of `HistoryParts`
         self.marks: set[str] = set()
+        # processes whose last operation has not ended, or ended with an unknown outcome
+        self.busy: dict[int, int] = {}
+        self.retired: set[int] = set()
+        # an operation of an unknown kind, and what follows it
+        self.strange: Strange | None = None
+        self.held: list[tuple[int, Op] | Strange] = []
         # the time and number of every invocation, in order of line; by process the last operation;
         # whether their numbers rise in that order
         self.invoked: list[tuple[int, int]] = []
@@ -94,6 +123,10 @@ class Reader(FileReader[Op]):
         try:
             op = _lenient.decode(line.data)
         except Unreadable as reason:
+            with contextlib.suppress(Unreadable):
+                if (found := _any_kind.decode(line.data)).f not in _KINDS:
+                    self.meet(Strange(line.number, f'"{found.f}"', found.type, found.op))
+                    return
             self.lines_lost = True
             if line.whole:
                 self.problem("line", f"line {line.number} is not an operation: {why(reason)}.")
@@ -103,8 +136,42 @@ class Reader(FileReader[Op]):
         self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(error)}.")
         self.take(line.number, op)
 
+    def meet(self, found: Strange) -> None:
+        """Take a line of an operation of an unknown kind. What follows it may be an effect of it
+        and waits, until it is known to have failed."""
+        if self.strange is None:
+            if found.type != "fail":
+                self.strange = found
+            return
+        if found.doer != self.strange.doer:
+            self.held.append(found)
+        elif found.type != "fail":
+            self.strange = self.strange._replace(doer=None)
+        else:
+            held, self.held, self.strange = self.held, [], None
+            for each in held:
+                if isinstance(each, Strange):
+                    self.meet(each)
+                else:
+                    self.take(*each)
+
+    def give_up(self) -> None:
+        """Leave out what follows an operation of an unknown kind."""
+        if (found := self.strange) is None:
+            return
+        self.lines_lost = True
+        self.held.clear()
+        self.problem(
+            "kind",
+            f"line {found.line} is an operation that the checker does not know, {found.f}: what it "
+            "does to a log is unknown, so nothing behind it is judged.",
+        )
+
     def take(self, number: int, op: Op) -> None:
         """Take the operation on one line; an invocation waits for its completion."""
+        if self.strange is not None:
+            self.held.append((number, op))
+            return
         if gap := self.numbers.gap(op.seq):
             self.damage(f"line {number}: {gap}.")
         last = self.last_us.get(op.process, op.t_us)
@@ -117,7 +184,7 @@ class Reader(FileReader[Op]):
             )
         self.last_us[op.process] = op.t_us
         if op.type == "invoke":
-            self.note_turn(op)
+            self.note_turn(number, op)
             if op.op in self.open or op.op in self.completed:
                 self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
                 self.lines_lost = True
@@ -143,27 +210,32 @@ class Reader(FileReader[Op]):
                 f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
                 f"but was invoked as {invoked.f} of process {invoked.process}.",
             )
-        elif self.last_op[op.process] != op.op:
-            self.note_overlap(number, op)
         self.completed.add(op.op)
+        if self.busy.get(op.process) == op.op:
+            del self.busy[op.process]
+        if op.type == "info" and op.f in LATE_KINDS:
+            self.retired.add(op.process)
         self.add(invoked, op, number)
 
-    def note_turn(self, op: Op) -> None:
-        """Note that a process invoked an operation, to know the order of its operations."""
+    def note_turn(self, number: int, op: Op) -> None:
+        """Note that a process invoked an operation, to know the order of its operations. Report one
+        that goes on although its last operation has not ended, or has an unknown outcome."""
         self.invoked.append((op.t_us, op.op))
         if self.last_op.get(op.process, op.op) > op.op:
             self.in_turn = False
-        self.last_op[op.process] = op.op
-
-    def note_overlap(self, number: int, op: Op) -> None:
-        """Report that an operation ended after its process had invoked another one."""
-        self.marks.add("overlap")
-        self.problem(
-            "overlap",
-            f"line {number}: operation {op.op} ends after its process {op.process} invoked "
-            f"operation {self.last_op[op.process]}. A process does one operation after another: "
-            "give each thread a process number of its own.",
-        )
+        last = self.busy.get(op.process)
+        if last is None and op.process in self.retired:
+            last = self.last_op.get(op.process)
+        if last is not None and last != op.op and not self.lines_lost:
+            self.marks.add("overlap")
+            how = "its outcome is unknown" if op.process in self.retired else "it has not ended"
+            self.problem(
+                "overlap",
+                f"line {number}: process {op.process} invokes operation {op.op} after operation "
+                f"{last}, and {how}. A process does one operation after another: give each thread "
+                "a process number of its own, and a new one after an info.",
+            )
+        self.last_op[op.process] = self.busy[op.process] = op.op
 
     def judge_whole(self, numbered: bool) -> None:
         """Report missing lines that only the whole history shows, such as a missing operation
@@ -176,11 +248,6 @@ class Reader(FileReader[Op]):
             return
         if not numbered:
             self.problem("number", "lacks an operation: the numbers of its operations have a gap.")
-        for op in self.open.values():
-            if self.last_us.get(op.process, op.t_us) > op.t_us:
-                self.problem(
-                    "open", f"lacks the end of operation {op.op}: its process {op.process} went on."
-                )
         if not self.last_us:
             return  # That it is empty has a sentence of its own.
         last_us = max(self.last_us.values())
@@ -268,14 +335,10 @@ def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
     """Return the sends as invoked, with the completion's offsets; None if its sends differ."""
     if invoked is None or done is None or not done.sends:
         return invoked.sends if invoked else done.sends if done else ()
-    if len(done.sends) == 1 and len(invoked.sends) == 1:
-        sent, known = invoked.sends[0], done.sends[0]
-        if sent.value == known.value and sent.partition == known.partition:
-            return done.sends if known.count == sent.count else invoked.sends
-    offsets = {(send.partition, send.value): send.offset for send in done.sends}
+    offsets = {(send.partition, send.value, send.count): send.offset for send in done.sends}
     made = []
     for send in invoked.sends:
-        offset = offsets.pop((send.partition, send.value), -1)
+        offset = offsets.pop((send.partition, send.value, send.count), -1)
         made.append(msgspec.structs.replace(send, offset=offset) if offset >= 0 else send)
     return made if not offsets else None
 
@@ -283,6 +346,7 @@ def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
 def finish(reader: Reader) -> None:
     """Judge a history that was read to its end; add its tables and facts to `reader.into`."""
     source, into = reader.source, reader.into
+    reader.give_up()
     numbers = [*reader.completed, *reader.open]
     reader.judge_whole(not numbers or len(numbers) == max(numbers) + 1)
     for invoked in reader.open.values():

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from checker.ingest.edn import read_forms, read_line
-from checker.ingest.jepsen import NotAnOperation, Translator
+from checker.ingest.jepsen import NotAnOperation, Translator, UnknownKind
 from checker.ingest.lines import Block, lines_of, readable_lines
-from checker.ingest.read_history import Reader, strict
+from checker.ingest.read_history import Reader, Strange, strict
 from checker.ingest.source import Source, why
 from harness.formats.history import Op, encode
 from node.formats.json_input import JsonReader, Unreadable
 
-_json: Final = JsonReader(Any)
+_json: Final = JsonReader(Any, keys_once=True)
 FORMS: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
     "edn": read_line,
     "jepsen": lambda line: [_json.decode(line)],
@@ -28,28 +28,38 @@ class JepsenReader(Reader):
     def read(self) -> None:
         """Take every operation that can be understood; report the others."""
         try:
-            for number, op in _ops(self.source, self.problem):
-                self.take(number, op)
+            for number, op in _ops(self.source, self.refuse_form):
+                if isinstance(op, Strange):
+                    self.meet(op)
+                else:
+                    self.take(number, op)
         except OSError as error:
             self.problem("file", f"cannot be read to its end: {why(error)}.")
 
+    def refuse_form(self, kind: str, sentence: str) -> None:
+        """Report a form that is no operation."""
+        self.lines_lost = True
+        self.problem(kind, sentence)
 
-def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[int, Op]]:
-    """Yield our operation for each one of a history, with its line; give `refuse` the kind of
-    problem and a sentence for each that cannot be understood. Raises OSError."""
+
+def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[int, Op | Strange]]:
+    """Yield our operation for each one of a history, with its line, or that its kind is unknown;
+    give `refuse` the kind of problem and a sentence for each that cannot be understood. Raises
+    OSError."""
     translator = Translator()
     for number, form in forms_of(source.form, source.blocks()):
-        op = None
+        op: Op | Strange | None = None
         try:
             if isinstance(form, Exception):
                 refuse("line", f"line {number} cannot be read: {why(form)}.")
-                translator.lines_lost = True
-            elif (op := translator.take(form)) is not None:
-                op = strict.decode(encode(op))
+                translator.lose()
+            elif (made := translator.take(form)) is not None:
+                op = strict.decode(encode(made))
+        except UnknownKind as found:
+            op = Strange(number, found.f, found.kind, found.doer)
         except (NotAnOperation, Unreadable) as error:
             refuse("operation", f"line {number} is not an operation: {why(error)}.")
-            translator.lines_lost = True
-            op = getattr(error, "op", None)
+            translator.lose()
         if op is not None:
             yield number, op
 
@@ -62,7 +72,8 @@ def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
         return
     with contextlib.suppress(OSError):
         for _, op in _ops(source, lambda *_: None):
-            yield op
+            if isinstance(op, Op):
+                yield op
 
 
 def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:

@@ -222,6 +222,7 @@ def _facts(run: int, reader: _Reader) -> Iterator[Rows]:
         node=reader.node,
         whole=not reader.damaged,
         incarnation=reader.incarnation,
+        stopped=any(e.incarnation == reader.incarnation for e in by_event.get(trace.STOPPED, ())),
     )
     for name, kind in _EVENTS.items():
         if events := by_event.get(name):

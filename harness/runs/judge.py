@@ -302,7 +302,7 @@ def summarise(folder: Path, result: RunResult) -> str:
     try:
         if foreign_entry(folder):
             raise UsageError(result.sentence)
-        return summary(folder, program=program())
+        return summary(folder, program=program(), result=result)
     except Exception:
         return f"{result.verdict.upper()}  {result.run}\n  {result.sentence}"
 

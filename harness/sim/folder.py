@@ -22,6 +22,8 @@ from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError
 from node.formats.files import cannot_write, make_folder, write_whole
+from node.formats.removal import remove
+from node.formats.run_folder_entries import RUN_FILES, RUN_FOLDERS
 from node.formats.trace import TraceEvent
 
 _encoder: Final = msgspec.json.Encoder()
@@ -86,9 +88,19 @@ def _numbered(events: Iterable[TraceEvent]) -> Iterator[TraceEvent]:
         numbers[event["incarnation"]] += 1
 
 
+def clear(path: Path) -> None:
+    """Remove what an earlier run left in a run folder. Raises StorageError when that fails."""
+    try:
+        for name in sorted(RUN_FILES | RUN_FOLDERS):
+            remove(path / name, path)
+    except OSError as error:
+        raise StorageError(cannot_write(path, error)) from None
+
+
 def write(run: RunFiles, path: Path) -> None:
     """Write a run folder with its seal. Raises StorageError when that fails."""
     into = RunDir(path)
+    clear(path)
     made = files(run)
     made["history.jsonl"] = encode_numbered(run.ops, 0)
     for name in (*run.info.brokers, *run.info.voters):

@@ -6,6 +6,7 @@ reason. Size and depth have bounds."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import IO, Any, Final, Generic, TypeVar
@@ -41,11 +42,13 @@ class WrongForm(Unreadable):
 class JsonReader(Generic[Form]):
     """A decoder of texts of one form, for example the lines of a history."""
 
-    def __init__(self, form: type[Form], most_bytes: int = MOST_LINE_BYTES) -> None:
+    def __init__(
+        self, form: type[Form], most_bytes: int = MOST_LINE_BYTES, *, keys_once: bool = False
+    ) -> None:
         """Prepare for texts of `form`, a type that `msgspec` decodes to; texts longer than
-        `most_bytes` are refused."""
+        `most_bytes` are refused, and with `keys_once` objects that have a key twice."""
         self._decoder: msgspec.json.Decoder[Form] = msgspec.json.Decoder(form)
-        self._most_bytes = most_bytes
+        self._most_bytes, self._keys_once = most_bytes, keys_once
 
     def decode(self, text: bytes | str) -> Form:
         """Return the value of a text. Raises Unreadable."""
@@ -53,10 +56,13 @@ class JsonReader(Generic[Form]):
         if len(data) > MOST_DEPTH:
             self._check_bounds(data)
         try:
-            return self._decoder.decode(data)
+            found = self._decoder.decode(data)
+            if self._keys_once:
+                json.loads(data, object_pairs_hook=_refuse_double)
+            return found
         except msgspec.ValidationError as error:
             raise WrongForm(_reason(error)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, ValueError) as error:
             raise Unreadable(_reason(error)) from None
         except RecursionError:
             raise Unreadable(_TOO_DEEP) from None
@@ -65,8 +71,12 @@ class JsonReader(Generic[Form]):
         """Return the values of all lines of a block. Raises Unreadable if one of them is not of
         this form; the caller then decodes them one by one to find it."""
         try:
-            return self._decoder.decode_lines(block)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            found = self._decoder.decode_lines(block)
+            if self._keys_once:
+                for line in block.splitlines():
+                    json.loads(line or b"0", object_pairs_hook=_refuse_double)
+            return found
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise Unreadable(_reason(error)) from None
 
     def _check_bounds(self, data: bytes) -> None:
@@ -122,6 +132,12 @@ def ended(part: bytes, file: IO[bytes]) -> bytes:
             break
         dropped = rest
     return part + b"\n" if dropped else part
+
+
+def _refuse_double(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object that has a key twice. Raises Unreadable."""
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise Unreadable("an object has a key twice")
 
 
 def _reason(error: Exception) -> str:

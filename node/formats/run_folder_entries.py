@@ -16,14 +16,14 @@ from typing import Final
 from node.formats.host_errors import reason
 from node.formats.reading import LINK, NO_FILE, hole_in
 
-_FILES: Final = frozenset(
+RUN_FILES: Final = frozenset(
     {
         *("run.json", "seal.json", "schedule.json", "history.jsonl", "faults.jsonl"),
         *("exits.jsonl", "messages.jsonl", "probes.jsonl", "results.json", "checked.json"),
         *("story.json", "report.html", "history.edn", "history.json"),
     }
 )
-_FOLDERS: Final = frozenset({"trace", "logs", "tables"})
+RUN_FOLDERS: Final = frozenset({"trace", "logs", "tables"})
 _TEXTS: Final = (".json", ".jsonl", ".edn")
 _MOST_ENTRIES: Final = 100_000
 _DEPTH: Final = 3
@@ -37,7 +37,7 @@ def foreign_entry(folder: Path) -> str:
         name = f"{inside}{entry.name}"
         if count == _MOST_ENTRIES:
             return f"it has more than {_MOST_ENTRIES:,} entries"
-        if why := _why_foreign(entry, is_folder=not inside and entry.name in _FOLDERS):
+        if why := _why_foreign(entry, is_folder=not inside and entry.name in RUN_FOLDERS):
             return f"{_shown(name)} {why}"
     return ""
 
@@ -55,7 +55,7 @@ def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
         for entry in found:
             if (
                 not inside
-                and entry.name not in _FILES | _FOLDERS
+                and entry.name not in RUN_FILES | RUN_FOLDERS
                 and not entry.name.startswith(".")
             ):
                 continue
@@ -78,7 +78,7 @@ def _why_foreign(entry: os.DirEntry[str], *, is_folder: bool) -> str:
     if is_folder:
         return "" if stat.S_ISDIR(mode) else "is no folder"
     if stat.S_ISDIR(mode):
-        return "is a folder" if entry.name in _FILES else ""
+        return "is a folder" if entry.name in RUN_FILES else ""
     if not stat.S_ISREG(mode):
         return NO_FILE
     return hole_in(Path(entry.path)) if entry.name.endswith(_TEXTS) else ""

@@ -7,11 +7,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from checker.formats.verdict import SEVERITY, PropertyResult, Verdict
+from checker.formats.verdict import SEVERITY, PropertyResult, RunResult, Verdict
 from nemesis.formats.schedule import Cluster
 from reports import theme, wording
 from reports.evidence import standstill
@@ -341,11 +341,13 @@ def properties(folder: RunFolder) -> list[PropertyResult]:
     return sorted(found, key=lambda p: SEVERITY.index(p.verdict))
 
 
-def summary(run_dir: Path, program: str = PROGRAM) -> str:
-    """Return about ten lines: verdict, sentence, settings, findings, how to run it again.
+def summary(run_dir: Path, program: str = PROGRAM, result: RunResult | None = None) -> str:
+    """Return about ten lines: verdict, sentence, settings, findings, how to run it again. `result`:
+    the verdict on the run, None for the one in its folder.
 
     Raises ReportError when the folder holds nothing of a run."""
     folder = read(Path(run_dir), program)
+    folder = replace(folder, result=result or folder.result)
     fact = dict(facts(folder))
     by_name = {badge.name: badge for badge in badges(folder)}
     lines = [

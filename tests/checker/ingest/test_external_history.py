@@ -189,7 +189,7 @@ def test_the_lines_of_jepsen_are_plain() -> None:
     assert [_plain_form(line) for line in lines] == [parse(line)[0] for line in lines]
 
 
-@pytest.mark.parametrize("text", ["{:a}", "]", "[1", '"open', "{{} 1}", "9" * 50, "[1)"])
+@pytest.mark.parametrize("text", ["{:a}", "]", "[1", '"open', "[1)"])
 def test_what_is_not_edn(text: str) -> None:
     with pytest.raises(EdnError):
         parse(text)

@@ -28,7 +28,7 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
     """Every anomaly with its count ("liveness unknown" among them), and how many are allowed for
     their own sake."""
     clients = Definitions(
-        joined(s.history),
+        joined(s.history, s.run["promise"].get("acks", -1)),
         logs={partition: logs_of(s, partition) for partition in s.partitions},
         staleness_us=s.run["promise"].get("staleness_ms", -1) * 1000,
         final_reads_due=final_reads_due(s),
@@ -84,9 +84,12 @@ def flaws(s: Story) -> frozenset[str]:
             found.add("times")
         last[line.process] = line
         if line.type == "invoke":
+            # Before it nothing of its process is under way, or ended with an unknown outcome.
+            if line.process in begun:
+                found.add("processes")
             begun[line.process] = line.op
-        elif begun.get(line.process, line.op) != line.op:
-            found.add("processes")
+        elif line.type != "info" or line.f not in ("send", "poll", "txn"):
+            begun.pop(line.process, None)
     if not all(fits(*pair) for pair in pairs(lines) if pair[1] is not None):
         found.add("ends")
     return frozenset(found)
@@ -112,22 +115,14 @@ def whole(s: Story) -> bool:
 
 
 def cut(s: Story) -> bool:
-    """Return whether a finished history ends before its final reads, or lacks the end of an
-    operation after which its process went on."""
+    """Return whether a finished history ends before its final reads."""
     phases = s.run["phases"]
     ended = s.run["state"] == "finished" or "end_us" in phases
     if not ended or s.run.get("source"):
         return False
     last_us = max(line.t_us for line in s.history)
-    done = {line.op for line in s.history if line.type != "invoke"}
-    open_ = [line for line in s.history if line.op not in done]
-    went_on = any(
-        other.process == line.process and other.t_us > line.t_us
-        for line in open_
-        for other in s.history
-    )
     final_us, end_us = phases.get("final_us", 0), phases.get("end_us", 0)
-    return went_on or (last_us < final_us and (not end_us or final_us < end_us))
+    return bool(last_us < final_us and (not end_us or final_us < end_us))
 
 
 def logs_of(s: Story, partition: str) -> Logs:

@@ -61,12 +61,12 @@ def pairs(ops: Iterable[Op]) -> Iterator[tuple[Op, Op | None]]:
 
 def fits(begun: Op, ended: Op) -> bool:
     """Return whether an operation ends with the sends that it invoked, or some of them."""
-    sent = {(s.partition, s.value) for s in begun.sends}
-    return sent >= {(s.partition, s.value) for s in ended.sends}
+    sent = {(s.partition, s.value, s.count) for s in begun.sends}
+    return sent >= {(s.partition, s.value, s.count) for s in ended.sends}
 
 
-def joined(history: Iterable[Op]) -> list[Done]:
-    """Operations in the order of their numbers."""
+def joined(history: Iterable[Op], acks: int = -1) -> list[Done]:
+    """Operations in the order of their numbers; `acks`: those of sends that name none."""
     made = []
     for begun, ended in pairs(history):
         if ended and not fits(begun, ended):
@@ -77,7 +77,7 @@ def joined(history: Iterable[Op]) -> list[Done]:
                 partition=s.partition,
                 value=s.value,
                 count=s.count,
-                acks=s.acks,
+                acks=acks if s.acks == -1 else s.acks,
                 offset=known.get((s.partition, s.value), -1),
             )
             for s in begun.sends

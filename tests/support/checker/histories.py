@@ -154,9 +154,14 @@ def tell(steps: list[Step], **run: object) -> Story:
     s = Story(*PARTITIONS, capabilities=[], **run)
     sent = 0
     free: dict[int, int] = {}
+    # A process ends with an info; then its client goes on as another one.
+    number: dict[int, int] = {}
     for step in steps:
         begin = max(step.begin, free.get(step.process, 0))
         free[step.process] = begin + step.length
+        process = number.get(step.process, step.process)
+        if step.outcome == "info":
+            number[step.process] = process + 10
         made, acked = [], []
         for where, count, offset, acks in step.sends:
             common = {
@@ -187,7 +192,7 @@ def tell(steps: list[Step], **run: object) -> Story:
             sends=made,
             acked=acked,
             reads=reads,
-            process=step.process,
+            process=process,
             begin=begin,
             end=begin + step.length,
             final=step.final,

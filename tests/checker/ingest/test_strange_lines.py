@@ -1,0 +1,152 @@
+"""Lines that say nothing about the log, or nothing that can be understood, among those of a correct
+history: they never make it invalid, and lines that do not matter change nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from checker.engine.local import check_run
+from checker.formats.verdict import RunResult, Verdict
+from checker.ingest.external_history import run_folder_of
+from harness.formats.history import Op, Read, RecordRun, Send
+from tests.support.checker.agreed import budget
+from tests.support.checker.correct_history import History
+from tests.support.checker.history_forms import FORMS, as_jepsen, edn, written
+
+VALUES: Final = (
+    "{[[1 2]] :a, #{1 2} :b, {:k :v} :c}",
+    "#{{:a 1} [2]}",
+    "##Inf",
+    "[##NaN ##-Inf]",
+    '#inst "2026-01-01T00:00:00Z"',
+    '#object[java.lang.Object 0x1f "x"]',
+    '#"a.*b"',
+    "^{:line 1} [1]",
+    "1/2",
+    "9" * 60,
+    "{:a 1, :a 2}",
+    "(quote x)",
+    "\\newline",
+    "#_ 1 2",
+    "[" * 300 + "]" * 300,
+)
+NOISE: Final = (
+    "{:type :info, :process :nemesis, :time 0, :f :start, :value %s}",
+    "{:type :info, :process :nemesis, :time 0, :f :start, :value nil, :error %s}",
+)
+
+
+def sound(seed: int) -> History:
+    """Return a correct history without transactions, which nothing may make invalid."""
+    return History(
+        seed, jepsen=True, transactions=False, dirty="", groups=False, weak="", deletes=""
+    )
+
+
+def judged(folder: Path, lines: list[str]) -> RunResult:
+    folder.mkdir()
+    (folder / "history.edn").write_text("\n".join(lines) + "\n")
+    return check_run(run_folder_of(folder / "history.edn", {"delivery": "at-least-once"}))
+
+
+def lines_of(history: History) -> list[str]:
+    return [edn(line) for line in as_jepsen(history.ops, history.seeks)]
+
+
+def test_lines_that_do_not_matter_change_nothing(tmp_path: Path) -> None:
+    for seed in range(budget(12).max_examples):
+        rng, lines = random.Random(seed), lines_of(sound(seed))
+        before = judged(tmp_path / f"{seed}", list(lines))
+        for _ in range(rng.randint(1, 4)):
+            noise = rng.choice(NOISE) % rng.choice(VALUES)
+            lines.insert(rng.randint(0, len(lines)), noise)
+        at = rng.choice([n for n, line in enumerate(lines) if ":error" in line and "x" not in line])
+        lines[at] = lines[at][:-1] + f", :node {rng.choice(VALUES)}}}"
+        after = judged(tmp_path / f"{seed}-noise", lines)
+        assert (after.verdict, after.problems) == (before.verdict, before.problems), seed
+
+
+def test_a_map_that_says_a_key_twice_is_left_out(tmp_path: Path) -> None:
+    for seed in range(budget(12).max_examples):
+        rng, lines = random.Random(seed), lines_of(sound(seed))
+        at = rng.choice([n for n, line in enumerate(lines) if ":ok" in line])
+        twice = rng.choice([":value nil", ":process 99", ":type :fail", ":f :poll"])
+        lines[at] = lines[at][:-1] + f", {twice}}}"
+        result = judged(tmp_path / f"{seed}", lines)
+        assert result.verdict is Verdict.UNKNOWN, (seed, result.sentence)
+        assert f"line {at + 1} " in result.problems[0], (seed, result.problems)
+
+
+def contradiction(purged: str) -> list[Op]:
+    """Return twelve records that were read, and others in their places; in between an operation
+    `purge` with this outcome, if any."""
+    made: list[Op] = []
+
+    def op(f: str, process: int, outcome: str = "ok", **what: object) -> None:
+        number, t_us = len(made) // 2, 1000 * len(made)
+        invoked = {name: each for name, each in what.items() if name == "sends"}
+        common = {"op": number, "process": process, "client": f"c{process}", "f": f}
+        made.append(Op(t_us=t_us, type="invoke", **common, **invoked))  # type: ignore[arg-type]
+        made.append(Op(t_us=t_us + 500, type=outcome, **common, **what))  # type: ignore[arg-type]
+
+    for first in (0, 100):
+        for at in range(12):
+            op("send", 1, sends=(Send(partition="p", value=first + at, offset=at),))
+        read = Read(partition="p", start=0, records=(RecordRun(0, first, 12),))
+        op("poll", 2 + first, reads=(read,))
+        if purged and not first:
+            op("purge", 7, purged)
+    return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("purged", "verdict"),
+    [
+        ("ok", Verdict.UNKNOWN),
+        ("info", Verdict.UNKNOWN),
+        ("fail", Verdict.INVALID),
+        ("", Verdict.INVALID),
+    ],
+)
+def test_an_operation_that_nobody_knows_between_two_reads_that_contradict_each_other(
+    tmp_path: Path, form: str, purged: str, verdict: Verdict
+) -> None:
+    result = check_run(written(form, tmp_path / "h", contradiction(purged), {}))
+    assert result.verdict is verdict, result.sentence
+    assert ("purge" in result.sentence) == (verdict is Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_contradicts_itself_before_such_an_operation_counts(tmp_path: Path, form: str) -> None:
+    ops = contradiction("")
+    last = ops[-1]
+    for kind in ("invoke", "ok"):
+        more = {"op": last.op + 1, "process": 7, "f": "purge", "reads": (), "type": kind}
+        ops.append(replace(last, t_us=last.t_us + 1, **more))
+    result = check_run(written(form, tmp_path / "h", ops, {}))
+    # Tables do not say what came before it.
+    expected = Verdict.UNKNOWN if form == "tables" else Verdict.INVALID
+    assert result.verdict is expected, result.sentence
+
+
+@pytest.mark.parametrize("form", FORMS[:1] + FORMS[2:])
+@pytest.mark.parametrize("end", ["info", ""])
+def test_a_process_that_goes_on_proves_no_order(tmp_path: Path, form: str, end: str) -> None:
+    *ops, asked, answer = contradiction("")[:26]
+    t_us = asked.t_us
+    sent = [Send(partition="p", value=value) for value in (50, 51)]
+    first = replace(asked, op=50, f="send", process=3, sends=(sent[0],))
+    told = [first, replace(first, type="info")] if end else [first]
+    again = replace(first, op=51, sends=(sent[1],))
+    done = replace(again, type="ok", sends=(replace(sent[1], offset=12),))
+    runs = (RecordRun(0, 0, 12), RecordRun(12, 51), RecordRun(13, 50))
+    answer = replace(answer, t_us=t_us, reads=(Read(partition="p", start=0, records=runs),))
+    result = check_run(written(form, tmp_path / "h", [*ops, *told, again, done, asked, answer], {}))
+    assert result.verdict is Verdict.UNKNOWN, result.sentence
+    assert "process 3 invokes" in result.sentence
