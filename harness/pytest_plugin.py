@@ -21,7 +21,6 @@ import pytest
 
 if TYPE_CHECKING:
     from checker.formats.verdict import RunResult
-    from nemesis.formats.schedule import Schedule
 
 _SEEDS: Final = 1 << 31
 _SEED: Final = pytest.StashKey[int]()
@@ -148,7 +147,6 @@ def _place_of(system: str | type) -> str:
 def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:
     """Run and judge it. What cannot be run fails the test in one sentence."""
     from harness.runs.interrupts import StopNow
-    from harness.runs.options import to_schedule
     from harness.runs.requests import RunRequest
     from node.formats.errors import FloodmarkError
 
@@ -157,7 +155,7 @@ def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:
     except TypeError as error:
         raise TypeError(f"floodmark_storm: {error}") from None
     try:
-        return _run(to_schedule(request), request, store, test)
+        return _run(request, store, test)
     except StopNow:
         raise KeyboardInterrupt from None
     except FloodmarkError as error:
@@ -166,43 +164,31 @@ def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:
     pytest.fail(f"floodmark: {sentence}", pytrace=False)
 
 
-def _run(schedule: Schedule, request: Any, store: Path, test: str) -> StormReport:
+def _run(request: Any, store: Path, test: str) -> StormReport:
     from harness.replay.pages import page_after
-    from harness.runs.interrupts import Interrupts
-    from harness.runs.judge import run_and_judge
-    from harness.runs.options import default_name
-    from harness.runs.progress import Progress
-    from harness.runs.run import Run, RunSettings
+    from harness.runs.once import run_once
+    from harness.runs.options import default_name, requested
+    from harness.runs.run import RunOrder
     from harness.systems.external.links import KERNEL_LINKS
-    from harness.systems.setup import setup_of
     from nemesis.links import namespaces
 
-    system = setup_of(request.schedule, request.system, request.settings).find()
-    links = system.link_form(request.links)
-    if links == KERNEL_LINKS and not namespaces.inside():
+    schedule, on = requested(request)
+    if on.links == KERNEL_LINKS and not namespaces.inside():
         return _in_namespaces(request, store, test)
-    settings = RunSettings(
-        name=default_name(schedule),
-        seed=schedule.workload.seed,
-        store=store,
-        command=("pytest", test),
-        links=links,
-    )
-    with Interrupts() as interrupts, Progress(quiet=True) as progress:
-        run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
-        result = run_and_judge(run, progress, interrupts, source=request.schedule)
-    if interrupts.asked:
+    name = default_name(schedule)
+    order = RunOrder(schedule, on, name, store, command=("pytest", test), source=request.schedule)
+    made = run_once(order)
+    if made.interrupted:
         raise KeyboardInterrupt
-    folder = run.folder.path
-    page = page_after(folder, progress.note, baseline_too=False)
+    page = page_after(made.folder, lambda sentence: None, baseline_too=False)
     return StormReport(
-        verdict=result.verdict.value,
-        sentence=result.sentence,
-        seed=settings.seed,
-        folder=folder,
+        verdict=made.result.verdict.value,
+        sentence=made.result.sentence,
+        seed=schedule.workload.seed,
+        folder=made.folder,
         page=page,
-        replay=run.info.replay,
-        result=result,
+        replay=made.info.replay,
+        result=made.result,
     )
 
 
@@ -234,14 +220,13 @@ def _in_namespaces(request: Any, store: Path, test: str) -> StormReport:
 
 def storm_inside() -> None:
     """Run the storm that stdin has; write its report, or the sentence of an error, to stdout."""
-    from harness.runs.options import to_schedule
     from node.formats.errors import FloodmarkError
 
     request, store, test = pickle.load(sys.stdin.buffer)
     # What else is printed must not come between.
     answer, sys.stdout = sys.stdout, sys.stderr
     try:
-        made: StormReport | str = _run(to_schedule(request), request, store, test)
+        made: StormReport | str = _run(request, store, test)
     except FloodmarkError as error:
         made = str(error)
     answer.buffer.write(pickle.dumps(made))

@@ -22,11 +22,10 @@ from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import SparkSoon, build_page, get_ready, judge
-from harness.runs.options import to_schedule
+from harness.runs.options import requested
 from harness.runs.progress import Progress
 from harness.runs.requests import RunRequest
-from harness.runs.run import Run, RunSettings
-from harness.systems import registry
+from harness.runs.run import Run, RunOrder
 from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
 from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients, System
 from nemesis.formats import schedule as schedules
@@ -211,14 +210,8 @@ class Moment(NamedTuple):
 
 def judge_a_run(store: Path, settings: BenchRequest, progress: Progress) -> Judging:
     """Make one whole run with faults, judge it as `floodmark run` does, and build its page."""
-    schedule = to_schedule(RunRequest(seed=1, time_limit=settings.judged_s))
-    run = Run(
-        schedule,
-        RunSettings(name="judged", seed=1, store=store),
-        registry.find(registry.DEFAULT),
-        progress=progress,
-        interrupts=Interrupts(),
-    )
+    schedule, on = requested(RunRequest(seed=1, time_limit=settings.judged_s))
+    run = Run(RunOrder(schedule, on, "judged", store), progress=progress, interrupts=Interrupts())
     spark = SparkSoon(run.folder.path / "output" / "spark.txt")
     run.execute(on_storm=lambda: get_ready(spark, schedule))
     progress.phase("judging")

@@ -27,12 +27,11 @@ from harness.bench.usage import bytes_of, held, taken_by
 from harness.formats.run_info import Phases
 from harness.runs.clock import PeriodicThread
 from harness.runs.interrupts import Interrupts
-from harness.runs.judge import run_and_judge
-from harness.runs.options import to_schedule
+from harness.runs.once import run_and_judge
+from harness.runs.options import requested
 from harness.runs.progress import Progress
 from harness.runs.requests import RunRequest
-from harness.runs.run import Run, RunSettings
-from harness.systems import registry
+from harness.runs.run import Run, RunOrder
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from node.formats.json_input import decode
@@ -156,15 +155,10 @@ def one_storm(
         time_limit=settings.storm_s,
         retention_records=RETENTION_RECORDS,
     )
-    schedule = to_schedule(request)
+    schedule, on = requested(request)
     payloads = replace(schedule.workload, payload_bytes=PAYLOAD_BYTES)
-    run = Run(
-        replace(schedule, workload=payloads),
-        RunSettings(name="soak", seed=settings.seed + number, store=settings.store),
-        registry.find(registry.DEFAULT),
-        progress=progress,
-        interrupts=interrupts,
-    )
+    order = RunOrder(replace(schedule, workload=payloads), on, "soak", settings.store)
+    run = Run(order, progress=progress, interrupts=interrupts)
     folder = run.folder.path
     with PeakMonitor(folder / "data") as monitor:
         result = run_and_judge(run, progress, interrupts)

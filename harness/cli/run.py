@@ -9,7 +9,8 @@ from harness.cli.common import print_json
 from harness.runs.requests import RunRequest
 
 if TYPE_CHECKING:
-    from nemesis.formats.schedule import Schedule
+    from harness.runs.progress import Progress
+    from harness.runs.run import Run
 
 
 def run(request: RunRequest) -> int:
@@ -27,40 +28,29 @@ def run(request: RunRequest) -> int:
 
         processes.prepare()
     from checker.formats.verdict import EXIT_CODES
-    from harness.runs.interrupts import Interrupts
-    from harness.runs.judge import SparkSoon, run_and_judge, summarise
-    from harness.runs.options import default_name, kinds_of, to_schedule
+    from harness.runs.judge import summarise
+    from harness.runs.once import run_once
+    from harness.runs.options import default_name, requested
     from harness.runs.program import called
-    from harness.runs.progress import Progress
-    from harness.runs.run import Run, RunSettings
-    from harness.systems.external.links import KERNEL_LINKS
-    from harness.systems.setup import setup_of
-    from nemesis.links import namespaces
+    from harness.runs.run import RunOrder
 
-    schedule = to_schedule(request)
-    system = setup_of(request.schedule, request.system, request.settings).find()
-    if system.link_form(request.links) == KERNEL_LINKS:
-        namespaces.enter()
-    settings = RunSettings(
+    schedule, on = requested(request)
+    order = RunOrder(
+        schedule,
+        on,
         name=request.name or default_name(schedule),
-        seed=schedule.workload.seed,
         store=request.store,
         command=(*called(), *sys.argv[1:]),
-        links=system.link_form(request.links),
-        disk=system.disk_form(request.disk, kinds_of(schedule)),
+        source=request.schedule,
     )
-    with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
-        folder = run.folder.path
-        progress.note(_headline(schedule, folder, run.info.replay))
-        spark = SparkSoon(folder / "output" / "spark.txt") if request.spark else None
-        result = run_and_judge(run, progress, interrupts, spark=spark, source=request.schedule)
+    made = run_once(order, quiet=request.quiet, began=_headline, spark=request.spark)
+    folder, result = made.folder, made.result
     if not request.json:
         print(summarise(folder, result), flush=True)
     page = _page(request, folder) if request.report else None
     if request.json:
         place = {"path": str(folder), "page": str(page) if page else None}
-        print_json(place | {"replay": run.info.replay, "result": result})
+        print_json(place | {"replay": made.info.replay, "result": result})
     else:
         print(f"  page        {page}" if page else f"  folder      {folder}")
     if request.open and page is not None:
@@ -78,12 +68,12 @@ def _page(request: RunRequest, folder: Path) -> Path | None:
         return page_after(folder, progress.note, baseline_too=request.baseline)
 
 
-def _headline(schedule: Schedule, folder: Path, again: str) -> str:
-    """Return a sentence on the run, with the command that repeats it, to print at its start."""
-    cluster = schedule.cluster
+def _headline(run: Run, progress: Progress) -> None:
+    """Print a sentence on a run that begins, and the command that repeats it."""
+    schedule, cluster = run.schedule, run.schedule.cluster
     bugs = f" with {', '.join(cluster.bugs)}" if cluster.bugs else ""
-    return (
+    progress.note(
         f"{cluster.protocol}{bugs}: {cluster.brokers} brokers, {len(schedule.faults)} faults, "
-        f"seed {schedule.workload.seed}, schedule {schedule.digest()}, in {folder}\n"
-        f"again: {again}"
+        f"seed {schedule.workload.seed}, schedule {schedule.digest()}, in {run.folder.path}\n"
+        f"again: {run.info.replay}"
     )

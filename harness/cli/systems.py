@@ -31,12 +31,8 @@ def check(request: SystemCheckRequest) -> int:
     code: 0 when every step passes, else 1."""
     from harness.runs.system_check import check_system
     from harness.systems import registry
-    from harness.systems.external.links import KERNEL_LINKS
-    from nemesis.links import namespaces
 
     found = registry.find(request.system, request.settings)
-    if found.link_form(request.links) == KERNEL_LINKS:
-        namespaces.enter()
     passed, links = True, request.links
     for step in check_system(found, request.store, links=links, quiet=request.quiet):
         passed = passed and step.passed

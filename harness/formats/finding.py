@@ -165,4 +165,24 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_finding(path: Path) -> bool:
     """Return whether a folder is that of a finding."""
-    return (path / EXPLANATION).is_file()
+    return (path / RECORD).is_file() or (path / EXPLANATION).is_file()
+
+
+class FoundOn(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of `finding.json` that say on what its schedules fail, and which run shows it."""
+
+    world: World = "simulated"
+    subject: str = ""
+    settings: dict[str, str] = {}
+    links: str = ""
+    disk: str = ""
+    run: str = ""
+
+    def folder_of_run(self, finding: Path) -> Path | None:
+        """Return the run folder that shows a finding in its store; None if it is not there."""
+        if not self.run:
+            return None
+        # The store may have been moved, or the command begun in another folder.
+        parts = Path(self.run).parts[-2:]
+        places = (finding.resolve().parent.parent.joinpath(*parts), Path(self.run))
+        return next((place for place in places if place.is_dir()), None)

@@ -16,19 +16,18 @@ from harness.formats.nightly_journal import DeterminismChecked, Ran, Replayed
 from harness.formats.nightly_run import system_label
 from harness.nightly import corpus, plan
 from harness.replay.replay import is_met, replay, requested_schedule
-from harness.runs.interrupts import Interrupts
-from harness.runs.judge import build_page, run_and_judge
+from harness.runs.judge import build_page
+from harness.runs.once import run_once
 from harness.runs.program import called
-from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
-from harness.runs.run import Run, RunSettings
+from harness.runs.run import RunOrder
 from harness.runs.run_folder import readable_lines, remove
 from harness.search.fault_coverage import fault_coverage
-from harness.search.real.world import StormSubject
 from harness.search.simulated_world import SimulatedSubject
 from harness.sim.run import simulate
 from harness.systems import registry
 from harness.systems.adapter import SERVER
+from harness.systems.setup import Setup
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
@@ -105,9 +104,8 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class RealJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that makes one run of real processes and judges it. `why` and `kinds` are as in `Ran`.
-    `subject` is the third-party system, None for our brokers; `disk` is the form of its disks, ""
-    for the usual one. `keeps_expected`: whether the run folder is kept after a failure that was
-    expected."""
+    `setup` is what it runs on. `keeps_expected`: whether the run folder is kept after a failure
+    that was expected."""
 
     key: str
     why: str
@@ -116,30 +114,17 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     kinds: str = ""
     file: str = ""
-    subject: StormSubject | None = None
-    disk: str = ""
+    setup: Setup = Setup()
     keeps_expected: bool = True
 
     def do(self) -> Ran:
         """Make the run and judge it. Keep its folder, with a page, only after a failure."""
         row = self.row()
-        system = registry.find(registry.DEFAULT) if self.subject is None else self.subject.find()
-        settings = RunSettings(
-            name=self.name,
-            seed=self.schedule.workload.seed,
-            store=Path(self.store),
-            command=(*called(), *sys.argv[1:]),
-            disk=self.disk,
-        )
-        with Interrupts() as interrupts, Progress(quiet=True) as progress:
-            run = Run(self.schedule, settings, system, progress=progress, interrupts=interrupts)
-            folder = run.folder.path
-            try:
-                result = run_and_judge(run, progress, interrupts)
-            except FloodmarkError:
-                remove(folder, Path(self.store))
-                raise
-        return self.judged(row, folder, result)
+        on, command = self.setup.resolved(self.schedule), (*called(), *sys.argv[1:])
+        run = run_once(RunOrder(self.schedule, on, self.name, Path(self.store), command))
+        if run.verdict is None:
+            remove(run.folder, Path(self.store))
+        return self.judged(row, run.folder, run.result)
 
     def judged(self, row: Ran, folder: Path, result: RunResult) -> Ran:
         """Add the verdict to the row of a run; keep the run folder or remove it."""
@@ -172,9 +157,9 @@ class RealJob(msgspec.Struct, frozen=True, kw_only=True):
             file=self.file,
             expectation=self.schedule.expectation,
         )
-        if self.subject is not None:
+        if self.setup.system != registry.DEFAULT:
             # A system that does not tell its version must not stop the run.
-            row.system, row.version, row.given, row.holds, row.options = tested(self.subject)
+            row.system, row.version, row.given, row.holds, row.options = tested(self.setup)
             row.protocol = system_label(row.system, row.version, row.given)
         return row
 
@@ -190,20 +175,15 @@ class AskedSystem(NamedTuple):
     options: tuple[str, ...]
 
 
-def given_of(subject: StormSubject) -> str:
-    """Return the settings of a system, "name=value name=value", without its server's path."""
-    settings = subject.settings.items()
-    return " ".join(f"{name}={value}" for name, value in settings if name != SERVER.name)
-
-
-def tested(subject: StormSubject) -> AskedSystem:
+def tested(setup: Setup) -> AskedSystem:
     """Return system and version. Raises FloodmarkError if it does not tell its version."""
-    system = subject.find()
+    system = setup.find()
+    given = [f"{name}={value}" for name, value in setup.settings.items() if name != SERVER.name]
     safe = system.safe_settings
     return AskedSystem(
         name=system.short_name,
         version=system.version(),
-        given=given_of(subject),
+        given=" ".join(given),
         holds=safe is None or system.settings.items() >= safe.items(),
         options=system.run_options(),
     )

@@ -18,11 +18,12 @@ from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import RowRuns
 from harness.nightly import plan
 from harness.nightly.jobs import RealJob
-from harness.runs.options import kinds_of, to_schedule
+from harness.runs.options import requested
 from harness.runs.requests import RunRequest, SystemRowsRequest
 from harness.search.find_losses import put_into
 from harness.search.jobs import JobProcesses, do_one
-from harness.search.real.world import BESIDE_THE_STORM_S, StormSubject
+from harness.search.real.world import BESIDE_THE_STORM_S
+from harness.systems.setup import Setup
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import write_whole
@@ -62,14 +63,9 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         schedule += f", {self.disk} disks" if self.disk else ""
         return self.system, settings or "default", schedule
 
-    @property
-    def subject(self) -> StormSubject:
-        """The system with its settings."""
-        return StormSubject(system=self.system, settings=self.settings)
-
-    def asked(self, seed: int) -> tuple[Schedule, str]:
-        """Return the schedule of a run, and the form of the disks. Raises UsageError if the server
-        is not installed."""
+    def asked(self, seed: int) -> tuple[Schedule, Setup]:
+        """Return the schedule of a run, and what it runs on. Raises UsageError if the server is not
+        installed."""
         request = RunRequest(
             system=self.system,
             settings=self.settings,
@@ -77,9 +73,10 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             disk=self.disk or None,
             seed=seed,
         )
-        schedule = to_schedule(request)
-        disk = self.subject.find().disk_form(self.disk or None, kinds_of(schedule))
-        return msgspec.structs.replace(schedule, expectation=Expectation(verdict=self.expect)), disk
+        schedule, on = requested(request)
+        setup = Setup(system=self.system, settings=self.settings, disk=on.disk)
+        expected = Expectation(verdict=self.expect)
+        return msgspec.structs.replace(schedule, expectation=expected), setup
 
     def runs(self) -> RowRuns:
         """Return the row without a run."""
@@ -119,7 +116,7 @@ def run_row(
     found = row.runs()
     for seed in range(row.of):
         try:
-            schedule, disk = row.asked(seed)
+            schedule, setup = row.asked(seed)
         except UsageError as error:
             found.missing = str(error)
             break
@@ -129,8 +126,7 @@ def run_row(
             schedule=schedule,
             name="row",
             store=str(store),
-            subject=row.subject,
-            disk=disk,
+            setup=setup,
         )
         longest_s = BESIDE_THE_STORM_S + schedule.workload.duration_ms / 1000
         try:

@@ -473,9 +473,8 @@ class NightlySession:
             return []
         key = f"{plan.SYSTEM}/{subject.identity}/{number}"
         name = system.short_name.lower()
-        return [
-            self._real(key, plan.SYSTEM, storm.schedule, name, kinds=storm.family, subject=subject)
-        ]
+        more = {"kinds": storm.family, "setup": subject.setup}
+        return [self._real(key, plan.SYSTEM, storm.schedule, name, **more)]
 
     def _row(self, left_s: float) -> list[Job]:
         """Return the next run of a row. Each nightly run begins at another row."""
@@ -487,13 +486,12 @@ class NightlySession:
                 if f"{key}/{seed}" in done:
                     continue
                 try:
-                    schedule, disk = row.asked(seed)
+                    schedule, setup = row.asked(seed)
                 except UsageError as error:
                     self._add(Skipped(key=key, sentence=str(error)), 0.0)
                     break
                 if self._fits(schedule, left_s):
-                    more = {"subject": row.subject, "disk": disk}
-                    return [self._real(f"{key}/{seed}", plan.ROW, schedule, "row", **more)]
+                    return [self._real(f"{key}/{seed}", plan.ROW, schedule, "row", setup=setup)]
         return []
 
     def _real_replay(self, left_s: float) -> list[Job]:

@@ -10,17 +10,15 @@ from checker.formats.anomalies import PROPERTIES
 from checker.formats.verdict import Verdict
 from checker.story.story import write_story
 from harness.formats.finding import REAL
-from harness.runs.interrupts import Interrupts
-from harness.runs.judge import bring_finding, build_page, run_and_judge, summarise
+from harness.runs.judge import bring_finding, build_page, summarise
+from harness.runs.once import run_once
 from harness.runs.options import default_name, load_schedule
 from harness.runs.program import called
-from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
-from harness.runs.run import Run, RunSettings
+from harness.runs.run import RunOrder
 from harness.sim.run import SimResult, simulate
 from harness.sim.run_text import run_text
-from harness.systems.interface import System
-from harness.systems.setup import setup_of
+from harness.systems.setup import Setup, setup_of
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError, unknown_name
@@ -56,7 +54,7 @@ def world_of(request: ReplayRequest) -> str:
     """Return "simulated" or "real". Raises UsageError for another word or an unsimulated system."""
     if request.world not in ("", "simulated", "real"):
         raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
-    system = _system_of(request)
+    system = _setup_of(request).find()
     if request.world == "simulated" and not system.simulated:
         raise UsageError(
             f"{request.file}: system '{system.name}' has no simulated world; use --world real"
@@ -64,15 +62,15 @@ def world_of(request: ReplayRequest) -> str:
     return request.world or ("simulated" if system.simulated else "real")
 
 
-def _system_of(request: ReplayRequest) -> System:
-    return setup_of(request.file, request.system, request.settings).find()
+def _setup_of(request: ReplayRequest) -> Setup:
+    return setup_of(request.file, request.system, request.settings)
 
 
 def requested_schedule(request: ReplayRequest) -> Schedule:
     """Return the schedule of the requested file. If the request names another protocol than the
     file, its expectation is dropped, because it is about the file's protocol. Raises UsageError."""
     # The folder of a finding has one file for each world.
-    real, system = request.file / REAL, _system_of(request)
+    real, system = request.file / REAL, _setup_of(request).find()
     is_real = world_of(request) == "real" and real.is_file()
     schedule = load_schedule(real if is_real else request.file)
     if request.protocol is not None and request.protocol != schedule.cluster.protocol:
@@ -136,19 +134,20 @@ def _sentence(result: SimResult) -> str:
 
 def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> ReplayOutcome:
     """Run real processes, and judge them in this process."""
-    settings = RunSettings(
+    order = RunOrder(
+        schedule,
+        _setup_of(request).resolved(schedule),
         name=default_name(schedule),
-        seed=seed,
         store=request.keep or request.store,
         command=(*called(), "replay", str(request.file), "--world", "real"),
+        source=request.file,
+        seed=seed,
     )
-    with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        system = _system_of(request)
-        run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
-        result = run_and_judge(run, progress, interrupts, source=request.file)
-    build_page(run.folder.path, output)
+    made = run_once(order, quiet=request.quiet)
+    folder, result = made.folder, made.result
+    build_page(folder, output)
     if request.trace:
-        output(summarise(run.folder.path, result))
+        output(summarise(folder, result))
     broken = tuple(result.broken)
     return ReplayOutcome(
         seed=seed,
@@ -156,7 +155,7 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
         sentence=result.sentence,
         properties=broken,
         failed=has_failed(schedule.expectation, result.verdict, broken),
-        folder=str(run.folder.path),
+        folder=str(folder),
     )
 
 

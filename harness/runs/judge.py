@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from checker.formats.errors import CheckerError, SparkMissing
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import DRAWN, EXPLANATION, FOLDER, REAL, SCHEDULE
-from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.program import command_line, program
 from harness.runs.suspension import KeptGoing
 from node.formats.errors import FloodmarkError, UsageError
@@ -31,8 +30,6 @@ from node.formats.run_folder_entries import foreign_entry
 
 if TYPE_CHECKING:
     from checker.engine.spark_session import SessionInBackground
-    from harness.runs.progress import Progress
-    from harness.runs.run import Run
     from nemesis.formats.schedule import Schedule
 
 APP_NAME: Final = "floodmark"
@@ -242,31 +239,6 @@ def _load() -> None:
 
         checks(Scope.PARTITION)
         pa.scalar(0)  # upon which pyarrow imports pandas
-
-
-def run_and_judge(
-    run: Run,
-    progress: Progress,
-    interrupts: Interrupts,
-    *,
-    spark: SparkSoon | None = None,
-    source: Path | None = None,
-) -> RunResult:
-    """Execute a run and judge it. `spark`, if given, judges a large run; it starts during the
-    storm. `source` is the path that the run replays, None if it replays nothing; the files of a
-    finding are copied from there. Raises what `Run.execute` raises."""
-    folder = run.folder.path
-    try:
-        run.execute(on_storm=lambda: get_ready(spark, run.schedule))
-    except StopNow:
-        progress.note(f"Stopped at once; to judge it: {command_line('check', folder)}")
-        raise
-    interrupts.at_once = True
-    progress.phase("judging")
-    result = judge([folder], spark, progress.note)[0]
-    bring_finding(source, folder, progress.note)
-    tidy(folder, result)
-    return result
 
 
 def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:

@@ -11,13 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from harness.runs.requests import RunRequest
-from harness.systems.disks import check_disks, kinds_on_disks
+from harness.systems.disks import choose, kinds_on_disks
 from harness.systems.interface import System
-from harness.systems.setup import setup_of
+from harness.systems.setup import Resolved, kinds_of, setup_of
 from nemesis import ready_made
 from nemesis.draw import draw, expand
-from nemesis.faults import aliases, kind_of, kinds_on
-from nemesis.faults.link_fault import LinkFault
+from nemesis.faults import aliases, kinds_on
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from nemesis.links.abilities import HUB
@@ -38,14 +37,22 @@ _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 def to_schedule(request: RunRequest) -> Schedule:
     """Return the schedule that the options describe. Raises UsageError for a wrong option."""
-    system = setup_of(request.schedule, request.system, request.settings).find()
+    return requested(request)[0]
+
+
+def requested(request: RunRequest) -> tuple[Schedule, Resolved]:
+    """Return the schedule that the options describe, and what it runs on. Raises UsageError."""
+    setup = setup_of(
+        request.schedule, request.system, request.settings, request.links, request.disk
+    )
+    system = setup.find()
     if request.schedule is not None:
         if request.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
         base, source = load_schedule(request.schedule, system), str(request.schedule)
     else:
         base, source = Schedule(), "options"
-    links = system.link_form(request.links)
+    links = system.link_form(setup.links or None)
     _check_options(request, system)
     cluster = _cluster(request, base.cluster, system)
     seed = request.seed
@@ -65,15 +72,9 @@ def to_schedule(request: RunRequest) -> Schedule:
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
     # Before a folder is made: a fault may need a tool that this machine lacks.
-    system.check(made)
-    _check_links(made, system, links)
-    check_disks(made, system.disk_form(request.disk, kinds_of(made)))
-    return made
-
-
-def kinds_of(schedule: Schedule) -> tuple[str, ...]:
-    """Return the kinds of faults in a schedule, each once."""
-    return tuple(dict.fromkeys(fault.what for fault in schedule.faults))
+    on = Resolved(system, links, system.disk_form(setup.disk or None, kinds_of(made)))
+    on.check(made)
+    return made, on
 
 
 def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) ->
     given = fault_kinds(request.faults or DEFAULT_FAULTS)
     system.check_kinds(expand([kind for kind in given if kind not in aliases()], cluster))
     named = {kind for kind in given if kind not in aliases()}
-    disk = system.disk_form(request.disk, expand(given, cluster))
+    disk = choose(request.disk, system.disk_forms, expand(given, cluster))
     possible = set(kinds_on(system.link_abilities(links))) & kinds_on_disks(disk)
     taken = {kind for kind in system.faults if kind in possible or kind in named}
     found = tuple(kind for kind in expand(given, cluster) if kind in taken)
@@ -124,18 +125,6 @@ def _check_options(request: RunRequest, system: System) -> None:
                 f"{option} is about our own brokers and means nothing to system '{system.name}': "
                 "--set has its settings (see floodmark systems)"
             )
-
-
-def _check_links(schedule: Schedule, system: System, form: str) -> None:
-    """Refuse faults on links that links of this form cannot carry out."""
-    links = system.link_abilities(form)
-    for index, fault in enumerate(schedule.faults):
-        kind = kind_of(fault)
-        if not isinstance(kind, LinkFault):
-            continue
-        why = "the nodes are connected directly" if links is None else kind.why_impossible(links)
-        if why:
-            raise UsageError(f"--links {form}: fault {index} ({fault.what}) is on links: {why}")
 
 
 def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,7 @@ from harness.runs.progress import Progress
 from harness.runs.run_folder import RunDir
 from harness.runs.storm import Storm
 from harness.systems.interface import ClusterUnderTest, System
+from harness.systems.setup import Resolved
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
@@ -35,41 +36,35 @@ from node.formats.host_errors import refused
 _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 
 
-class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run beside its schedule. `command` is the command line that started it,
-    `links` one of the system's `link_forms`, `disk` one of its `disk_forms`."""
+class RunOrder(NamedTuple):
+    """A schedule, what it runs `on`, and the run folder `store`/`name` to make. `command` is the
+    command line that started it, `source` the path that it repeats, None for a new schedule. `seed`
+    is that of the run, None for that of the workload."""
 
+    schedule: Schedule
+    on: Resolved
     name: str
-    seed: int
     store: Path
     command: tuple[str, ...] = ()
-    links: str = ""
-    disk: str = ""
+    source: Path | None = None
+    seed: int | None = None
 
 
 class Run:
     """One run of a schedule on real processes, in a run folder of its own."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        settings: RunSettings,
-        system: System,
-        *,
-        progress: Progress,
-        interrupts: Interrupts,
-    ) -> None:
+    def __init__(self, order: RunOrder, *, progress: Progress, interrupts: Interrupts) -> None:
         """Make the run folder. Raises UsageError or StorageError when that cannot be done."""
-        self.schedule = schedule
-        self._settings = settings
-        self._system = system
+        self.order = order
+        self.schedule = order.schedule
+        self._system = order.on.system
         self._progress = progress
         self._interrupts = interrupts
-        self.folder = run_folder.create(settings.store, settings.name)
-        self.info = _info_of_a_process(schedule, settings, system, self.folder)
+        self.folder = run_folder.create(order.store, order.name)
+        self.info = _info_of_a_process(order, self.folder)
         self.folder.reserve()
         self.folder.write_info(self.info)
-        self.folder.write_schedule(schedule)
+        self.folder.write_schedule(order.schedule)
         self._faults = self.folder.append_only("faults.jsonl")
         self.last_op_us = 0
 
@@ -79,10 +74,8 @@ class Run:
         which goes on to collect the rest. StopNow ends it at once."""
         cluster: ClusterUnderTest | None = None
         try:
-            forms = self.info.system
-            cluster = self._system.launch(
-                self.schedule, self.folder, links=forms.links, disk=forms.disk
-            )
+            on = self.order.on
+            cluster = on.system.launch(self.schedule, self.folder, links=on.links, disk=on.disk)
             self._start(cluster)
             on_storm()
             self._go_through(cluster)
@@ -297,28 +290,22 @@ def first_info(
     )
 
 
-def _info_of_a_process(
-    schedule: Schedule, settings: RunSettings, system: System, folder: RunDir
-) -> RunInfo:
+def _info_of_a_process(order: RunOrder, folder: RunDir) -> RunInfo:
     """Return the same of a run of real processes, which has a host and a moment in history."""
-    usual_disk = system.disk_form(None, [fault.what for fault in schedule.faults])
+    on, seed = order.on, order.schedule.workload.seed if order.seed is None else order.seed
     info = first_info(
-        schedule,
-        settings.seed,
-        system,
+        order.schedule,
+        seed,
+        on.system,
         world="real",
         now_us=now_us(),
-        name=settings.name,
+        name=order.name,
         run=folder.run,
-        links=settings.links or system.link_form(None),
-        disk=settings.disk or usual_disk,
+        links=on.links,
+        disk=on.disk,
     )
-    info.command = list(settings.command)
-    links = info.system.links
-    form = () if links == system.link_form(None) else ("--links", links)
-    if info.system.disk != usual_disk:
-        form = (*form, "--disk", info.system.disk)
-    info.replay = command_line("run", *system.run_options(), *form, "--schedule", folder.path)
+    info.command = list(order.command)
+    info.replay = command_line("run", *on.system.run_options(), "--schedule", folder.path)
     info.epoch_us = time.time_ns() // 1000
     info.versions, info.host = _versions(), _host()
     return info

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from checker.ingest.external_history import external_history_in, run_folder_of
-from harness.formats.finding import SIMULATED, is_finding
+from harness.formats.finding import RECORD, SIMULATED, FoundOn, is_finding
 from harness.formats.run_info import Promise
+from harness.runs.program import command_line
 from node.formats.errors import UsageError
 from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
@@ -51,17 +52,44 @@ def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None)
 
 def folders_with_pages(paths: Iterable[Path]) -> list[Path]:
     """Return the folders of runs and findings meant by `paths`, which may be whole stores. The run
-    inside a finding is left out: it shares the finding's page. Raises as `run_folders` does."""
+    inside a finding is left out: it shares the finding's page. For a finding of real processes, it
+    is the run that shows it. Raises as `run_folders` does."""
     found: list[Path] = []
     for path in paths:
         if is_finding(path):
-            found.append(path)
+            found.append(_shown_by(path))
             continue
-        findings = [each for each in sorted(path.glob("findings/*")) if is_finding(each)]
+        # The runs of the others are in the store too.
+        findings = [each for each in sorted(path.glob("findings/*")) if _is_simulated(each)]
         own = {each / SIMULATED for each in findings}
         runs = run_folders([path]) if not findings or _holds_runs(path) else []
         found += [*(run for run in runs if run not in own), *findings]
     return found
+
+
+def _shown_by(finding: Path) -> Path:
+    """Return the folder that has the page of a finding. Raises UsageError."""
+    if _is_simulated(finding):
+        return finding
+    run = _found_on(finding).folder_of_run(finding)
+    if run is None:
+        again = command_line("run", "--schedule", finding)
+        raise UsageError(f"{finding}: no run that shows it is kept; to make one: {again}")
+    return run
+
+
+def _is_simulated(path: Path) -> bool:
+    """Return whether a folder is that of a finding in the simulated world."""
+    return is_finding(path) and _found_on(path).world == "simulated"
+
+
+def _found_on(finding: Path) -> FoundOn:
+    try:
+        return read_file(finding / RECORD, FoundOn)
+    except FileNotFoundError:
+        return FoundOn()
+    except (OSError, Unreadable) as error:
+        raise UsageError(f"{finding / RECORD}: not a finding: {reason(error)}") from None
 
 
 def _holds_runs(path: Path) -> bool:

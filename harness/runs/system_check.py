@@ -10,17 +10,16 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.run_info import RunInfo
-from harness.runs.interrupts import Interrupts
-from harness.runs.judge import run_and_judge
+from harness.runs.once import run_once
 from harness.runs.program import called
-from harness.runs.progress import Progress
-from harness.runs.run import Run, RunSettings
+from harness.runs.run import RunOrder
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
+from harness.systems.setup import Resolved, kinds_of
 from nemesis.faults import Cut, Kill
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
-from node.formats.errors import FloodmarkError, UsageError
+from node.formats.errors import UsageError
 
 CALM_MS: Final = 4_000
 FAULT_AT_MS: Final = 2_000
@@ -91,19 +90,16 @@ def _run(
         Workload(seed=1, clients=4, consumers=2), duration_ms=CALM_MS + failover_ms
     )
     schedule = Schedule(cluster=cluster, workload=system.workload(usual), faults=faults)
-    system.check(schedule)
-    settings = RunSettings(
-        name=f"check-{name.replace(' ', '-')}", seed=1, store=store, command=called(), links=links
+    on = Resolved(system, links, system.disk_form(None, kinds_of(schedule)))
+    on.check(schedule)
+    made = run_once(
+        RunOrder(schedule, on, f"check-{name.replace(' ', '-')}", store, called()), quiet=quiet
     )
-    with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
-        run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
-        folder = run.folder.path
-        try:
-            result = run_and_judge(run, progress, interrupts)
-        except FloodmarkError as error:
-            return CheckStep(name, False, str(error), folder=folder)
+    result, folder = made.verdict, made.folder
+    if result is None:
+        return CheckStep(name, False, str(made.error), folder=folder)
     passed = result.verdict is Verdict.VALID
-    told, hints = _times(system, run.info, result, bool(faults))
+    told, hints = _times(system, made.info, result, bool(faults))
     return CheckStep(name, passed, f"{result.sentence} {told}", (*_hints(result), *hints), folder)
 
 

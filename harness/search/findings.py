@@ -26,6 +26,7 @@ from harness.formats.finding import (
 from harness.replay.pages import page_of_finding
 from harness.runs.program import command_line
 from harness.runs.run_folder import remove
+from harness.systems import registry
 from nemesis.faults import kind_of
 from nemesis.formats.schedule import Fault, Schedule
 from node.formats.errors import StorageError
@@ -160,15 +161,21 @@ def _line(fault: Fault) -> str:
     return f"{(fault.at_ms or 0) / 1000:.2f} s: {kind_of(fault).words()}{lasts}"
 
 
+def again(finding: Finding, folder: Path) -> tuple[str | Path, ...]:
+    """Return the words of the command that runs the smallest schedule of a finding again."""
+    if finding.world == "simulated":
+        return ("replay", folder)
+    confirms = ("--system", finding.subject) if registry.is_a_place(finding.subject) else ()
+    return ("run", *confirms, "--schedule", folder)
+
+
 def _pretty(value: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def _readme(finding: Finding, folder: Path) -> str:
     settings = "".join(f" {name}={value}" for name, value in finding.settings.items())
-    replay = command_line("replay", folder)
-    if finding.world == "real":
-        replay = command_line("run", "--schedule", finding.run or folder)
+    replay = command_line(*again(finding, folder))
     return FORM.format(
         bucket=finding.bucket,
         sentence=finding.sentence,

@@ -178,9 +178,12 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to shrink the schedule of a failed run."""
+    """A request to shrink the schedule of a failed run, or of a finding."""
 
-    run: Annotated[Path, Meta(description="The folder of a run that is invalid.", extra=READABLE)]
+    run: Annotated[
+        Path,
+        Meta(description="The folder of a run that is invalid, or of a finding.", extra=READABLE),
+    ]
     system: SystemOfFolder = None
     settings: SystemSettings = {}
     budget_s: Budget = 900.0

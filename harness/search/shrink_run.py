@@ -1,4 +1,4 @@
-"""The shrinking of a failed run of real processes: `floodmark shrink RUN`.
+"""The shrinking of a failed run or of a finding: `floodmark shrink FOLDER`.
 
 A run of our own brokers is tried in the simulated world first, where a run takes milliseconds and
 always has the same result. If it does not fail there, or the system has no simulated world,
@@ -11,10 +11,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.run_info import RunInfo
+from harness.formats.finding import RECORD, Finding
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
@@ -26,9 +27,8 @@ from harness.search.loop import GIVEN, Drawn, FinishJob
 from harness.search.real.world import StormSubject, outcome_of
 from harness.search.requests import ShrinkRequest
 from harness.search.run import Print, simulated_pool, storm_pool
-from harness.search.simulated_world import SimulatedSubject
-from harness.systems.interface import System
-from harness.systems.setup import setup_of
+from harness.search.simulated_world import INTERNAL, SimulatedSubject
+from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.host_errors import reason
@@ -41,23 +41,16 @@ def shrink_run(
     request: ShrinkRequest, interrupts: Interrupts, progress: Progress, output: Print
 ) -> bool:
     """Look for the smallest schedule that fails as a run does. Return whether any fails at all.
-    Raises UsageError if the folder is not a failed run, StorageError."""
-    result = _failed_run(request.run)
-    schedule = load_schedule(request.run)
-    system = setup_of(request.run, request.system, request.settings).find()
+    Raises UsageError if the folder is neither a failed run nor a finding, StorageError."""
     is_late = deadline.after(request.budget_s)
 
     def stop() -> bool:
         return is_late() or interrupts.asked
 
-    job: FinishJob | None = None
-    if system.simulated:
-        progress.phase("trying the schedule in the simulated world", request.budget_s)
-        job = _simulated(request, schedule, result, stop)
-        if job is None:
-            output(f"it does not fail with any of {SEEDS_TRIED} seeds of the simulated world")
-    if job is None:
-        job = _on_processes(request, schedule, system, result)
+    if (request.run / RECORD).is_file():
+        job = _of_finding(request)
+    else:
+        job = _of_run(request, stop, progress, output)
     subject = job.subject
     if isinstance(subject, StormSubject):
         pool = storm_pool(subject, 1, request.store)
@@ -78,6 +71,56 @@ def shrink_run(
     found = findings.latest(request.store, job.finding)
     output("\n".join(table.finished(found, folder)))
     return found.counts.failed > (found.world == "real")
+
+
+def _of_finding(request: ShrinkRequest) -> FinishJob:
+    """Return the job that goes on to shrink a finding. Raises UsageError, StorageError."""
+    setup, finding = _setup_of(request), findings.load(request.run)
+    is_here = findings.folder_of(request.store, finding).resolve() == request.run.resolve()
+    # The runs of another store stay where they are.
+    finding = replace(finding, shrunk=False, run=finding.run if is_here else "")
+    subject: SimulatedSubject | StormSubject
+    if finding.world == "simulated":
+        cluster, internal = finding.drawn.cluster, finding.property == INTERNAL
+        subject = SimulatedSubject(protocol=cluster.protocol, bugs=cluster.bugs, internal=internal)
+    else:
+        subject = StormSubject(**msgspec.structs.asdict(setup))
+    return _job(request, subject, finding)
+
+
+def _of_run(request: ShrinkRequest, stop: Stop, progress: Progress, output: Print) -> FinishJob:
+    """Return the job that shrinks the schedule of a failed run. Raises UsageError."""
+    result, setup = _failed_run(request.run), _setup_of(request)
+    schedule, system = load_schedule(request.run), setup.find()
+    if system.simulated:
+        progress.phase("trying the schedule in the simulated world", request.budget_s)
+        job = _simulated(request, schedule, result, stop)
+        if job is not None:
+            return job
+        output(f"it does not fail with any of {SEEDS_TRIED} seeds of the simulated world")
+    # Whether it fails alike is judged by the run that is there; it stays where it is.
+    outcome = dataclasses.replace(outcome_of(request.run, result, 0.0), folder="")
+    subject = StormSubject(**msgspec.structs.asdict(setup))
+    found = subject.world(str(request.store), "").found(Drawn(GIVEN, schedule, outcome))
+    return _job(request, subject, found)
+
+
+def _setup_of(request: ShrinkRequest) -> Setup:
+    return setup_of(request.run, request.system, request.settings)
+
+
+def _job(
+    request: ShrinkRequest, subject: SimulatedSubject | StormSubject, finding: Finding
+) -> FinishJob:
+    name = finding.subject.rpartition(":")[2].lower()
+    return FinishJob(
+        key="shrink",
+        subject=subject,
+        finding=finding,
+        seconds=request.budget_s,
+        store=str(request.store),
+        run_name=f"shrink-{name}-{finding.drawn.digest()}",
+    )
 
 
 def _failed_run(folder: Path) -> RunResult:
@@ -107,31 +150,5 @@ def _simulated(
         outcome = attempt(tried, about=broken[0])
         if outcome.failed and outcome.property in broken:
             found = subject.world("", "").found(Drawn(GIVEN, tried, outcome))
-            return FinishJob(
-                key="shrink",
-                subject=subject,
-                finding=replace(found, seed=seed),
-                seconds=request.budget_s,
-                store=str(request.store),
-            )
+            return _job(request, subject, replace(found, seed=seed))
     return None
-
-
-def _on_processes(
-    request: ShrinkRequest, schedule: Schedule, system: System, result: RunResult
-) -> FinishJob:
-    """Return the job that first finds out whether the schedule mostly fails, then shrinks it."""
-    links = read_file(request.run / "run.json", RunInfo).system.links
-    subject = StormSubject(system=system.name, settings=dict(system.settings), links=links)
-    # Whether it fails alike is judged by the run that is there; it stays where it is.
-    outcome = dataclasses.replace(outcome_of(request.run, result, 0.0), folder="")
-    run_name = f"shrink-{system.short_name.lower()}-{schedule.digest()}"
-    world = subject.world(str(request.store), run_name)
-    return FinishJob(
-        key="shrink",
-        subject=subject,
-        finding=world.found(Drawn(GIVEN, schedule, outcome)),
-        seconds=request.budget_s,
-        store=str(request.store),
-        run_name=run_name,
-    )

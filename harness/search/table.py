@@ -11,6 +11,7 @@ from harness.formats.finding import EXPLANATION, STORE_FOLDER, Explanation, Find
 from harness.formats.journal import Searched
 from harness.runs.program import command_line
 from harness.search.explain import as_lines
+from harness.search.findings import again
 from harness.search.loop import GIVEN, Budget
 from harness.search.real_schedule import WORLDS
 from node.formats.json_input import Unreadable, read_file
@@ -85,7 +86,7 @@ def finished(finding: Finding, folder: Path) -> Iterator[str]:
         f"{'' if finding.shrunk else UNFINISHED}"
     )
     if finding.world == "real":
-        yield from _on_processes(finding)
+        yield from _on_processes(finding, folder)
     else:
         yield from _simulated(finding, folder)
     yield f"  kept in {folder}"
@@ -112,7 +113,7 @@ def _simulated(finding: Finding, folder: Path) -> Iterator[str]:
         yield "  on real processes: no schedule was found"
 
 
-def _on_processes(finding: Finding) -> Iterator[str]:
+def _on_processes(finding: Finding, folder: Path) -> Iterator[str]:
     yield f"  {finding.sentence}"
     yield f"  as drawn it failed in {finding.drawn_counts} runs, shrunk in {finding.counts}:"
     yield from (f"    {line}" for line in finding.faults)
@@ -127,8 +128,8 @@ def _on_processes(finding: Finding) -> Iterator[str]:
         said = ", ".join(run.verdict for run in finding.safe_runs) or "there was no time to run it"
         yield f"  safe configuration ({words}): {said}"
     if finding.run:
-        yield f"  replay: {command_line('run', '--schedule', finding.run)}"
-        yield f"  page: {command_line('report', finding.run)}"
+        yield f"  replay: {command_line(*again(finding, folder))}"
+        yield f"  page: {command_line('report', folder)}"
 
 
 def _faults(number: int) -> str:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from harness.formats.finding import DRAWN, REAL, RECORD, SCHEDULE, World
+from harness.formats.finding import DRAWN, REAL, RECORD, SCHEDULE, FoundOn
 from harness.formats.run_info import SystemVersion
 from harness.systems import registry
 from harness.systems.adapter import SERVER, SERVERS
+from harness.systems.disks import check_disks
 from harness.systems.interface import System
+from nemesis.faults import kind_of
+from nemesis.faults.link_fault import LinkFault
+from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
@@ -37,6 +41,46 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     def find(self) -> System:
         """Return the system with its settings. Raises UsageError."""
         return registry.find(self.system, self.settings)
+
+    def resolved(self, schedule: Schedule) -> Resolved:
+        """Return what a schedule runs on. Raises UsageError if it cannot."""
+        system = self.find()
+        on = Resolved(
+            system,
+            system.link_form(self.links or None),
+            system.disk_form(self.disk or None, kinds_of(schedule)),
+        )
+        on.check(schedule)
+        return on
+
+
+class Resolved(NamedTuple):
+    """A system with one of its `link_forms` and one of its `disk_forms`."""
+
+    system: System
+    links: str
+    disk: str
+
+    def check(self, schedule: Schedule) -> None:
+        """Refuse a schedule with faults that cannot be carried out here. Raises UsageError."""
+        self.system.check(schedule)
+        abilities = self.system.link_abilities(self.links)
+        for index, fault in enumerate(schedule.faults):
+            kind = kind_of(fault)
+            if not isinstance(kind, LinkFault):
+                continue
+            direct = "the nodes are connected directly"
+            why = direct if abilities is None else kind.why_impossible(abilities)
+            if why:
+                raise UsageError(
+                    f"--links {self.links}: fault {index} ({fault.what}) is on links: {why}"
+                )
+        check_disks(schedule, self.disk)
+
+
+def kinds_of(schedule: Schedule) -> tuple[str, ...]:
+    """Return the kinds of faults in a schedule, each once."""
+    return tuple(dict.fromkeys(fault.what for fault in schedule.faults))
 
 
 def setup_of(
@@ -90,16 +134,6 @@ class _OfRun(msgspec.Struct):
     system: SystemVersion = SystemVersion()
 
 
-class _OfFinding(msgspec.Struct):
-    """The part of finding.json that says on what its schedule fails."""
-
-    subject: str
-    world: World = "simulated"
-    settings: dict[str, str] = {}
-    links: str = ""
-    disk: str = ""
-
-
 def _record_of(path: Path | None) -> Path | None:
     """Return the file that says on what the run or finding at `path` was made, None without one."""
     if path is None or not path.exists():
@@ -115,7 +149,7 @@ def _recorded(record: Path) -> Setup:
         if record.name == _RUN:
             run = read_file(record, _OfRun).system
             return Setup(system=run.name, settings=run.settings, links=run.links, disk=run.disk)
-        found = read_file(record, _OfFinding)
+        found = read_file(record, FoundOn)
     except (OSError, Unreadable) as error:
         raise UsageError(
             f"{record}: cannot be read, so the system of this run is not known: {reason(error)}"

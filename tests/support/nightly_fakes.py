@@ -182,7 +182,7 @@ class FakeEnvironment(NightlyEnvironment):
         self.start(job.schedule)
         folder = run_folder.create(Path(job.store), job.name)
         folder.write_schedule(job.schedule)
-        protocol = row.protocol if job.subject is None else job.subject.settings["speed"]
+        protocol = job.setup.settings.get("speed", row.protocol)
         about = {"protocol": protocol, "bugs": row.bugs, "world": "real", "state": "finished"}
         (folder.path / "run.json").write_bytes(msgspec.json.encode(about | {"run": folder.run}))
         self.made.append(job.key)

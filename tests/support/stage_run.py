@@ -19,7 +19,8 @@ from harness.formats.problem import node_ended
 from harness.runs import run, storm
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress
-from harness.runs.run import Run, RunSettings
+from harness.runs.run import Run, RunOrder
+from harness.systems.setup import Resolved
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
 from node.formats.errors import FloodmarkError
@@ -152,9 +153,9 @@ class RunStage:
             looks = count()
             patch.setattr(run, "waited", lambda output: {7: self._waits_s * next(looks)})
             made = Run(
-                self.schedule,
-                RunSettings(name="x", seed=1, store=self.store),
-                system,
+                RunOrder(
+                    *(self.schedule, Resolved(system, "hub", "journal"), "x", self.store), seed=1
+                ),
                 progress=Progress(quiet=True),
                 interrupts=interrupts,
             )

@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import Finding, RunCounts, SafeRun, is_undelivered
-from harness.runs.interrupts import Interrupts
-from harness.runs.judge import build_page, run_and_judge
+from harness.runs.judge import build_page
+from harness.runs.once import run_once
 from harness.runs.program import called
-from harness.runs.progress import Progress
-from harness.runs.run import Run, RunSettings
+from harness.runs.run import RunOrder
 from harness.runs.run_folder import readable_lines, remove
 from harness.search.attempt import Attempt
 from harness.search.deadline import Stop, never
@@ -34,10 +33,10 @@ from harness.search.real.families import POWER_CUT, STORMS_VERSION, Disks
 from harness.search.real.known_losses import row_of
 from harness.search.real.storms import StormGenerator
 from harness.search.shrink import REAL_PASSES
-from harness.systems import registry
 from harness.systems.external.kept import ClusterKeeper, leaves_no_trace
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
+from harness.systems.setup import Resolved, Setup
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine, took_effect
 from nemesis.formats.schedule import Cluster, Schedule
@@ -59,13 +58,15 @@ _UNDELIVERED: Final = ", undelivered only"
 
 class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A system to search on real processes, by its name. `settings` are the given settings, `links`
-    is what stands between the nodes. `kinds` are the kinds of faults (empty: all that it can take),
-    `disks` is how many nodes may lose data (none, one, any). With `loss`, the code of a known loss,
-    only failures that show it count as alike."""
+    is what stands between the nodes, `disk` the form of their disks ("": the usual one). `kinds`
+    are the kinds of faults (empty: all that it can take), `disks` is how many nodes may lose data
+    (none, one, any). With `loss`, the code of a known loss, only failures that show it count as
+    alike."""
 
     system: str
     settings: dict[str, str] = {}
     links: str = ""
+    disk: str = ""
     kinds: tuple[str, ...] = ()
     disks: Disks = "any"
     loss: str = ""
@@ -86,9 +87,14 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         """The number of storms in a job, which is one."""
         return 1
 
+    @property
+    def setup(self) -> Setup:
+        """The system, its settings, and the forms of its links and disks."""
+        return Setup(system=self.system, settings=self.settings, links=self.links, disk=self.disk)
+
     def find(self) -> System:
         """Return the system with its settings. Raises UsageError."""
-        return registry.find(self.system, self.settings)
+        return self.setup.find()
 
     def world(self, store: str, run_name: str) -> StormWorld:
         """Return the world to run schedules in (see `harness.search.loop.Subject`)."""
@@ -119,7 +125,7 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def do(self) -> Attempt:
         """Run the schedule on a new cluster, and judge it here. Call it in the main thread."""
-        return self._run(self.subject.find(), "")
+        return self._run(self.subject.setup.resolved(self.schedule))
 
     def go_on(self, kept: ClusterKeeper) -> Attempt | None:
         """Run the schedule on the cluster that the last job left running. End that cluster if the
@@ -130,7 +136,9 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
         system.keeper = kept
         # The next schedule may cut the power.
         cuts = self.subject.disks != "none" and POWER_CUT in system.faults
-        outcome = self._run(system, system.disk_form(None, (POWER_CUT,) if cuts else ()))
+        links = system.link_form(self.subject.links or None)
+        disk = system.disk_form(None, (POWER_CUT,) if cuts else ())
+        outcome = self._run(Resolved(system, links, disk))
         if outcome.verdict != Verdict.UNKNOWN.value:
             return outcome
         if not kept.end():
@@ -139,38 +147,25 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
             remove(Path(outcome.folder), Path(self.store))
         return None
 
-    def _run(self, system: System, disk: str) -> Attempt:
-        began_s = time.monotonic()
-        settings = RunSettings(
-            name=self.name,
-            seed=self.schedule.workload.seed,
-            store=Path(self.store),
-            command=called(),
-            links=system.link_form(self.subject.links or None),
-            disk=disk,
-        )
-        with Interrupts() as interrupts, Progress(quiet=True) as progress:
-            run = Run(self.schedule, settings, system, progress=progress, interrupts=interrupts)
-            folder = run.folder.path
-            try:
-                result = run_and_judge(run, progress, interrupts)
-            except StorageError:
-                remove(folder, Path(self.store))
-                raise
-            except FloodmarkError as error:
-                return _unknown(str(error), began_s, folder)
-        made = outcome_of(folder, result, time.monotonic() - began_s)
+    def _run(self, on: Resolved) -> Attempt:
+        run = run_once(RunOrder(self.schedule, on, self.name, Path(self.store), called()))
+        if isinstance(run.error, StorageError):
+            remove(run.folder, Path(self.store))
+            raise run.error
+        if run.verdict is None:
+            return _unknown(str(run.error), run.seconds, run.folder)
+        made = outcome_of(run.folder, run.verdict, run.seconds)
         if not made.folder:
-            remove(folder, Path(self.store))
+            remove(run.folder, Path(self.store))
         return made
 
 
-def _unknown(problem: str, began_s: float, folder: Path | None = None) -> Attempt:
+def _unknown(problem: str, seconds: float, folder: Path | None = None) -> Attempt:
     """Return the outcome of a run that could not be made."""
     return Attempt(
         verdict=Verdict.UNKNOWN.value,
         problem=problem,
-        seconds=time.monotonic() - began_s,
+        seconds=seconds,
         folder="" if folder is None else str(folder),
     )
 
@@ -260,7 +255,7 @@ class StormWorld:
             try:
                 made: Attempt = do_one(job, pool, stop, self._subject.longest_run_s(job.schedule))
             except FloodmarkError as error:
-                return _unknown(str(error), began_s)
+                return _unknown(str(error), time.monotonic() - began_s)
         return made
 
     def bucket(self, outcome: Attempt) -> str:
@@ -287,6 +282,8 @@ class StormWorld:
             subject=self._system.name,
             version=self._system.version(),
             settings=dict(self._system.settings),
+            links=self._subject.links,
+            disk=self._subject.disk,
             bucket=self.bucket(outcome),
             property=outcome.property,
             anomaly=outcome.broken[outcome.property],

@@ -105,7 +105,7 @@ def test_an_unexpected_error_shows_its_traceback_only_on_demand(
     def broken(request: RunRequest) -> Schedule:
         raise errors[0]
 
-    monkeypatch.setattr("harness.runs.options.to_schedule", broken)
+    monkeypatch.setattr("harness.runs.options.requested", broken)
     assert "needs: x: this user has no permission; grant it" in floodmark("run")[2]
     errors.pop(0)
     assert "unexpected ZeroDivisionError: a bug (--debug shows where)" in floodmark("run")[2]

@@ -114,9 +114,9 @@ def test_the_command_writes_the_table(
 
     def do_one(job: Any, *_: Any) -> Ran:
         row: Ran = job.row()
-        if job.subject.settings.get("broken") == "hangs":
+        if job.setup.settings.get("broken") == "hangs":
             raise FloodmarkError("its process ended")
-        row.verdict = "invalid" if job.subject.settings["speed"] in losing else "valid"
+        row.verdict = "invalid" if job.setup.settings["speed"] in losing else "valid"
         row.lost = 7 * (row.verdict == "invalid")
         return row
 

@@ -13,6 +13,8 @@ import pytest
 from harness.formats.history import LogRun, encode
 from harness.replay.baseline import make_baseline
 from harness.runs import program
+from harness.search import findings, shrink_run
+from harness.search.real.world import StormSubject, StormWorld
 from harness.systems import registry
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
@@ -21,6 +23,8 @@ from reports import summary
 from tests.support import trial_systems
 from tests.support.command import exit_code
 from tests.support.harness_fakes import virtual_time
+from tests.support.kept_findings import kept_finding
+from tests.support.local_pool import LocalPool
 
 FORGETFUL = f"{trial_systems.__name__}:ForgetfulLog"
 
@@ -178,3 +182,63 @@ def test_a_file_chooses_no_program(
         assert setup_of(tmp_path, settings=given).settings == given
         (tmp_path / name).unlink()
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def finding(failed: Path, tmp_path: Path) -> Path:
+    """Return the folder of a finding that the failed run shows, in a store of its own."""
+    run = shutil.copytree(failed, tmp_path / "search-1" / "20260101T000000")
+    return kept_finding(StormSubject(system=FORGETFUL), run)
+
+
+def test_a_finding_is_run_again_from_its_folder(
+    finding: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    virtual_time(monkeypatch)
+    at, store = shlex.quote(str(finding)), shlex.quote(str(finding.parent / "again"))
+    line = f"{at} --system {FORGETFUL} --quiet --json"
+    for name in ("", "/drawn.json"):
+        assert floodmark(f"replay {at}{name} --system {FORGETFUL} --quiet --keep {store}") == 0
+        assert "invalid" in capsys.readouterr().out
+    assert floodmark(f"run --schedule {line} --no-spark --store {store}") == 1
+    told = json.loads(capsys.readouterr().out)
+    info = json.loads((Path(told["path"]) / "run.json").read_bytes())
+    assert info["system"]["name"] == FORGETFUL
+    text = (finding / "README.md").read_text()
+    assert f"run --system {FORGETFUL} --schedule {at}" in text
+
+
+def test_a_finding_is_shrunk_from_its_folder(
+    finding: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    virtual_time(monkeypatch)
+    monkeypatch.setattr(shrink_run, "storm_pool", lambda *_: LocalPool())
+    monkeypatch.setattr(StormWorld, "_in_process", lambda world, job, stop: job.do())
+    store = finding.parent.parent
+    line = f"shrink {shlex.quote(str(finding))} --system {FORGETFUL} --quiet"
+    assert floodmark(f"{line} --store {shlex.quote(str(store))}") == 0
+    told = capsys.readouterr().out
+    shrunk = findings.load(finding)
+    assert (shrunk.shrunk, shrunk.smallest.faults) == (True, ())
+    assert f"replay: floodmark run --system {FORGETFUL} --schedule" in told
+    # Beside the run that was there, one shows it, and `latest` is that.
+    (shown,) = [file.parent for file in store.glob("shrink-*/*T*/run.json")]
+    assert shown == Path(shrunk.run)
+    assert (shown.parent / "latest").resolve() == shown.resolve()
+
+
+def test_the_page_of_a_finding_is_that_of_the_run_that_shows_it(
+    finding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(tmp_path / "findings", moved / "findings")
+    shutil.copytree(tmp_path / "search-1", moved / "search-1", symlinks=True)
+    folder = moved / "findings" / finding.name
+    assert floodmark(f"report {shlex.quote(str(folder))}") == 0
+    page = Path(capsys.readouterr().out.strip())
+    assert page == moved / "search-1" / "20260101T000000" / "report.html"
+    assert f"run --system {FORGETFUL}" in page.read_text("utf-8")
+    shutil.rmtree(moved / "search-1")
+    shutil.rmtree(tmp_path / "search-1")
+    assert floodmark(f"report {shlex.quote(str(folder))}") == 64
+    assert "no run that shows it is kept; to make one: " in capsys.readouterr().err

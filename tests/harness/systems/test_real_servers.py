@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from harness.search.real.world import StormSubject
+from harness.systems import registry
+from node.formats.errors import FloodmarkError
+from tests.support.command import exit_code
+from tests.support.kept_findings import kept_finding
 from tests.support.running_harness import lines, problems, ran, told
 
 pytestmark = pytest.mark.integration
@@ -102,3 +107,48 @@ def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
     history = tmp_path / found["path"] / "history.jsonl"
     polls = [line["type"] for line in lines(history) if line["f"] == "poll"]
     assert set(polls) == {"invoke", "ok"}
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        on("nats"),
+        *[on(name, marks=[pytest.mark.nightly]) for name in ("redis", "pysyncobj", "rabbitmq")],
+        on("kafka", marks=[pytest.mark.nightly, pytest.mark.needs("java")]),
+        pytest.param("etcd", marks=[pytest.mark.nightly]),
+    ],
+)
+def test_a_finding_works_from_its_folder(
+    system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that holds is taken for one that failed: only how it is repeated is examined."""
+    if why := _why_not_here(system):
+        pytest.skip(why)
+    schedule = of_leader({"what": "kill", "at_ms": 500, "for_ms": 500}, folder=tmp_path)
+    text = (tmp_path / schedule).read_text().replace("100000", "1500")
+    (tmp_path / schedule).write_text(text)
+    store = tmp_path / "store"
+    given = f"--store {store} --quiet"
+    exit_code(f"run --system {system} --schedule {tmp_path / schedule} {given}".split())
+    (run,) = [file.parent for file in store.glob("*/*T*/run.json")]
+    finding = kept_finding(StormSubject(system=system), run)
+    capsys.readouterr()
+    for command in (f"replay --keep {store}", f"run --json --store {store} --schedule"):
+        exit_code(f"{command} {finding} --quiet".split())
+        assert capsys.readouterr().err == ""
+    assert exit_code(f"shrink {finding} {given}".split()) in (0, 1)
+    assert capsys.readouterr().err == ""
+    made = [json.loads(file.read_bytes()) for file in store.glob("*/*T*/run.json")]
+    assert len(made) >= 3
+    assert {info["system"]["name"] for info in made} == {system}
+    assert exit_code(["report", str(finding)]) == 0
+    assert capsys.readouterr().out.strip() == str(run / "report.html")
+
+
+def _why_not_here(system: str) -> str:
+    """Return why a system cannot be run here, "" if it can."""
+    try:
+        registry.find(system).version()
+    except FloodmarkError as error:
+        return str(error)
+    return ""

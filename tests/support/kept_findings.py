@@ -1,0 +1,27 @@
+"""Findings that a run of a third-party system shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from checker.formats.verdict import RunResult
+from harness.runs.options import load_schedule
+from harness.search import findings
+from harness.search.attempt import Attempt
+from harness.search.loop import GIVEN, Drawn
+from harness.search.real.world import StormSubject, outcome_of
+from node.formats.json_input import read_file
+
+LOST = "no-lost-acknowledged-write"
+
+
+def kept_finding(subject: StormSubject, run: Path) -> Path:
+    """Keep the finding of a run in its store, and return its folder. A run that did not fail is
+    taken for one that lost a write."""
+    made = outcome_of(run, read_file(run / "results.json", RunResult), 0.0)
+    if not made.failed:
+        lost = {LOST: "lost"}
+        made = Attempt(failed=True, property=LOST, broken=lost, sentence="-", folder=str(run))
+    store = run.parent.parent
+    drawn = Drawn(GIVEN, load_schedule(run), made)
+    return findings.keep(subject.world(str(store), "").found(drawn), store)
