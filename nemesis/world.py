@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from nemesis.links.rule import Counts, LinkRule
+from node.core.turn import TurnStep
 from node.formats.errors import FloodmarkError
 
 COMMAND_LIMIT_US: Final = 2_000_000
@@ -55,13 +56,13 @@ class ChangeOutcome(NamedTuple):
 
 
 class BreakAt(NamedTuple):
-    """A breakpoint: a process stops in the turn that emits the `nth` trace event that matches,
-    `before` its messages are sent or before the turn is committed."""
+    """A breakpoint: a process stops `before` a step of the turn that emits the `nth` trace event
+    that matches."""
 
     event: str
     match: Mapping[str, Any]
     nth: int
-    before: Literal["send", "commit"]
+    before: TurnStep
 
 
 class DiskFails(NamedTuple):

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from harness.explore.bounds import Bounds
-from harness.explore.node_model import ModelNode, NodeState, Turn
+from harness.explore.node_model import ModelNode, NodeState, NodeTurn
 from harness.explore.node_view import NodeView, view_of
 from harness.systems.floodmark.brokers import node_config
 from node.core.api import NodeConfig
+from node.core.turn import TurnStep
 from node.formats import trace
 
 REPRESENTATIVES: Final = 3
@@ -28,8 +29,8 @@ TOLD: Final = frozenset(
 
 Event = tuple[Any, ...]
 """An event of a node: ("deliver", source, message number), ("expire", names), ("start",),
-("kill",), ("power-cut",); or ("crash", event) and ("torn", event): the node makes the step and ends
-before it has sent anything, or before it has committed."""
+("kill",), ("power-cut",); or ("crash", step, event): the process ends before that step of the
+turn of the event."""
 
 
 class LocalStep(NamedTuple):
@@ -87,7 +88,7 @@ class LocalSteps:
             self.messages.append(key)
         return number
 
-    def turn(self, node: int, event: Event) -> Turn:
+    def turn(self, node: int, event: Event) -> NodeTurn:
         """Return the step with its full trace and messages, computed again."""
         return self._turn(self._owners[node], self._states[node], event)
 
@@ -99,8 +100,10 @@ class LocalSteps:
             for other in forms.get(number, ()):
                 yield self._make(self._owners[number], other, event) != expected
 
-    def _turn(self, owner: str, state: NodeState, event: Event) -> Turn:
-        node = ModelNode(self.configs[owner], state)
+    def _turn(
+        self, owner: str, state: NodeState, event: Event, ends_before: TurnStep | None = None
+    ) -> NodeTurn:
+        node = ModelNode(self.configs[owner], state, ends_before)
         match event:
             case ("deliver", source, number):
                 return node.deliver(source, *self.messages[number])
@@ -112,21 +115,15 @@ class LocalSteps:
                 return node.kill()
             case ("power-cut",):
                 return node.power_cut()
-            case ("crash", inner):
-                turn = self._turn(owner, state, inner)
-                return Turn(turn.node.kill().node, (), turn.trace)
-            case ("torn", inner):
-                turn = self._turn(owner, state, inner)
-                before = ModelNode(self.configs[owner], state)
-                return Turn(before.kill().node, turn.early, turn.trace)
+            case ("crash", step, inner):
+                return self._turn(owner, state, inner, TurnStep(step))
         raise AssertionError(event)
 
     def _make(self, owner: str, state: NodeState, event: Event) -> LocalStep:
         turn = self._turn(owner, state, event)
         messages = tuple((m.to, self.message(m.message, m.body)) for m in turn.messages)
-        events = tuple({"node": owner, **e} for e in turn.trace if e["event"] in TOLD)
-        early = bool(turn.early)
-        return LocalStep(self._number(turn.node), messages, events, early, turn.error)
+        events = tuple({"node": owner, **e} for e in turn.events if e["event"] in TOLD)
+        return LocalStep(self._number(turn.node), messages, events, turn.early, turn.error)
 
     def _number(self, node: ModelNode) -> int:
         # Nodes are not reset here, so that they can be compared with the ones merged with them.

@@ -31,6 +31,7 @@ from node.core.messages import (
     ProduceRequest,
     ReassignReplicas,
 )
+from node.core.turn import TurnStep
 from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import ADMIN
@@ -455,8 +456,11 @@ class Model:
             state = state._replace(queue=state.queue[1:])
         else:
             at, event = forced[1], ("expire", forced[2])
-        early = self.local.step(state.nodes[at], event).early
-        return self._after(state, at, ("torn" if early else "crash", event), state.queue)
+        return self._after(state, at, self._crash_in(state.nodes[at], event), state.queue)
+
+    def _crash_in(self, node: int, event: Event) -> Event:
+        step = TurnStep.COMMIT if self.local.step(node, event).early else TurnStep.SEND
+        return ("crash", step.value, event)
 
     def _kill(self, state: State, at: int, budget: str) -> Any:
         return self._after(self._spent(state, budget), at, ("kill",), state.queue)
@@ -469,10 +473,9 @@ class Model:
 
     def _send_crash(self, state: State, at: int) -> Any:
         """Let the node take the record, and end before it has sent anything."""
-        event = self._produce(state)
-        early = self.local.step(state.nodes[at], event).early
+        event = self._crash_in(state.nodes[at], self._produce(state))
         spent = self._spent(self._spent(state, "records"), "crashes")
-        return self._after(spent, at, ("torn" if early else "crash", event), state.queue)
+        return self._after(spent, at, event, state.queue)
 
     def _send(self, state: State, at: int) -> Any:
         return self._after(self._spent(state, "records"), at, self._produce(state), state.queue)
@@ -567,9 +570,9 @@ class Model:
         name = self.names[at]
         if made.error:
             return state.memory, self.invariants.ended(name, made.error)
-        if event[0] in ("crash", "torn"):
+        if event[0] == "crash":
             # Its trace of the step was written before it ended.
-            alive = self.local.step(state.nodes[at], event[1]).node
+            alive = self.local.step(state.nodes[at], event[2]).node
             nodes = (*nodes[:at], alive, *nodes[at + 1 :])
         answers = [self.local.messages[message] for to, message in made.messages if to == CLIENT]
         return self.invariants.turn(

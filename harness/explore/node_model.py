@@ -1,8 +1,8 @@
 """One node while the clock stands still: the unchanged core and a disk, as a value between steps.
 
 The time is `NOW_US` at every step, so a deadline is never reached; the exploration ends a wait
-itself (`node.core.timers`). A step is a turn of `harness.sim.node`: the event, a tick if one is
-due, the commit, and then the messages."""
+itself (`node.core.timers`). A step is a turn (`node.core.turn`), or the part of one that a process
+makes before it ends."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ import msgspec
 
 from harness.explore.forgetting import forget
 from harness.sim.disk import DiskState, SimDisk
-from harness.sim.node import joined
-from node.core.api import Deliver, Event, NodeConfig, Outgoing, Tick
-from node.core.before_commit import split
+from node.core.api import Deliver, Event, NodeConfig, Outgoing
 from node.core.broker import Broker
 from node.core.snapshot import Snapshot, canonical, restore, snapshot
 from node.core.timers import expire
+from node.core.turn import TurnStep, carry_out, take
 from node.formats.trace import TraceEvent
 
 NOW_US: Final = 1 << 40
-_TICK: Final = Tick()
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -34,18 +32,15 @@ class NodeState(NamedTuple):
     core: Snapshot | None
 
 
-class Turn(NamedTuple):
-    """A node after a step, its messages and trace events; `error`: why its process ended, or ""."""
+class NodeTurn(NamedTuple):
+    """A node after a step, the messages that left and the trace that was written; whether messages
+    left before the commit (`early`); `error`: why its process ended, or ""."""
 
     node: ModelNode
     messages: tuple[Outgoing, ...] = ()
-    trace: tuple[TraceEvent, ...] = ()
+    events: tuple[TraceEvent, ...] = ()
+    early: bool = False
     error: str = ""
-
-    @property
-    def early(self) -> tuple[Outgoing, ...]:
-        """The messages that leave before the commit."""
-        return tuple(split(self.messages, self.trace)[0])
 
 
 class _LowestDraw:
@@ -57,10 +52,20 @@ class _LowestDraw:
 
 
 class ModelNode:
-    """A node that can be stepped, and turned into a value and back."""
+    """A node that can be stepped, and turned into a value and back. Its process ends before the
+    step `ends_before` of a turn that has it."""
 
-    def __init__(self, config: NodeConfig, state: NodeState | None = None) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        state: NodeState | None = None,
+        ends_before: TurnStep | None = None,
+    ) -> None:
         self.config = config
+        self._before = state
+        self._stop = () if ends_before is None else (ends_before,)
+        self._messages: list[Outgoing] = []
+        self._events: list[TraceEvent] = []
         self.incarnation = 0 if state is None else state.incarnation
         self.disk = SimDisk() if state is None else SimDisk.of(state.disk)
         self.core: Broker | None = None
@@ -84,47 +89,61 @@ class ModelNode:
 
     # -- steps
 
-    def start(self) -> Turn:
+    def start(self) -> NodeTurn:
         """Start a new process of the node."""
         self.incarnation += 1
         self.disk.open()
         config = msgspec.structs.replace(self.config, incarnation=self.incarnation)
         self.core = Broker(config, self.disk, _LowestDraw(), NOW_US)
-        return self._turn([_TICK])
+        return self._turn([], first=True)
 
-    def deliver(self, source: str, message: Any, body: bytes | None) -> Turn:
+    def deliver(self, source: str, message: Any, body: bytes | None) -> NodeTurn:
         """Deliver a message; a node that is down ignores it."""
-        return Turn(self) if self.core is None else self._turn([Deliver(source, message, body)])
+        return NodeTurn(self) if self.core is None else self._turn([Deliver(source, message, body)])
 
-    def expire(self, names: tuple[str, ...]) -> Turn:
+    def expire(self, names: tuple[str, ...]) -> NodeTurn:
         """End the waits with these names, as if their time were over."""
         assert self.core is not None
         for name in names:
             expire(self.core, name)
-        return self._turn([_TICK])
+        return self._turn([], first=True)
 
-    def kill(self) -> Turn:
+    def kill(self) -> NodeTurn:
         """Kill the process (SIGKILL); the disk keeps unsynced data."""
         self.core = None
-        return Turn(self)
+        return NodeTurn(self)
 
-    def power_cut(self) -> Turn:
+    def power_cut(self) -> NodeTurn:
         """Kill the process and lose all unsynced data."""
         self.core = None
         self.disk.power_cut(0.0)
-        return Turn(self)
+        return NodeTurn(self)
 
-    def _turn(self, events: list[Event]) -> Turn:
+    def _turn(self, events: list[Event], *, first: bool = False) -> NodeTurn:
         assert self.core is not None
         try:
-            whole = self.core.step(NOW_US, events[0])
-            if whole.deadline_us <= NOW_US and events[0] is not _TICK:
-                whole = joined(whole, self.core.step(NOW_US, _TICK))
+            turn = take(self.core, NOW_US, events, deadline_us=0, first=first)
         except Exception as error:  # The process ends: that is for the invariants to judge.
             self.core = None
-            return Turn(self, error=f"{type(error).__name__}: {error}")
-        if whole.flush:
+            return NodeTurn(self, error=f"{type(error).__name__}: {error}")
+        at = carry_out(turn, self, stop=self._stop)
+        node = self
+        if at < len(turn.steps):
+            if TurnStep.COMMIT in turn.steps[at:]:
+                node = ModelNode(self.config, self._before)
+            node.core = None
+        return NodeTurn(node, tuple(self._messages), tuple(self._events), bool(turn.early))
+
+    # -- the hands of a turn
+
+    def trace(self, events: list[TraceEvent]) -> None:
+        self._events += events
+
+    def commit(self, *, flush: bool) -> None:
+        if flush:
             self.disk.flush()
         else:
             self.disk.commit()
-        return Turn(self, tuple(whole.messages), tuple(whole.trace))
+
+    def send(self, messages: list[Outgoing]) -> None:
+        self._messages += messages

@@ -18,7 +18,7 @@ from harness.clients.producer import ATTEMPTS
 from harness.explore.bounds import Bounds
 from harness.explore.explorer import Counterexample
 from harness.explore.model import CLIENT, PARTITION, Model, NodeStep
-from harness.explore.node_model import Turn
+from harness.explore.node_model import NodeTurn
 from harness.explore.waits import Action
 from harness.search.attempt import Attempt, attempt
 from harness.sim.run import simulate
@@ -260,10 +260,10 @@ def _place(actions: tuple[Action, ...], action: Action, start: int) -> int:
 
 
 def _anchors_of(
-    model: Model, step: NodeStep, turn: Turn, now_ms: float, counts: dict[str, int]
+    model: Model, step: NodeStep, turn: NodeTurn, now_ms: float, counts: dict[str, int]
 ) -> Iterator[_Anchor]:
     name = model.names[step.at]
-    for event in turn.trace:
+    for event in turn.events:
         fields = _ANCHORS.get(event["event"])
         if fields is None or event.get("partition") == METADATA_PARTITION:
             continue
@@ -279,13 +279,12 @@ def _first_event(model: Model, actions: tuple[Action, ...]) -> tuple[str, str, A
     """Return the node that ends in the last action, before what, and its last step's event."""
     last: NodeStep | None = None
     for each in model.replayed(actions):
-        if isinstance(each, NodeStep) and each.event[0] in ("crash", "torn"):
+        if isinstance(each, NodeStep) and each.event[0] == "crash":
             last = each
     assert last is not None
     turn = model.local.turn(last.node, last.event)
     anchor = next(_anchors_of(model, last, turn, 0.0, {}), None)
-    before = "commit" if last.event[0] == "torn" else "send"
-    return model.names[last.at], before, None if anchor is None else anchor.after
+    return model.names[last.at], last.event[1], None if anchor is None else anchor.after
 
 
 def _when(due: _Due) -> list[dict[str, Any]]:

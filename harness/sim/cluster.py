@@ -81,11 +81,10 @@ class SimWorld(World):
         """Send SIGTERM to these nodes at once, and let virtual time pass until they end."""
         for node in nodes:
             self._nodes[node].ask_to_stop()
-        limit_us = self._queue.now_us + HAND_OVER_US
-        while any(self._nodes[n].up for n in nodes) and self._queue.now_us < limit_us:
+        while any(self._nodes[node].up for node in nodes):
             # The end of a process stops the queue. An event that a fault waits for does too,
             # without harm.
-            self._queue.run_until_stopped(limit_us)
+            self._queue.run_until_stopped(self._queue.now_us + HAND_OVER_US)
 
     def pause(self, node: str) -> None:
         self._nodes[node].pause()

@@ -147,7 +147,6 @@ class SimDisk:
         self.writes: dict[int, int] = {}
         self.blamed = False
         self.retries = False
-        self._took_ms = 0
         self._copies: dict[int, DiskCopy] = {}
         self.open()
 
@@ -241,12 +240,23 @@ class SimDisk:
     @property
     def is_broken(self) -> bool:
         """Return whether disk faults may make a process end by itself."""
-        return self.blamed or any(fault.what in _DEADLY for fault in self.faults.values())
+        return self.blamed or self._fails
 
-    def took_us(self) -> int:
-        """Return by how many microseconds faults delayed the last commit."""
-        took_us, self._took_ms = self._took_ms * 1000, 0
-        return took_us
+    def delay_us(self, *, flush: bool) -> int:
+        """Return by how many microseconds faults delay the coming commit (or flush), and count that
+        they do. A sync that fails does not wait."""
+        deferred = self._dirty or bool(self._deferred)
+        syncs = self._durable_ops or (self._deferred_ops and not self._dirty)
+        if not (syncs or self._must_flush or (flush and deferred)) or self._fails:
+            return 0
+        slow = [number for number, fault in self.faults.items() if fault.what == "slow"]
+        for number in slow:
+            self.writes[number] += 1
+        return sum(self.faults[number].delay_ms for number in slow) * 1000
+
+    @property
+    def _fails(self) -> bool:
+        return any(fault.what in _DEADLY for fault in self.faults.values())
 
     def copy(self, number: int) -> None:
         """Copy the committed contents, to be restored under this number."""
@@ -374,10 +384,6 @@ class SimDisk:
             if self.retries and self._has("error"):
                 return
             self._fail_if("error")
-            for number, fault in self.faults.items():
-                if fault.what == "slow":
-                    self.writes[number] += 1
-                    self._took_ms += fault.delay_ms
         self._apply(ops)
 
     def _apply(self, ops: list[Op]) -> None:

@@ -1,15 +1,15 @@
 """One node of the simulator: the unchanged core with an inbox and a disk.
 
-A turn is that of the real loop (`node.runtime.loop`): drain the inbox, step each message, step a
-tick if one is due, commit once, write the trace, send. Some messages leave before the commit, after
-the trace is written. A breakpoint stops a turn before its commit or before it sends."""
+`node.core.turn` knows the order of a turn. A turn stands before its commit for as long as a slow
+disk takes, and before any of its steps at a breakpoint: messages wait, and time passes."""
 
 from __future__ import annotations
 
 import random
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.formats.process_exits import Exit
@@ -17,9 +17,9 @@ from harness.sim.disk import SimDisk
 from harness.sim.event_queue import EventQueue
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Envelope, Network
-from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
-from node.core.before_commit import split
+from node.core.api import Deliver, Event, NodeConfig, Outgoing, Shutdown
 from node.core.broker import Broker
+from node.core.turn import Turn, TurnStep, carry_out, take
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import TraceEvent, damaged_event
 from node.runtime.breakpoints import Armed, Breakpoint, break_event
@@ -32,10 +32,23 @@ INBOX_MESSAGES: Final = 2_000
 _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
-_TICK: Final = Tick()
 
+Stop = tuple[TurnStep, Breakpoint | None, TraceEvent]
+"""A step before which a turn stands: at a breakpoint, with the trace event that says so, or (None)
+while the disk or the processor is slow."""
 MakeConfig = Callable[[str, int], NodeConfig]
 Seen = Callable[["SimNode", list[TraceEvent]], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Standing:
+    """A turn that stands before step `at`, at a breakpoint or (None) until a time."""
+
+    turn: Turn
+    at: int
+    stops: list[Stop]
+    point: Breakpoint | None
+    until_us: int
 
 
 class SimNode:
@@ -70,16 +83,16 @@ class SimNode:
         self._seen = seen
         self._ended = ended
         self._inbox: list[Envelope] = []
-        self._busy_until_us = 0
         self._boots_us = 0
         self._clock = HOST_CLOCK
         # On the node's own clock; all other times are those of the world.
         self._deadline_us = _NEVER
         self._armed_us = _NEVER
         self._give_up_us = _NEVER
+        self._shall_stop = False
         self._points: list[Breakpoint] = []
         self._armed = Armed(name, 0)
-        self._stopped_at: tuple[int, Callable[[], None]] | None = None
+        self._standing: _Standing | None = None
         # One object: the event queue compares it by identity.
         self.arrive = self._arrive
         network.join(name, self.arrive)
@@ -94,8 +107,8 @@ class SimNode:
         self.incarnation += 1
         self._armed = Armed(self.name, self.incarnation, self._points)
         self._inbox.clear()
-        self._busy_until_us = 0
         self._give_up_us = _NEVER
+        self._shall_stop = False
         self._boots_us = self._queue.now_us + self._jitter_rng.randint(*self._latency.boot_us)
         self._queue.at(self._boots_us, self._boot, self.incarnation)
 
@@ -112,11 +125,12 @@ class SimNode:
         if self.core is None:
             self._end(0, "stop")
         elif self._give_up_us == _NEVER:
-            if self._stopped_at is not None:
-                self.disarm(self._stopped_at[0])
             self._give_up_us = self._queue.now_us + HAND_OVER_US
+            if self._standing is not None and self._standing.point is not None:
+                self.disarm(self._standing.point.number)
             self._queue.at(self._give_up_us, self._wake)
-            self._turn([*self._waiting(), Shutdown()])
+            self._shall_stop = True
+            self._wake(None)
 
     def pause(self) -> None:
         """Send SIGSTOP: the process does not run, messages wait, and time passes."""
@@ -126,7 +140,7 @@ class SimNode:
         """Send SIGCONT: all waiting messages are delivered in one turn, followed by the tick."""
         if self.paused:
             self.paused = False
-            self._resume_turn_if_free()
+            self._go_on_if_free()
             self._wake(None)
 
     def arm(self, point: Breakpoint) -> None:
@@ -138,7 +152,7 @@ class SimNode:
         """Remove a breakpoint; a process that stopped there continues."""
         self._points = [point for point in self._points if point.number != number]
         self._armed.replace(self._points)
-        self._resume_turn_if_free()
+        self._go_on_if_free()
 
     def set_clock_rate(self, percent: int) -> None:
         """Let the node's clock run at `percent` of its normal speed, in later processes too."""
@@ -198,7 +212,7 @@ class SimNode:
         more = queue.take_all_now(self.arrive) if queue.has_more_now(self.arrive) else None
         if self.core is None:
             return
-        if self.paused or self._stopped_at or self._busy_until_us > queue.now_us:
+        if self.paused or self._standing is not None:
             self._inbox += [envelope, *(more or ())][: INBOX_MESSAGES - len(self._inbox)]
             return
         if more is not None:
@@ -209,11 +223,11 @@ class SimNode:
 
     def _wake(self, _: object) -> None:
         """Go on when the disk is ready, a pause is over, or a deadline has come."""
-        if not self.up or self.paused or self._stopped_at:
+        if not self.up or self.paused or self._standing is not None:
             return
         if self.core is None:
             self._boot(self.incarnation)
-        elif self._busy_until_us <= self._queue.now_us:
+        else:
             waiting = self._waiting()
             give_up = self._queue.now_us >= self._give_up_us
             due = self._clock.read(self._queue.now_us) >= self._deadline_us
@@ -223,139 +237,118 @@ class SimNode:
                 self._arm()
 
     def _waiting(self) -> list[Event]:
-        if not self._inbox:
+        """Return what the next turn begins with: the messages, and the request to stop once."""
+        if not (self._inbox or self._shall_stop):
             return []
         waiting = _deliveries(self._inbox)
         self._inbox.clear()
+        if self._shall_stop:
+            self._shall_stop = False
+            waiting.append(Shutdown())
         return waiting
 
     def _turn(self, events: list[Event], *, first: bool = False) -> None:
-        """Step `events`, and a tick if one is due; then commit, trace and send."""
+        """Take the turn of these events, and carry it out."""
         try:
-            turn = self._step(events, first)
+            turn = self._take(events, first)
         except Exception as error:
             self._broken(error)
             return
         self._deadline_us = turn.deadline_us
-        if not turn.trace:
-            self._finish(turn, None)
-            return
-        stamp = {"t_us": self._queue.now_us, "node": self.name, "incarnation": self.incarnation}
-        turn.trace = [{**stamp, **one} for one in turn.trace]
-        reached = self._armed.reached(turn.trace)
-        if reached and reached[0].before == "commit":
-            self._send_early(turn)
-            self._seen(self, [self._stamped(break_event(*reached))])
-            self._stand(reached[0], lambda: self._finish(turn, None))
-        else:
-            self._finish(turn, reached)
+        stops: list[Stop] = []
+        if turn.trace:
+            stamp = self._stamp()
+            turn.trace = [{**stamp, **one} for one in turn.trace]
+            if (reached := self._armed.reached(turn)) and self._give_up_us == _NEVER:
+                point = reached[0]
+                stops.append((point.before, point, {**stamp, **break_event(*reached)}))
+        if self._is_slow or self.disk.faults:
+            stops.append((TurnStep.COMMIT, None, {}))
+        self._carry_out(turn, 0, stops)
 
-    def _step(self, events: list[Event], first: bool) -> Effects:
-        """Return the effects of all events of one turn, joined."""
+    def _take(self, events: list[Event], first: bool) -> Turn:
         core, now_us = self.core, self._queue.now_us
         assert core is not None
         if self._clock is not HOST_CLOCK:
             now_us = self._clock.read(now_us)
-        turn = None
-        for event in events:
-            effects = core.step(now_us, event)
-            turn = effects if turn is None else joined(turn, effects)
-            if turn.stopped:
-                return turn
-        deadline_us = self._deadline_us if turn is None else turn.deadline_us
-        if first or 0 < deadline_us <= now_us:
-            effects = core.step(now_us, _TICK)
-            turn = effects if turn is None else joined(turn, effects)
-        return Effects(deadline_us=deadline_us) if turn is None else turn
+        return take(core, now_us, events, deadline_us=self._deadline_us, first=first)
 
-    def _stamped(self, event: TraceEvent) -> TraceEvent:
+    def _stamp(self) -> TraceEvent:
         now_us = self._queue.now_us
-        return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
+        return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation}
 
-    def _send_early(self, turn: Effects) -> None:
-        """Send the messages that do not wait for the disk, after the trace is written."""
-        early, later = split(turn.messages, turn.trace)
-        if not early:
-            return
-        if turn.trace:
-            self._seen(self, turn.trace)
-        self._send_all(early)
-        turn.trace = []
-        turn.messages = list(later)
-
-    def _finish(self, turn: Effects, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
-        """Commit and trace; then send, unless a breakpoint was reached."""
-        for out in turn.messages:
-            if out.mark is not Mark.AFTER_COMMIT:
-                self._send_early(turn)
-                break
-        trace = turn.trace
+    def _carry_out(self, turn: Turn, at: int, stops: list[Stop]) -> None:
+        """Carry out a turn from step `at` on, up to the first of `stops`."""
         try:
-            if turn.flush or turn.stopped:
-                self.disk.flush()
-            else:
-                self.disk.commit()
+            at = carry_out(turn, self, at, [stop[0] for stop in stops] if stops else ())
         except StorageError as error:
             self._end(_EXIT_STORAGE, "itself", str(error))
             return
-        if reached:
-            trace = [*trace, self._stamped(break_event(*reached))]
-        if trace:
-            self._seen(self, trace)
-        if reached:
-            self._stand(reached[0], lambda: self._send(turn))
-        else:
-            self._send(turn)
-
-    def _send(self, turn: Effects) -> None:
-        """Send, and end the process if that was its last turn."""
-        slow_us = self._slow_us() if self._is_slow or self.disk.faults else 0
-        if slow_us and turn.messages and not turn.stopped:
-            self._busy_until_us = self._queue.now_us + slow_us
-            self._queue.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
-        elif turn.messages:
-            self._send_all(turn.messages)
-        if not self.up:
+        if at < len(turn.steps):
+            self._stand(turn, at, stops)
+        elif not self.up:
             return
-        if turn.stopped:
+        elif turn.stopped:
             self._end(0, "stop")
         elif self._queue.now_us >= self._give_up_us:
             self._end(0, "stop", "stopped without having handed over")
         else:
             self._arm()
 
-    def _slow_us(self) -> int:
-        """Return how long this turn takes."""
+    def _stand(self, turn: Turn, at: int, stops: list[Stop]) -> None:
+        """Stop before step `at` of a turn, until its breakpoint is removed or the disk is ready."""
+        stop = next(each for each in stops if each[0] is turn.steps[at])
+        stops.remove(stop)
+        _, point, event = stop
+        self._standing = standing = _Standing(turn, at, stops, point, self._queue.now_us)
+        if point is not None:
+            self.trace([event])
+        elif slow_us := self._slow_us(turn):
+            standing.until_us += slow_us
+            self._queue.at(standing.until_us, self._ready, standing)
+        else:
+            self._standing = None
+            self._carry_out(turn, at, stops)
+
+    def _slow_us(self, turn: Turn) -> int:
+        """Return how long the processor and the disk take for this turn."""
         slow_us = 0
         if self._is_slow:
             # Most turns are quick; a few wait for the processor or the disk.
             least_us, most_us = self._latency.turn_us
             slow_us += least_us + round((most_us - least_us) * self._jitter_rng.random() ** 6)
         if self.disk.faults:
-            slow_us += self.disk.took_us()
+            slow_us += self.disk.delay_us(flush=turn.flush)
         return slow_us
 
-    def _stand(self, point: Breakpoint, resume_turn: Callable[[], None]) -> None:
-        """Stop here until the breakpoint is removed: messages wait, time passes."""
-        self._stopped_at = (point.number, resume_turn)
+    def _ready(self, standing: _Standing) -> None:
+        if standing is self._standing:
+            self._go_on_if_free()
 
-    def _resume_turn_if_free(self) -> None:
-        """Continue where the process has stopped, if that breakpoint is gone."""
-        if self._stopped_at is not None and not self.paused:
-            number, resume_turn = self._stopped_at
-            if number not in self._armed:
-                self._stopped_at = None
-                resume_turn()
-                self._wake(None)
-
-    def _synced(self, what: tuple[int, list[Outgoing]]) -> None:
-        """Finish a slow turn: its messages leave, and the next turn may begin."""
-        incarnation, later = what
-        if self.up and incarnation == self.incarnation:
-            self._send_all(later)
+    def _go_on_if_free(self) -> None:
+        """Go on with a turn whose breakpoint is gone, or whose time on a slow disk is over."""
+        standing = self._standing
+        if standing is None or self.paused:
+            return
+        point = standing.point
+        waits = self._queue.now_us < standing.until_us
+        if not (waits if point is None else point.number in self._armed):
+            self._standing = None
+            self._carry_out(standing.turn, standing.at, standing.stops)
             self._wake(None)
 
-    def _send_all(self, messages: Iterable[Outgoing]) -> None:
+    # -- the hands of a turn
+
+    def trace(self, events: list[TraceEvent]) -> None:
+        self._seen(self, events)
+
+    def commit(self, *, flush: bool) -> None:
+        if flush:
+            self.disk.flush()
+        else:
+            self.disk.commit()
+
+    def send(self, messages: Sequence[Outgoing]) -> None:
         name, send = self.name, self._network.send
         for out in messages:
             send(name, out.to, out.message, out.body)
@@ -365,7 +358,7 @@ class SimNode:
     def _broken(self, error: Exception) -> None:
         """End the process of a core that raised; nothing of the turn is kept."""
         if isinstance(error, DamagedStore):
-            self._seen(self, [self._stamped(damaged_event(error))])
+            self.trace([{**self._stamp(), **damaged_event(error)}])
         sentence = str(error) if isinstance(error, FloodmarkError) else ""
         code = _EXIT_STORAGE if isinstance(error, StorageError) else _EXIT_BROKEN
         self._end(code, "itself", sentence or "".join(traceback.format_exception(error)))
@@ -373,9 +366,9 @@ class SimNode:
     def _end(self, code: int, by: Any, output: str = "") -> None:
         self.up = self.paused = False
         self.core = None
-        if self._stopped_at is not None:
-            self._points = [p for p in self._points if p.number != self._stopped_at[0]]
-            self._stopped_at = None
+        if self._standing is not None and (reached := self._standing.point) is not None:
+            self._points = [p for p in self._points if p.number != reached.number]
+        self._standing = None
         self._inbox.clear()
         self._deadline_us = _NEVER
         self._ended(
@@ -398,13 +391,3 @@ def _deliveries(envelopes: Sequence[Envelope]) -> list[Event]:
         Deliver(source, message, body, number < last)
         for number, (_, source, message, body) in enumerate(envelopes)
     ]
-
-
-def joined(turn: Effects, more: Effects) -> Effects:
-    """Return the effects of a turn with those of one more step added."""
-    turn.messages += more.messages
-    turn.trace += more.trace
-    turn.deadline_us = more.deadline_us
-    turn.flush = turn.flush or more.flush
-    turn.stopped = more.stopped
-    return turn

@@ -1,7 +1,7 @@
 """The server of one disk: it answers the kernel's requests, one after the other.
 
-An answer that a fault delays is given by another thread, so that no other request waits for it; a
-caller that is killed meanwhile gets it at once."""
+A sync that a fault delays is done by another thread when its time comes, so that no other request
+waits for it. If its caller is killed meanwhile, it is never done."""
 
 from __future__ import annotations
 
@@ -38,26 +38,29 @@ class _Refused(OSError):
         super().__init__(number, os.strerror(number))
 
 
-class _LateAnswers:
-    """Answers that wait for their time."""
+class _LateSyncs:
+    """Requests that sync a file when their time comes."""
 
-    def __init__(self, send: Callable[[int, int, bytes], None]) -> None:
+    def __init__(
+        self, sync: Callable[[int, Inode, bytes], None], send: Callable[[int, int, bytes], None]
+    ) -> None:
+        self._sync = sync
         self._send = send
         self._changed = threading.Condition()
         self._waiting: list[tuple[float, int]] = []
-        self._answers: dict[int, tuple[int, bytes]] = {}
+        self._requests: dict[int, tuple[Inode, bytes]] = {}
         threading.Thread(target=self._run, daemon=True).start()
 
-    def add(self, unique: int, delay_s: float, error: int, answer: bytes) -> None:
+    def add(self, unique: int, delay_s: float, inode: Inode, answer: bytes) -> None:
         with self._changed:
             heapq.heappush(self._waiting, (time.monotonic() + delay_s, unique))
-            self._answers[unique] = error, answer
+            self._requests[unique] = inode, answer
             self._changed.notify()
 
     def interrupt(self, unique: int) -> None:
         """Answer a request now, because its caller is being killed."""
         with self._changed:
-            if self._answers.pop(unique, None) is not None:
+            if self._requests.pop(unique, None) is not None:
                 self._send(unique, errno.EINTR, b"")
 
     def _run(self) -> None:
@@ -67,8 +70,10 @@ class _LateAnswers:
                     wait_s = self._waiting[0][0] - time.monotonic() if self._waiting else None
                     self._changed.wait(wait_s)
                 _, unique = heapq.heappop(self._waiting)
-                if unique in self._answers:
-                    self._send(unique, *self._answers.pop(unique))
+                due = self._requests.pop(unique, None)
+            # Not while it is locked: who adds a request holds the lock of the server.
+            if due is not None:
+                self._sync(unique, *due)
 
 
 class DiskServer:
@@ -83,8 +88,8 @@ class DiskServer:
         self._write_through = write_through
         self._lock = threading.Lock()
         self._wrong = Misbehaviours()
-        self._late = _LateAnswers(self._send)
-        self._delay_ms = 0
+        self._late = _LateSyncs(self._sync_late, self._send)
+        self._slow: list[tuple[int, Inode]] = []
         self._listed: dict[int, list[tuple[int, str, int]]] = {}
         self._last_handle = 0
         self._answers: dict[int, Callable[[int, Body], Answer]] = {
@@ -227,7 +232,7 @@ class DiskServer:
     # -- requests
 
     def _answer(self, operation: int, unique: int, inode: int, body: Body) -> None:
-        self._delay_ms = 0
+        self._slow.clear()
         error, answer = 0, b""
         try:
             method = self._answers.get(operation)
@@ -239,9 +244,18 @@ class DiskServer:
             answer = found
         except OSError as refused:
             error = refused.errno or errno.EIO
-        if self._delay_ms:
-            self._late.add(unique, self._delay_ms / 1000, error, answer)
-        else:
+        for delay_ms, synced in self._slow:
+            self._late.add(unique, delay_ms / 1000, synced, answer)
+            return
+        self._send(unique, error, answer)
+
+    def _sync_late(self, unique: int, inode: Inode, answer: bytes) -> None:
+        error = 0
+        with self._lock:
+            try:
+                self._volume.sync(inode)
+            except OSError as failed:
+                error = failed.errno or errno.EIO
             self._send(unique, error, answer)
 
     def _send(self, unique: int, error: int, answer: bytes) -> None:
@@ -437,8 +451,10 @@ class DiskServer:
                 self._volume.fail_sync(inode)
             raise _Refused(errno.EIO)
         slow = wrong.affecting("slow")
-        self._delay_ms = slow.delay_ms if slow is not None else 0
-        self._volume.sync(inode)
+        if slow is not None:
+            self._slow.append((slow.delay_ms, inode))
+        else:
+            self._volume.sync(inode)
 
     def _check_room(self) -> None:
         if self._wrong and self._wrong.affecting("full"):

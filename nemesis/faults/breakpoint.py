@@ -12,6 +12,7 @@ from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
 from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
 from nemesis.world import BreakAt
+from node.core.turn import TurnStep
 from node.formats.errors import FloodmarkError
 
 
@@ -20,16 +21,17 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
     on `for_ms` after that.
 
     It is armed when the fault is injected, in the processes of the nodes `on` and in those that
-    start later. Each process counts events from then on, and one process of each node is stopped.
-    `before` says where in the turn: "send": everything is on disk and in the trace, and no message
-    of the turn has left; "commit": nothing of the turn has been written, and only messages that do
-    not wait for the disk have left."""
+    start later. Each process counts events from then on, in turns that have the step, and one
+    process of each node is stopped. `before` names a step of the turn. "send": all is on disk and
+    in the trace, and no message has left but those that do not wait for the disk. "commit": nothing
+    is on disk, and only such messages have left, with the trace before them. "trace": on disk
+    alone; nothing at all in a turn with such messages, before which "send-early" stands."""
 
     on: str
     event: str
     match: dict[str, Any] = msgspec.field(default_factory=dict)
     nth: AtLeastOne = 1
-    before: Literal["send", "commit"] = "send"
+    before: Literal["trace", "send-early", "commit", "send"] = "send"
 
     letter = "T"
     colour = "var(--info)"
@@ -43,7 +45,7 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
 
     def inject(self, site: Site) -> Injected:
         """Arm the breakpoint on every node, or, if that raises FloodmarkError, on none."""
-        point = BreakAt(self.event, self.match, self.nth, self.before)
+        point = BreakAt(self.event, self.match, self.nth, TurnStep(self.before))
         armed: dict[int, str] = {}
         try:
             for node in site.nodes:

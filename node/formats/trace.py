@@ -3,14 +3,14 @@
 A trace event is one JSON object on a line of `trace/<node>.jsonl`. Every event has `t_us` (the
 host's monotonic clock), `node`, `incarnation` (1 for a node's first process, +1 each restart) and
 `event`; events about a partition have `partition`. In the file they have `seq` too, which numbers
-the events of a process from 0. The remaining fields depend on the event and are listed in `FIELDS`.
+the events of a process from 0. The remaining fields depend on the event and are listed in `EVENTS`.
 Offsets are 0-based; LEO and HW are exclusive. Hashes are the chained prefix hash as 16 hexadecimal
 digits, "" if a log is empty."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from node.formats.errors import DamagedStore
 
@@ -37,69 +37,86 @@ REPORTED: Final = "reported"
 WITNESSED: Final = "witnessed"
 DAMAGED: Final = "damaged"
 
-FIELDS: Final[dict[str, tuple[str, ...]]] = {
+NOTHING: Final = ""
+EVERYTHING: Final = "everything"
+
+
+class Declared(NamedTuple):
+    """The fields of an event, and what it claims that the disk has: everything that its turn has
+    written, nothing of it, or the log below the offset in the field `claims`."""
+
+    fields: tuple[str, ...]
+    claims: str = EVERYTHING
+
+
+EVENTS: Final[dict[str, Declared]] = {
     # a process began; bugs are the historical bugs turned on
-    STARTED: ("protocol", "bugs", "clean"),
+    STARTED: Declared(("protocol", "bugs", "clean")),
     # a process ended by request, everything flushed
-    STOPPED: (),
+    STOPPED: Declared(()),
     # the controller gave this process its broker epoch
-    REGISTERED: ("broker_epoch",),
+    REGISTERED: Declared(("broker_epoch",)),
     # a replica took a role: "leader" | "follower" | "candidate" | "none"
-    ROLE: ("role", "leader", "leader_epoch", "partition_epoch", "leo", "hw"),
+    ROLE: Declared(("role", "leader", "leader_epoch", "partition_epoch", "leo", "hw")),
     # the leader's view of its in-sync set changed
-    ISR: ("isr", "maximal_isr", "leader_epoch", "partition_epoch"),
+    ISR: Declared(("isr", "maximal_isr", "leader_epoch", "partition_epoch")),
     # the leader asked the controller for another in-sync set
-    PROPOSED: ("isr", "leader_epoch", "partition_epoch"),
+    PROPOSED: Declared(("isr", "leader_epoch", "partition_epoch")),
     # a follower reported to the controller that its leader does not answer
-    REPORTED: ("leader", "leader_epoch", "partition_epoch"),
+    REPORTED: Declared(("leader", "leader_epoch", "partition_epoch")),
     # the controller counted such a report; `witnesses` are all that count now
-    WITNESSED: ("leader", "leader_epoch", "witnesses", "isr"),
+    WITNESSED: Declared(("leader", "leader_epoch", "witnesses", "isr")),
     # batches were added; `hash` covers everything below `leo`; `role` is "leader" or "follower"
-    APPEND: ("base_offset", "leo", "leader_epoch", "hash", "role"),
+    APPEND: Declared(("base_offset", "leo", "leader_epoch", "hash", "role"), NOTHING),
     # the tail was cut from `from_leo` down to `leo`
-    TRUNCATED: ("from_leo", "leo", "hw", "reason", "hash"),
+    TRUNCATED: Declared(("from_leo", "leo", "hw", "reason", "hash")),
     # the log begins at `start` now, `hash` is that of all below. `reason`: "retention" of a leader,
     # "leader" of a follower whose leader's log begins there, "restart" of one that had nothing
     # from there on and starts over, "truncated" of one that was cut below its start, to nothing
-    DELETED: ("from_start", "start", "leo", "leader_epoch", "reason", "hash"),
+    DELETED: Declared(("from_start", "start", "leo", "leader_epoch", "reason", "hash")),
     # a leader answered a fetch with a diverging epoch
-    DIVERGING: ("follower", "fetch_offset", "last_fetched_epoch", "epoch", "end_offset"),
+    DIVERGING: Declared(
+        ("follower", "fetch_offset", "last_fetched_epoch", "epoch", "end_offset"), NOTHING
+    ),
     # a replica's high watermark moved; `batch_end` is the last batch end <= hw, `hash` its prefix
-    HW: ("hw", "leo", "leader_epoch", "role", "batch_end", "hash"),
+    HW: Declared(("hw", "leo", "leader_epoch", "role", "batch_end", "hash"), "hw"),
     # a produce request was answered "ok" by its leader
-    ACK: ("base_offset", "leo", "acks", "hw", "isr", "client"),
+    ACK: Declared(("base_offset", "leo", "acks", "hw", "isr", "client"), "leo"),
     # a leader was sent a batch of an idempotent producer that its log has at these offsets already
-    DUPLICATE: ("base_offset", "leo", "hw", "client"),
+    DUPLICATE: Declared(("base_offset", "leo", "hw", "client"), NOTHING),
     # a request or response was refused: `reason` is an error name of node.core.messages, or
     # UNAUTHENTICATED: it was not of a process of this run, and nobody looked at it
-    REFUSED: ("kind", "source", "reason"),
+    REFUSED: Declared(("kind", "source", "reason"), NOTHING),
     # a voter granted its vote; `pre` marks a pre-vote
-    VOTE: ("candidate", "term", "pre"),
+    VOTE: Declared(("candidate", "term", "pre")),
     # this voter began ("active") or ceased ("resigned") to be the controller in `term`
-    CONTROLLER: ("state", "term"),
+    CONTROLLER: Declared(("state", "term")),
     # the controller committed a change of a broker: "unfenced" | "fenced" | "stopping"
-    BROKER: ("broker", "broker_epoch", "state"),
+    BROKER: Declared(("broker", "broker_epoch", "state")),
     # the controller committed a change of a partition; `unclean`: its leader was elected from
     # outside ISR and ELR and has not confirmed yet; `adding`, `removing`: a move is under way
-    PARTITION: (
-        "leader",
-        "leader_epoch",
-        "partition_epoch",
-        "isr",
-        "elr",
-        "last_known_elr",
-        "replicas",
-        "unclean",
-        "adding",
-        "removing",
-        "min_isr",
+    PARTITION: Declared(
+        (
+            "leader",
+            "leader_epoch",
+            "partition_epoch",
+            "isr",
+            "elr",
+            "last_known_elr",
+            "replicas",
+            "unclean",
+            "adding",
+            "removing",
+            "min_isr",
+        )
     ),
     # the process stops here, `before` the "send" or "commit" of the turn that emitted `at`, until
     # it is released; `number` names the breakpoint
-    BREAK: ("number", "before", "at"),
+    BREAK: Declared(("number", "before", "at")),
     # what the disk gave back is not what was written: a batch at `offset`, or (-1) the value `key`
-    DAMAGED: ("offset", "key", "what"),
+    DAMAGED: Declared(("offset", "key", "what")),
 }
+FIELDS: Final = {name: declared.fields for name, declared in EVENTS.items()}
 
 _FIELDS_OF_KINDS: Final = {
     "admin-response": "corr detail error leader",

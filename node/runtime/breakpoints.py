@@ -12,40 +12,53 @@ import select
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
+from node.core.turn import Turn, TurnStep
 from node.formats.trace import BREAK, TraceEvent, event, matches
 from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.node_clock import HOST_CLOCK, NodeClock, monotonic_us
 
+SYNCS_OF_A_STOP: Final = 20
+"""How many syncs of files a process may make from SIGTERM to its end."""
+
+
+class StopRequest:
+    """A request to stop: a signal handler sets `asked`, the loop reads it. `wake_fd` is a
+    descriptor that is readable after a signal. `slow_ms` is the delay of each sync by faults."""
+
+    def __init__(self, wake_fd: int = -1, slow_ms: int = 0) -> None:
+        self.asked = False
+        self.wake_fd = wake_fd
+        self.slow_ms = slow_ms
+
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A place at which a process stops: in the turn that emits the `nth` trace event called `event`
-    whose fields fit `match`, counted in each process from the arming on.
-
-    `before` "send": the turn is on disk and in the trace, and only those of its messages have left
-    that do not wait for the disk (AT_ONCE). "commit": nothing of the turn is on disk; again only
-    such messages have left, with the trace that must precede them."""
+    """A place at which a process stops: `before` a step of the turn that emits the `nth` trace
+    event called `event` whose fields fit `match`. Events are counted in each process from the
+    arming on, in turns that have that step."""
 
     number: int
     event: str
     match: dict[str, Any] = {}
     nth: int = 1
-    before: Literal["send", "commit"] = "send"
+    before: TurnStep = TurnStep.SEND
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """An order of the harness to a process, which replaces its breakpoints (`armed`) and its disk
     faults, and lets its clock run at `percent` of the host's rate from the moment at which the
-    process takes the order; a report confirms its `version`. With `copy_to` the process also copies
+    process takes the order; a report confirms its `version`. Faults delay each sync of the process
+    by `slow_ms`, whether it makes the delay itself or not. With `copy_to` the process also copies
     its disk into that folder."""
 
     version: int
     armed: tuple[Breakpoint, ...]
     disk: tuple[DiskFault, ...] = ()
     percent: int = 100
+    slow_ms: int = 0
     copy_to: str = ""
 
 
@@ -87,18 +100,19 @@ class Armed:
         """Remove the breakpoint of that number, if it is armed."""
         self._points.pop(number, None)
 
-    def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
-        """Count the events of a turn. Return the breakpoint that they reach and the event that
-        reached it, else None."""
-        if not self._points:
-            return None
-        for each in emitted:
+    def reached(self, turn: Turn) -> tuple[Breakpoint, TraceEvent] | None:
+        """Count the events of a turn. Return the first breakpoint that they reach and the event
+        that reached it, else None."""
+        found = None
+        for each in turn.trace if self._points else ():
             for point in self._points.values():
-                if each["event"] == point.event and matches(self._stamp | each, point.match):
+                if each["event"] != point.event or point.before not in turn.steps:
+                    continue
+                if matches(self._stamp | each, point.match):
                     self._seen[point.number] += 1
-                    if self._seen[point.number] >= point.nth:
-                        return point, each
-        return None
+                    if self._seen[point.number] >= point.nth and found is None:
+                        found = point, each
+        return found
 
 
 def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
@@ -107,7 +121,7 @@ def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
         BREAK,
         reached_by.get("partition"),
         number=point.number,
-        before=point.before,
+        before=point.before.value,
         at=reached_by["event"],
     )
 
@@ -121,8 +135,8 @@ def report_end(pipe: Connection | None, sentence: str) -> None:
 
 class Breakpoints:
     """The breakpoints of a real process, and the pipe that brings orders and releases it. Without a
-    pipe it never stops. The orders also bring faults for its `disk` and the rate of its `clock`;
-    `copy` copies its disk into a folder."""
+    pipe it never stops, nor after `stop` asks it to end. The orders also bring faults for its
+    `disk` and the rate of its `clock`; `copy` copies its disk into a folder."""
 
     def __init__(
         self,
@@ -131,7 +145,9 @@ class Breakpoints:
         disk: FailingDisk | None = None,
         copy: Callable[[Path], None] = lambda to: None,
         clock: NodeClock = HOST_CLOCK,
+        stop: StopRequest | None = None,
     ) -> None:
+        self._stop = stop or StopRequest()
         self.clock = clock
         self._armed = armed
         self._disk = disk or FailingDisk()
@@ -161,6 +177,7 @@ class Breakpoints:
                 return
             self._armed.replace(order.armed)
             self._disk.replace(order.disk)
+            self._stop.slow_ms = order.slow_ms
             if order.percent != self.clock.percent:
                 # From here on: earlier turns have read the line that ends here.
                 self.clock = self.clock.at_rate(order.percent, monotonic_us())
@@ -169,20 +186,19 @@ class Breakpoints:
             self._version = order.version
             self._report()
 
-    def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
-        """Count the events of a turn, as `Armed.reached`; None if the harness is gone."""
-        return self._armed.reached(emitted) if self._open else None
+    def reached(self, turn: Turn) -> tuple[Breakpoint, TraceEvent] | None:
+        """Count the events of a turn, as `Armed.reached`; None if the process may not stop."""
+        return self._armed.reached(turn) if self._open and not self._stop.asked else None
 
-    def stop_at(self, point: Breakpoint, signal_fd: int) -> None:
-        """Stop at `point` until it is disarmed, or until `signal_fd` is readable (the process is
-        asked to end)."""
+    def stop_at(self, point: Breakpoint) -> None:
+        """Stop at `point` until it is disarmed, or until the process is asked to end."""
         self._report(point.number)
         # Not select(), which refuses descriptors above 1,023.
         poll = select.poll()
-        for fd in (self.wake_fd, signal_fd):
+        for fd in (self.wake_fd, self._stop.wake_fd):
             poll.register(fd, select.POLLIN)
         while self._open and point.number in self._armed:
-            if any(fd == signal_fd for fd, _ in poll.poll()):
+            if any(fd == self._stop.wake_fd for fd, _ in poll.poll()):
                 break
             self.apply_orders()
         self._armed.remove(point.number)

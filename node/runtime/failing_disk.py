@@ -70,6 +70,11 @@ class FailingDisk:
                 if fault.written:
                     write()
                 self._fail(fault, "sync", path, errno.EIO)
+        for fault in self._faults:
+            if fault.what == "slow":
+                # Before the write: what a kill or a power cut finds here is not on the disk.
+                self._count(fault)
+                self._sleep(fault.delay_ms / 1000)
         try:
             write()
         except StorageError:
@@ -77,10 +82,6 @@ class FailingDisk:
                 if fault.what == "full-map":
                     self._count(fault)
             raise
-        for fault in self._faults:
-            if fault.what == "slow":
-                self._count(fault)
-                self._sleep(fault.delay_ms / 1000)
 
     def _fail(self, fault: DiskFault, what: str, path: Path, number: int) -> None:
         self._count(fault)

@@ -1,14 +1,8 @@
-"""The loop of one broker process: a turn is drain, step all, commit once, trace, send.
+"""The loop of one broker process: drain the inbox, take a turn, carry it out.
 
-The module knows the core's contract (`node.core.api`) and the order of a turn, not the protocols.
-
-**The order in a turn.** Commit, then the turn's trace lines with one write(), then the messages.
-Wherever a kill falls, the disk has what the trace says, and the trace has what was sent. (Trace
-before commit would let a killed leader claim a high watermark or an acknowledgement that its disk
-never had.) Only a turn with messages that leave early (`node.core.before_commit`) writes its trace
-before the commit. A turn that fails in the core leaves its trace in the output file only.
-
-A breakpoint stops the turn between two of these steps (`node.runtime.breakpoints`)."""
+`node.core.turn` knows the order of a turn. Its trace lines are written with one write(). A turn
+that fails in the core leaves its trace in the output file only. A breakpoint stops the turn before
+one of its steps (`node.runtime.breakpoints`)."""
 
 from __future__ import annotations
 
@@ -17,21 +11,21 @@ import os
 import sys
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 
 from node.core import wire
-from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Shutdown, Tick
-from node.core.before_commit import split
+from node.core.api import Deliver, Event, NodeConfig, Outgoing, Shutdown
 from node.core.messages import Error
 from node.core.senders import Senders
 from node.core.storage import Storage
+from node.core.turn import Core, carry_out, take
 from node.formats.errors import DamagedStore, StorageError, WireError
 from node.formats.host_errors import cannot
 from node.formats.trace import REFUSED, UNAUTHENTICATED, TraceEvent, damaged_event, event
 from node.formats.wire import sender
-from node.runtime.breakpoints import Armed, Breakpoints, break_event
+from node.runtime.breakpoints import Armed, Breakpoints, StopRequest, break_event
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.node_clock import monotonic_us
 from node.runtime.store import LmdbStorage
@@ -45,24 +39,7 @@ HAND_OVER_US: Final = 2_000_000
 """How long after a request to stop the core may take to hand over what it leads."""
 
 
-class Core(Protocol):
-    """The method of `node.core.broker.Broker` that the loop needs."""
-
-    def step(self, now_us: int, event: Event) -> Effects:
-        """Handle one event, at a time in microseconds; return its effects."""
-        ...
-
-
 MakeCore = Callable[[NodeConfig, Storage, Random, int], Core]
-
-
-class StopRequest:
-    """A request to stop: a signal handler sets `asked`, the loop reads it. `wake_fd` is a
-    descriptor that is readable after a signal."""
-
-    def __init__(self, wake_fd: int = -1) -> None:
-        self.asked = False
-        self.wake_fd = wake_fd
 
 
 class TraceFile:
@@ -136,7 +113,7 @@ class Loop:
         self._node = node
         self._senders = senders
         self._breakpoints = breakpoints or Breakpoints(Armed(node, 0))
-        self._step = core.step
+        self._core = core
         self._storage = storage
         self._inbox = inbox
         self._outbox = outbox
@@ -145,6 +122,7 @@ class Loop:
         # On the clock of the node; all other times are those of the host.
         self._deadline_us = 0
         self._give_up_us = 0
+        self._turn_us = 0
         self._behind = 0
         self._stopped = False
         self.turns = 0
@@ -189,8 +167,11 @@ class Loop:
     def _due(self, now_us: int) -> bool:
         """Return whether to step a `Tick`: not while messages wait, because a paused process reads
         them before it acts on silence; at the latest after `TURNS_BEHIND` turns."""
-        own_us = self._breakpoints.clock.read(now_us)
-        return 0 < self._deadline_us <= own_us and self._behind % TURNS_BEHIND == 0
+        return self._ticks and 0 < self._deadline_us <= self._breakpoints.clock.read(now_us)
+
+    @property
+    def _ticks(self) -> bool:
+        return self._behind % TURNS_BEHIND == 0
 
     def _understand(self, arrived: list[list[bytes]], refusals: list[TraceEvent]) -> list[Event]:
         """Return the messages as events; add a trace event to `refusals` for each that is
@@ -226,63 +207,49 @@ class Loop:
             self.refused += 1
 
     def _turn(
-        self, now_us: int, events: list[Event], trace: list[TraceEvent], *, first: bool = False
+        self, now_us: int, events: list[Event], refusals: list[TraceEvent], *, first: bool = False
     ) -> None:
-        """Step `events` and, if it is due, the time; then commit, trace and send. `trace` has the
-        events so far. A `Tick` is stepped once a turn, after the messages, even if the core wants
-        to be stepped again at once."""
-        messages: list[Outgoing] = []
-        flush, position, ticked = False, 0, False
-        while not self._stopped and not ticked:
-            if position < len(events):
-                happened = events[position]
-                position += 1
-            elif first or self._due(now_us):
-                happened, ticked = Tick(), True
-            else:
-                break
-            try:
-                effects = self._step(self._breakpoints.clock.read(now_us), happened)
-            except DamagedStore as error:
-                self._trace.write(now_us, [damaged_event(error)])
-                raise
-            except BaseException:
-                self._trace.show(now_us, trace, sys.stderr)
-                raise
-            trace.extend(effects.trace)
-            messages.extend(effects.messages)
-            flush = flush or effects.flush
-            self._deadline_us = effects.deadline_us
-            self._stopped = effects.stopped
-        self._finish(now_us, messages, trace, flush=flush or self._stopped)
+        """Take the turn of these events, and carry it out; its trace begins with `refusals`."""
+        self._turn_us = now_us
+        try:
+            turn = take(
+                self._core,
+                self._breakpoints.clock.read(now_us),
+                events,
+                deadline_us=self._deadline_us,
+                first=first,
+                ticks=self._ticks,
+                trace=refusals,
+            )
+        except DamagedStore as error:
+            self.trace([damaged_event(error)])
+            raise
+        except BaseException:
+            self._trace.show(now_us, refusals, sys.stderr)
+            raise
+        self._deadline_us, self._stopped = turn.deadline_us, turn.stopped
+        at = 0
+        if reached := self._breakpoints.reached(turn):
+            point, event = reached
+            at = carry_out(turn, self, stop=(point.before,))
+            self.trace([break_event(point, event)])
+            self._breakpoints.stop_at(point)
+        carry_out(turn, self, at)
         self.turns += 1
 
-    def _finish(
-        self, now_us: int, messages: list[Outgoing], trace: list[TraceEvent], *, flush: bool
-    ) -> None:
-        reached = self._breakpoints.reached(trace)
-        early, later = split(messages, trace)
-        if early:
-            if trace:
-                self._trace.write(now_us, trace)
-            self._outbox.send(early)
-            trace = []
-        if reached and reached[0].before == "commit":
-            self._trace.write(now_us, [break_event(*reached)])
-            self._breakpoints.stop_at(reached[0], self._stop.wake_fd)
-            reached = None
+    # -- the hands of a turn
+
+    def trace(self, events: list[TraceEvent]) -> None:
+        self._trace.write(self._turn_us, events)
+
+    def commit(self, *, flush: bool) -> None:
         if flush:
             self._storage.flush()
         else:
             self._storage.commit()
-        if reached:
-            trace = [*trace, break_event(*reached)]
-        if trace:
-            self._trace.write(now_us, trace)
-        if reached:
-            self._breakpoints.stop_at(reached[0], self._stop.wake_fd)
-        if later:
-            self._outbox.send(later)
+
+    def send(self, messages: list[Outgoing]) -> None:
+        self._outbox.send(messages)
 
 
 def _refusal(frames: list[bytes]) -> TraceEvent:

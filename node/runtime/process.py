@@ -26,16 +26,24 @@ from node.core import bugs
 from node.core.api import NodeConfig
 from node.core.senders import Senders
 from node.core.storage import Storage
+from node.core.turn import Core
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.host_errors import reason
 from node.formats.trace import damaged_event
 from node.runtime import namespaces
-from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints, report_end
+from node.runtime.breakpoints import (
+    SYNCS_OF_A_STOP,
+    Armed,
+    Breakpoint,
+    Breakpoints,
+    StopRequest,
+    report_end,
+)
 from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.curve import CurveKeys
 from node.runtime.datadir import host_boot_id
 from node.runtime.failing_disk import DiskFault, FailingDisk
-from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile
+from node.runtime.loop import Loop, MakeCore, TraceFile
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
 from node.runtime.node_clock import HOST_CLOCK, monotonic_us
 from node.runtime.store import LmdbStorage
@@ -50,7 +58,8 @@ _DISK_ERRORS: Final = (
 )
 """Errors of files that only a disk causes: full, read-only, broken, or not served any more."""
 STOP_DEADLINE_S: Final = 3.0
-"""After this long from SIGTERM the process ends anyway, with a dump of its stacks."""
+"""After this long from SIGTERM, and the time that faults delay its syncs, the process ends anyway,
+with a dump of its stacks."""
 CONNECT_MS: Final = 50
 LINGER_MS: Final = 200
 
@@ -63,8 +72,9 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     process it must not outlive (0: `spawn` sets it). `boot_id` identifies the boot of the host (""
     asks the kernel), and `boots` counts the simulated reboots of this node. `breakpoints` are
     armed, and `disk_faults` in force, from the first turn on. The clock for its timeouts runs at
-    `clock_percent` of the host's rate. `disk_pid` is the process that serves the disk in user
-    space, 0 if none does. Files are created as needed, folders must exist."""
+    `clock_percent` of the host's rate. Faults delay each of its syncs by `slow_ms`. `disk_pid` is
+    the process that serves the disk in user space, 0 if none does. Files are created as needed,
+    folders must exist."""
 
     core: NodeConfig
     data_dir: str
@@ -79,6 +89,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     breakpoints: tuple[Breakpoint, ...] = ()
     disk_faults: tuple[DiskFault, ...] = ()
     clock_percent: int = 100
+    slow_ms: int = 0
     boots: int = 0
     disk_pid: int = 0
 
@@ -109,7 +120,7 @@ def main(
             _enter_disk(config.disk_pid)
         # After that: new rights make the kernel forget it.
         die_with_parent(config.parent_pid)
-        sentence = _run(config, make_core or _broker, _handle_signals(), pipe)
+        sentence = _run(config, make_core or _broker, _handle_signals(config.slow_ms), pipe)
     except CannotBind as error:
         code, sentence = EXIT_ADDRESS, str(error)
     except BaseException as error:
@@ -163,7 +174,7 @@ def _run(
             trace.write(monotonic_us(), [damaged_event(error)])
             raise
         armed = Armed(core_config.node, core_config.incarnation, config.breakpoints)
-        points = Breakpoints(armed, pipe, disk, storage.copy, clock)
+        points = Breakpoints(armed, pipe, disk, storage.copy, clock, stop)
         if pipe is not None:
             inbox.watch(points.wake_fd)
         senders = Senders(core_config)
@@ -192,15 +203,16 @@ def _sentence(error: BaseException) -> str:
     return f"unexpected {type(error).__name__}: {error}"
 
 
-def _handle_signals() -> StopRequest:
+def _handle_signals(slow_ms: int) -> StopRequest:
     """Ignore SIGINT, note SIGTERM in the request that is returned. `spawn` starts this process with
     both blocked, so that none is lost or deadly before."""
     read_fd, write_fd = os.pipe()
-    stop = StopRequest(read_fd)
+    stop = StopRequest(read_fd, slow_ms)
 
     def ask(_signal: int, _frame: object) -> None:
         stop.asked = True
-        faulthandler.dump_traceback_later(STOP_DEADLINE_S, exit=True, file=2)
+        limit_s = STOP_DEADLINE_S + SYNCS_OF_A_STOP * stop.slow_ms / 1000
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=2)
 
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)

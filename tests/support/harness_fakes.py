@@ -193,6 +193,7 @@ class _Config(msgspec.Struct):
     breakpoints: tuple[object, ...] = ()
     disk_faults: tuple[object, ...] = ()
     clock_percent: int = 100
+    slow_ms: int = 0
     boots: int = 0
 
 

@@ -15,7 +15,8 @@ from node.core.messages import MetadataRequest
 from node.formats.errors import InvariantBroken
 from node.formats.trace import STOPPED, event
 from node.runtime import loop as loop_module
-from node.runtime.loop import Loop, StopRequest
+from node.runtime.breakpoints import StopRequest
+from node.runtime.loop import Loop
 
 MOST_WAITS = 10_000
 FRAMES = wire.encode("n1", "c1", MetadataRequest())

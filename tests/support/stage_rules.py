@@ -4,18 +4,27 @@ Epochs are written as `2@4`: epoch 2, and the offset where it begins or ends."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from node.core.api import Mark, Outgoing
+from node.core.api import Effects, Mark, Outgoing, Tick
 from node.core.batch import Produced
-from node.core.before_commit import split
 from node.core.epochs import EpochCache, EpochEnd, diverges, truncation_target
 from node.core.high_watermark import isr_high_watermark, majority_high_watermark
 from node.core.isr_change import may_expand
 from node.core.messages import MetadataRequest
 from node.core.producers import Producers
+from node.core.turn import take
 from node.formats import trace
 from node.formats.event_text import Event
+
+
+class _Core(NamedTuple):
+    """A core whose steps have these effects."""
+
+    effects: Effects
+
+    def step(self, now_us: int, event: object) -> Effects:
+        return self.effects
 
 
 class RulesStage:
@@ -88,10 +97,11 @@ class RulesStage:
         those that leave before its commit."""
         usual = ("after_commit", "at_once", "before_commit", "at_once")
         out = [Outgoing(mark, MetadataRequest(), mark=Mark(mark)) for mark in marks or usual]
-        early, later = split(out, self._trace)
-        assert sorted(each.to for each in (*early, *later)) == sorted(each.to for each in out)
-        self._trace.clear()
-        return " ".join(each.to for each in early) or "none"
+        effects = Effects(out, self._trace)
+        self._trace = []
+        turn = take(_Core(effects), 0, [Tick()], deadline_us=0)
+        assert sorted(each.to for each in (*turn.early, *turn.later)) == sorted(e.to for e in out)
+        return " ".join(each.to for each in turn.early) or "none"
 
     # -- producers
 

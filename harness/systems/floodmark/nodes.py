@@ -23,7 +23,7 @@ from harness.formats.process_exits import Exit
 from harness.systems.node_processes import Done, EndedBy, NodeProcesses, ended_by
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
-from node.runtime.breakpoints import Breakpoint, Order, Report
+from node.runtime.breakpoints import SYNCS_OF_A_STOP, Breakpoint, Order, Report
 from node.runtime.children import Child
 from node.runtime.environment import inherited
 from node.runtime.failing_disk import DiskFault
@@ -48,14 +48,15 @@ MakeConfig = Callable[[str, int], ProcessConfig]
 class ProcessOrders:
     """The channel to one process for its breakpoints, disk faults and clock; the process may have
     ended. `writes` counts, by the number of a fault, the writes that it affected; `ended` is the
-    last error message of a process that ended by itself."""
+    last error message of a process that ended by itself; faults delay each of its syncs by
+    `slow_s`."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, slow_ms: int = 0) -> None:
+        self.slow_s = slow_ms / 1000
         self._pipe = pipe
         self._version = 0
         self._in_force = -1
         self._reached: set[int] = set()
-        self._slowest_s = 0.0
         self.writes: dict[int, int] = {}
         self.ended = ""
 
@@ -70,7 +71,7 @@ class ProcessOrders:
         wait: bool = True,
     ) -> bool:
         """Replace breakpoints, disk faults and clock of the process; return when it has confirmed
-        that. `slow_ms` is the delay of each of its syncs by other faults.
+        that. `slow_ms` is the delay of each of its syncs by faults.
 
         Returns False if it has ended. Does not wait for a process before its first turn, which
         applies the order before that turn, nor if `wait` is False. Raises FloodmarkError when it
@@ -81,12 +82,13 @@ class ProcessOrders:
             armed=tuple(armed),
             disk=tuple(disk),
             percent=percent,
+            slow_ms=slow_ms,
             copy_to=copy_to,
         )
         # A turn in progress may sync more than once, as slowly as the disk was until now.
-        slowest_s = (sum(fault.delay_ms for fault in disk) + slow_ms) / 1000
-        patience_s = (COPY_S if copy_to else PATIENCE_S) + 3 * max(slowest_s, self._slowest_s)
-        self._slowest_s = slowest_s
+        slowest_s = max(slow_ms / 1000, self.slow_s)
+        patience_s = (COPY_S if copy_to else PATIENCE_S) + 3 * slowest_s
+        self.slow_s = slow_ms / 1000
         try:
             self._pipe.send_bytes(_encoder.encode(order))
             self._read(0)
@@ -157,7 +159,7 @@ class Nodes(NodeProcesses[_Running]):
         self._excused: dict[tuple[str, int], set[EndedBy]] = {}
         self._armed: dict[str, tuple[Breakpoint, ...]] = defaultdict(tuple)
         self._disk_faults: dict[str, tuple[DiskFault, ...]] = defaultdict(tuple)
-        self._slow_ms: dict[str, dict[int, int]] = defaultdict(dict)
+        self._slow_ms: dict[str, dict[object, int]] = defaultdict(dict)
         self._deadly: set[int] = set()
         self._writes: dict[int, int] = {}
         self._blamed: dict[tuple[str, int], int] = {}
@@ -175,13 +177,15 @@ class Nodes(NodeProcesses[_Running]):
             breakpoints=self._armed[node],
             disk_faults=self._disk_faults[node],
             clock_percent=self._clock_percent[node],
+            slow_ms=self._delay_ms(node),
             boots=self._boots.get(node, 0),
         )
         near, far = multiprocess.Pipe()
         with inherited(self._environment(node)):
             process = spawn(config, pipe=far)
         far.close()
-        self._running[node] = _Running(process, incarnation, ProcessOrders(near))
+        orders = ProcessOrders(near, self._delay_ms(node))
+        self._running[node] = _Running(process, incarnation, orders)
 
     def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
         """Arm a breakpoint in the node's present and later processes, until one reaches it; return
@@ -229,10 +233,15 @@ class Nodes(NodeProcesses[_Running]):
             return self._writes.get(number, 0)
         return self._writes.get(number, 0) + running.orders.writes.get(number, 0)
 
-    def note_slow(self, node: str, number: int, delay_ms: int) -> None:
-        """Note that fault `number`, which the process does not know, delays each of its syncs by
+    def note_slow(self, node: str, fault: object, delay_ms: int) -> None:
+        """Note that a fault, which the process does not know, delays each of its syncs by
         `delay_ms`; 0: it has ended."""
-        self._slow_ms[node][number] = delay_ms
+        self._slow_ms[node][fault] = delay_ms
+
+    def _delay_ms(self, node: str) -> int:
+        """Return by how much faults delay each sync of the node."""
+        own_ms = sum(fault.delay_ms for fault in self._disk_faults[node])
+        return own_ms + sum(self._slow_ms[node].values())
 
     def copy_disk(self, node: str, to: Path) -> bool:
         """Have the node's process copy its store to the folder `to`; return False if it has ended.
@@ -287,7 +296,7 @@ class Nodes(NodeProcesses[_Running]):
             self._armed[node],
             self._disk_faults[node],
             percent=self._clock_percent[node],
-            slow_ms=sum(self._slow_ms[node].values()),
+            slow_ms=self._delay_ms(node),
             copy_to=copy_to,
             wait=wait,
         )
@@ -299,7 +308,7 @@ class Nodes(NodeProcesses[_Running]):
         super()._kill_hung(node)
 
     def _ends_within(self, running: _Running, limit_s: float) -> bool:
-        running.process.join(limit_s)
+        running.process.join(limit_s + SYNCS_OF_A_STOP * running.orders.slow_s)
         return running.process.exitcode is not None
 
     def _signal(self, node: str, number: signal.Signals) -> bool:

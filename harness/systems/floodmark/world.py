@@ -131,6 +131,16 @@ class RealWorld(ProcessWorld):
         if fault.action == "error":
             self._processes.excuse(node, "itself")  # libzmq aborts: an eventfd cannot fail
 
+    def add_call_fault(self, node: str, fault: CallFails) -> int:
+        number = super().add_call_fault(node, fault)
+        self._processes.note_slow(node, ("call", number), fault.delay_ms)
+        return number
+
+    def remove_call_fault(self, node: str, number: int) -> int:
+        affected = super().remove_call_fault(node, number)
+        self._processes.note_slow(node, ("call", number), 0)
+        return affected
+
     def set_clock_rate(self, node: str, percent: int) -> None:
         self._processes.set_clock_rate(node, percent)
 

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from harness.formats.history import LogRun
 from harness.sim.disk import SimDisk
 from harness.systems.floodmark.replica_logs import log_lines
+from nemesis.world import DiskFails
 from node.core import batch
 from node.formats.errors import StorageError
 from node.runtime.datadir import power_cut
+from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.read_logs import dump_logs
 from node.runtime.store import LmdbStorage
 from tests.node.runtime.test_store_model import cuts, do_write, ends, many, observed, write
@@ -30,20 +32,24 @@ class Pair:
     def __init__(self, path: str) -> None:
         self.path = path
         self.disk = SimDisk()
-        self.store = LmdbStorage(path, "boot")
+        self.disk.add_fault(1, DiskFails("slow", delay_ms=7))
+        self.slept_s: list[float] = []
+        slow = DiskFault(number=1, what="slow", delay_ms=7)
+        self.slow = FailingDisk((slow,), self.slept_s.append)
+        self.store = LmdbStorage(path, "boot", disk=self.slow)
 
     def reopen(self) -> None:
         self.disk.open()
-        self.store = LmdbStorage(self.path, "boot")
+        self.store = LmdbStorage(self.path, "boot", disk=self.slow)
 
     def do(self, step: Step, rng: random.Random) -> None:
         what = step[0]
-        if what == "commit":
-            self.store.commit()
-            self.disk.commit()
-        elif what == "flush":
-            self.store.flush()
-            self.disk.flush()
+        if what in ("commit", "flush"):
+            before = len(self.slept_s)
+            delay_us = self.disk.delay_us(flush=what == "flush")
+            for one in (self.store, self.disk):
+                (one.commit if what == "commit" else one.flush)()
+            assert delay_us == 7000 * (len(self.slept_s) - before)
         elif what in ("kill", "power-cut"):
             self.store.close()
             if what == "power-cut":

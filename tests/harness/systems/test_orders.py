@@ -35,6 +35,7 @@ class Settings(msgspec.Struct):
     breakpoints: tuple[object, ...] = ()
     disk_faults: tuple[object, ...] = ()
     clock_percent: int = 100
+    slow_ms: int = 0
     boots: int = 0
 
 

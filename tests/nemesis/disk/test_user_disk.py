@@ -155,13 +155,16 @@ def test_reads_fail_while_a_disk_is_unreadable(tmp_path: Path) -> None:
         assert run(used, "print(open('log').read())") == "x"
 
 
-def test_a_slow_sync_delays_nobody_else_and_ends_with_a_kill(tmp_path: Path) -> None:
+def test_a_slow_sync_delays_nobody_else_and_a_kill_ends_it_undone(tmp_path: Path) -> None:
     with disk(tmp_path) as used:
         used.add(DiskFails("slow", delay_ms=3_600_000))
         slow = Program(used, f"{WRITES}file.write(b'x')\nprint('now', flush=True)\nos.fsync(file)")
         assert slow.line() == "now"
         assert run(used, "open('other', 'w').write('y')\nprint(open('other').read())") == "y"
         slow.kill()
+        before, after = used.cut(0.0)
+        assert before > 0 == after
+        assert not (used.folder / "log").exists()
 
 
 def test_a_paused_program_can_be_killed_and_its_disk_cut(tmp_path: Path) -> None:

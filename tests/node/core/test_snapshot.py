@@ -13,9 +13,10 @@ from harness.sim.disk import SimDisk
 from harness.sim.node import SimNode
 from harness.sim.run import SimResult, simulate
 from node.core import snapshot as snapshots
-from node.core.api import Effects, Event
+from node.core.api import Event
 from node.core.broker import Broker
 from node.core.snapshot import Snapshot, canonical, restore, snapshot
+from node.core.turn import Turn
 from tests.support.sim_schedules import storm
 from tests.support.world import World
 
@@ -30,7 +31,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 EVERY = 8
 """One of so many turns is made by another node."""
 HOURS_US = 7 * 3_600_000_000
-plain_step = SimNode._step
+plain_take = SimNode._take
 
 
 def run(name: str) -> SimResult:
@@ -51,15 +52,15 @@ def test_a_storm_over_restored_nodes_is_the_same_storm(
     plain = run(name)
     dice, restored = random.Random(1), []
 
-    def step(sim: SimNode, events: list[Event], first: bool) -> Effects:
+    def take(sim: SimNode, events: list[Event], first: bool) -> Turn:
         node = sim.core
         if node is not None and node._begun and dice.randrange(EVERY) == 0:
             taken = snapshot(node)
             sim.core = restore(taken, node.ctx.storage, node.ctx.jitter)
             restored.append(snapshot(sim.core) == taken)
-        return plain_step(sim, events, first)
+        return plain_take(sim, events, first)
 
-    monkeypatch.setattr(SimNode, "_step", step)
+    monkeypatch.setattr(SimNode, "_take", take)
     assert run(name).digest == plain.digest
     assert len(restored) > 100
     assert all(restored)
@@ -69,16 +70,16 @@ def test_a_storm_over_restored_nodes_is_the_same_storm(
 def test_nodes_that_count_as_equal_step_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dice, compared = random.Random(1), []
 
-    def step(sim: SimNode, events: list[Event], first: bool) -> Effects:
+    def take(sim: SimNode, events: list[Event], first: bool) -> Turn:
         node = sim.core
         if node is None or not node._begun or dice.randrange(EVERY) or sim.disk.faults:
-            return plain_step(sim, events, first)
+            return plain_take(sim, events, first)
         theirs = later(sim, equal_to(node, SimDisk.of(sim.disk.state()), dice), events, first)
-        own = plain_step(sim, events, first)
+        own = plain_take(sim, events, first)
         compared.append(result_of(own, node) == theirs)
         return own
 
-    monkeypatch.setattr(SimNode, "_step", step)
+    monkeypatch.setattr(SimNode, "_take", take)
     result = run(name)
     assert all(exit.expected for exit in result.exits)
     assert len(compared) > 100
@@ -92,16 +93,16 @@ def later(sim: SimNode, other: Broker, events: list[Event], first: bool) -> Any:
     sim.core = other
     sim._queue.now_us += HOURS_US
     sim._deadline_us += HOURS_US
-    found = result_of(plain_step(sim, events, first), other)
+    found = result_of(plain_take(sim, events, first), other)
     sim._queue.now_us -= HOURS_US
     sim.core, sim._deadline_us = node, deadline_us
     other.ctx.jitter.setstate(drawn)
     return found
 
 
-def result_of(turn: Effects, node: Broker) -> Any:
+def result_of(turn: Turn, node: Broker) -> Any:
     """Return the messages and trace events of a turn, and the value of the node after it."""
-    messages = [(m.to, m.message, m.body) for m in turn.messages]
+    messages = [(m.to, m.message, m.body) for m in (*turn.early, *turn.later)]
     return messages, [dict(event) for event in turn.trace], canonical(snapshot(node))
 
 

@@ -18,6 +18,7 @@ from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest
 from node.formats.trace import APPEND, event
 from node.runtime import breakpoints, template
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints, Order
+from node.runtime.failing_disk import DiskFault
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
@@ -122,6 +123,20 @@ def test_every_answer_is_in_the_trace_before_it_arrives(node: Node) -> None:
     assert all((one["node"], one["incarnation"]) == ("n1", 1) for one in events)
     times = [one["t_us"] for one in events]
     assert times == sorted(times)
+
+
+def test_a_stop_while_syncs_are_slow_is_no_hang(tmp_path: Path) -> None:
+    """The turn in progress, the last one and the flush behind it take longer than a hang may."""
+    with Node(tmp_path, FakeCore) as node:
+        node.start()
+        slow = DiskFault(number=1, what="slow", delay_ms=1600)
+        assert node.breakpoints.order((), (slow,), slow_ms=1600)
+        node.send(ProduceRequest(corr=0, partition="log-0"), BODY)
+        node.send(ProduceRequest(corr=1, partition="deferred-0"), BODY)
+        until(lambda: node.breakpoints.reached() or node.breakpoints.writes, "a slow sync")
+        node.send(ProduceRequest(corr=2, partition="log-0"), BODY)
+        assert node.stop() == 0, node.output()
+        assert node.output().splitlines()[-1].startswith("n1/1: stopped after")
 
 
 @pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
