@@ -228,6 +228,10 @@ class World:
         """Return whether the node was a member before, and is none."""
         return False
 
+    def can_move(self, node: str, direction: Literal["upgrade", "downgrade"]) -> bool:
+        """Return whether there is a newer (or older) version than the node has."""
+        return True
+
     def begin_change(self, change: ClusterChange) -> int:
         """Begin a change and return its number; `outcome` says how it ended. There is only one at a
         time: raises FloodmarkError while another is under way, and for an impossible one."""

@@ -39,8 +39,8 @@ from harness.replay.replay import has_failed
 from harness.search import findings
 from harness.search.known_bugs import correct_protocols, search_targets
 from harness.systems.disks import JOURNAL, kinds_on_disks
-from nemesis.faults import kinds_on, storm_kinds
-from nemesis.links.abilities import HUB
+from harness.systems.floodmark.system import Floodmark
+from nemesis.faults import storm_kinds
 from reports import wording
 
 CANARY: Final = "canary"
@@ -74,7 +74,7 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) 
         expected=plan.expected(),
         spent={name: round(seconds, 1) for name, seconds in spent(lines).items()},
         kinds=tuple(
-            k for k in storm_kinds() if k in kinds_on(HUB) and k in kinds_on_disks(JOURNAL)
+            k for k in storm_kinds() if k in Floodmark.faults and k in kinds_on_disks(JOURNAL)
         ),
     )
     if last.rows_share:

@@ -7,17 +7,20 @@ from contextlib import suppress
 from http.client import HTTPConnection
 from typing import Any
 
-from harness.systems.adapter import Adapter, LogSlice, Node, Promise, Record, Roles
+from harness.systems import adapter
+from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Roles
 from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 
-class Etcd(Adapter):
+class Etcd(adapter.Adapter):
     summary = "etcd, a key for each record, ordered by revision"
     needs = "pip install '.[etcd]' in a clone of floodmark"
     binary = "etcd"
     listens = ("client", "peer")
     contiguous = False
-    failover_ms = 4000
+    failover_ms, change_after_ms, fresh_identity = 4000, 8000, False
+    changes = ("join", "leave", "replace", "return", "upgrade", "downgrade")
+    upgrades = (("3.4", "3.5"),)
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         peers = sorted(f"{node.name}=http://{node.dial('peer')}" for node in (me, *others))
@@ -30,7 +33,8 @@ class Etcd(Adapter):
             "advertise-client-urls": f"http://{me.dial('client')}",
             "initial-cluster": ",".join(peers),
         }
-        return [self.server, *(f"--{flag}={value}" for flag, value in flags.items())]
+        flags |= {"initial-cluster-state": "existing"} if me.joins else {}
+        return [me.server or self.server, *(f"--{flag}={value}" for flag, value in flags.items())]
 
     def promise(self) -> Promise:
         words = "Any completed operations are durable"
@@ -47,6 +51,24 @@ class Etcd(Adapter):
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         ask(self.connect("setup", nodes), "kv/range", 1, key=text(partition))
+
+    def admit(self, nodes: Sequence[Node], joining: Node) -> None:
+        if joining.dial("peer") not in self.members(nodes[0]).names:
+            peers = [f"http://{joining.dial('peer')}"]
+            ask(self.connect("setup", nodes), "cluster/member/add", 2, peerURLs=peers)
+
+    def change(
+        self, nodes: Sequence[Node], want: Sequence[Node], partition: str, copies: int
+    ) -> None:
+        connection, names = self.connect("setup", nodes), {node.dial("peer") for node in want}
+        for member in () if partition else listed(connection):
+            if not dialed(member) & names:
+                ask(connection, "cluster/member/remove", 2, ID=member["ID"])
+
+    def members(self, me: Node) -> Members:
+        connection = HTTPConnection(me.listen("client"), timeout=1)
+        names = frozenset[str]().union(*map(dialed, listed(connection)))
+        return Members(names, adapter.http_json(me.listen("client"), "/version")["etcdserver"])
 
     def send(self, connection: HTTPConnection, record: Record) -> int:
         key, value = f"{record.partition}/{record.id}", record.payload
@@ -65,8 +87,7 @@ class Etcd(Adapter):
         raft = decode(connection.getresponse().read(MOST_OPEN_BYTES), dict)["raft.status"]
         if raft["raftState"] != "StateLeader":
             return {}
-        members = ask(connection, "cluster/member/list", 1)["members"]
-        names = {int(member["ID"]): member["name"] for member in members}
+        names = {int(member["ID"]): member.get("name", "") for member in listed(connection)}
         near = [i for i, p in raft["progress"].items() if p["match"] >= raft["commit"] - 100]
         return {"*": Roles(int(raft["term"]), tuple(names[int(i, 16)] for i in near))}
 
@@ -81,6 +102,18 @@ def ask(connection: HTTPConnection, call: str, timeout_s: float, **body: Any) ->
     if told.status != 200:
         raise RuntimeError(answer.get("message", told.reason))
     return answer
+
+
+def listed(connection: HTTPConnection) -> list[dict[str, Any]]:
+    """Return the members that a member knows by itself."""
+    found: list[dict[str, Any]]
+    found = ask(connection, "cluster/member/list", 1, linearizable=False)["members"]
+    return found
+
+
+def dialed(member: dict[str, Any]) -> set[str]:
+    """Return the addresses at which the others dial a member."""
+    return {url.removeprefix("http://") for url in member["peerURLs"]}
 
 
 def text(data: str | bytes) -> str:

@@ -187,6 +187,15 @@ class Limits(NamedTuple):
     failover_ms: int
 
 
+class ChangeTimes(NamedTuple):
+    """How long a change of the cluster takes at most, how long after the start none is possible, in
+    ms; and the actions that an operator can do."""
+
+    change_ms: int = 5000
+    after_ms: int = 0
+    operations: tuple[str, ...] = ()
+
+
 class System:
     """A replicated log that can be put under test. The registry sets `name`.
 
@@ -228,6 +237,11 @@ class System:
     def settings(self) -> dict[str, str]:
         """The value of each setting; also kept in run.json."""
         return {}
+
+    @property
+    def change_times(self) -> ChangeTimes:
+        """The times of changes of the cluster, for a system that offers some."""
+        return ChangeTimes()
 
     @property
     def servers(self) -> dict[str, str]:

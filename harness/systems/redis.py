@@ -10,7 +10,7 @@ from redis import Redis as SyncRedis
 from redis import asyncio as aio
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Node, Promise, Record, Roles
+from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Roles
 
 WORDS = "WAIT does not make Redis a strongly consistent store"
 ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry": None}
@@ -23,25 +23,36 @@ class Redis(adapter.Adapter):
         adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2"), "2"),
         adapter.Setting("fsync", "everysec", "appendfsync", ("everysec", "always"), "always"),
     )
-    listens, unsynced, dumps_running = ("client", "sentinel"), ("appendonly.aof",), True
+    listens, dumps_running = ("client", "sentinel"), True
+    unsynced = ("appendonly.aof", "appendonlydir/*.aof")
+    changes, upgrades = ("replace", "upgrade", "downgrade"), (("6.2", "7.0"),)
+    change_ms, fresh_identity = 15_000, False
     failover_ms, recovery_ms, clock_by_libc = 6000, 60_000, True  # Sentinel's TILT lasts 30 s.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[list[str]]:
         nodes = sorted((me, *others), key=lambda node: node.name)
         first, *rest = [f"{node.host} {node.dialed['client']}" for node in nodes]
         here = f"bind {me.host}\nprotected-mode no\ndir {me.folder}\n"
-        role = "" if me is nodes[0] else f"replicaof {first}\n"
+        if me.joins:
+            known: Any = SyncRedis(me.host, others[0].dialed["sentinel"], **ONCE)
+            first = "{ip} {port}".format_map(known.sentinel_master("all"))
+        role = "" if me is nodes[0] and not me.joins else f"replicaof {first}\n"
         known = "".join(f"sentinel known-replica all {n}\n" for n in rest)  # else seen 10 s late
-        server = f"""{here}{role}port {me.listens["client"]}\nreplica-announce-ip {me.host}\nsave ""
+        server = f"""{here}port {me.listens["client"]}\nreplica-announce-ip {me.host}\nsave ""
             replica-announce-port {me.dialed["client"]}\nrepl-ping-replica-period 1\nrepl-timeout 5
-            appendonly yes\nappendfsync {self.setting["fsync"]}\naof-use-rdb-preamble no"""
-        sentinel = f"""{here}port {me.listens["sentinel"]}\nsentinel announce-ip {me.host}
+            appendonly yes\nappendfsync {self.setting["fsync"]}\naof-use-rdb-preamble no\n"""
+        sentinel = f"""sentinel announce-ip {me.host}
             sentinel announce-port {me.dialed["sentinel"]}\nsentinel monitor all {first} 2
             {known}sentinel down-after-milliseconds all 1500\nsentinel failover-timeout all 4000"""
-        for file, text in (("server.conf", server), ("sentinel.conf", sentinel)):
-            if not (me.folder / file).exists():  # Sentinel rewrites both
-                (me.folder / file).write_text(text)
-        return [[self.server, "server.conf"], [self.server, "sentinel.conf", "--sentinel"]]
+        port = f"{here}port {me.listens['sentinel']}\n"
+        for file, always, once in (("server", server, role), ("sentinel", port, sentinel)):
+            # Both rewrite their file; of that, each version understands these lines.
+            if (conf := me.folder / f"{file}.conf").exists():
+                lines = map(str.strip, conf.read_text().splitlines())
+                once = "\n".join(w for w in lines if w.startswith(("replicaof", "sentinel ")))
+            conf.write_text(f"{always}{once}\n")
+        server = me.server or self.server
+        return [[server, "server.conf"], [server, "sentinel.conf", "--sentinel"]]
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:
@@ -90,11 +101,20 @@ class Redis(adapter.Adapter):
         online = [f"{each['ip']}:{each['port']}" for each in replicas if each["state"] == "online"]
         return {"*": Roles(known["config-epoch"], (me.name, *online))}
 
+    def members(self, me: Node) -> Members:
+        told: Any = SyncRedis(me.host, me.listens["client"], socket_timeout=1).info("server")
+        return Members(version=told["redis_version"])
+
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
-        offset = 0
-        with (me.folder / "appendonly.aof").open("rb") as aof:
-            while count := aof.readline()[1:]:
-                words = [aof.read(int(aof.readline()[1:]) + 2)[:-2] for _ in range(int(count))]
-                for payload in words[2:] if words[:2] == [b"RPUSH", partition.encode()] else ():
-                    yield offset, payload
-                    offset += 1
+        offset, parts = 0, [me.folder / "appendonly.aof"]
+        if not parts[0].exists():  # From 7.0 on: the file of an old rewrite, then those after it.
+            folder = me.folder / "appendonlydir"
+            parts = sorted(folder.glob("*.aof"), key=lambda part: part.stat().st_mtime_ns)
+        for part in parts:
+            with part.open("rb") as aof:
+                while count := aof.readline()[1:]:
+                    words = [aof.read(int(aof.readline()[1:]) + 2)[:-2] for _ in range(int(count))]
+                    pushed = words[:2] == [b"RPUSH", partition.encode()]
+                    for payload in words[2:] if pushed else ():
+                        yield offset, payload
+                        offset += 1

@@ -63,7 +63,10 @@ class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
         """Return the members; of another system those that run."""
         members = tuple(node for node in nodes if world.is_member(node))
-        return members if self.protocol else tuple(filter(world.is_up, members))
+        if self.protocol:
+            return members
+        movable = [n for n in members if self.version or world.can_move(n, self.direction)]
+        return tuple(filter(world.is_up, movable))
 
     def inject(self, site: Site) -> Injected:
         """Restart each node with another protocol; or begin the change of one node's version."""

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from harness.search.real.changes import (
+    BEYOND,
+    CHANGE_KINDS,
+    SHARE,
+    ChangeParts,
+    cluster_for,
+    draw_changes,
+)
 from harness.search.real.families import StormParts, draw_faults
 from harness.systems.interface import System
 from nemesis.draw import expand
@@ -48,7 +56,9 @@ class StormGenerator:
         self._disks = subject.disks
         links = system.link_form(subject.links or None)
         self._links = system.link_abilities(links)
-        self._kinds = self._possible(subject.kinds)
+        possible = self._possible(subject.kinds)
+        self._kinds = tuple(kind for kind in possible if kind not in CHANGE_KINDS)
+        self._offered = tuple(kind for kind in possible if kind in CHANGE_KINDS)
 
     def draw(self, number: int) -> DrawnStorm:
         seed = self._seed * STORMS_PER_SEED + number
@@ -66,7 +76,11 @@ class StormGenerator:
             restart_ms=system.restart_ms,
         )
         dice = Dice(cluster, workload, rng, self._links or HUB, maps=system.simulated)
-        family, faults = draw_faults(parts, dice, seed)
+        family, faults = self._changes(cluster, number)
+        if family:
+            cluster = cluster_for(self._offered, cluster)
+        else:
+            family, faults = draw_faults(parts, dice, seed)
         schedule = Schedule(
             name=f"{system.short_name}-{family}".lower(),
             cluster=cluster,
@@ -78,6 +92,25 @@ class StormGenerator:
         check(schedule, source=f"storm {number} of seed {self._seed}")
         return DrawnStorm(family=family, schedule=schedule)
 
+    def _changes(self, cluster: Cluster, number: int) -> tuple[str, tuple[Fault, ...]]:
+        """Draw a storm with changes of the cluster, by a generator of its own; "" for none."""
+        system, times = self._system, self._system.change_times
+        rng = random.Random(f"storm search/changes/{self._seed}/{number}")
+        if not self._offered or (self._kinds and rng.random() >= SHARE):
+            return "", ()
+        parts = ChangeParts(
+            changes=self._offered,
+            kinds=self._kinds,
+            failover_ms=system.limits(cluster).session_ms,
+            change_ms=times.change_ms,
+            restart_ms=system.restart_ms,
+            after_ms=times.after_ms,
+            versions=len(system.servers),
+            operations=times.operations,
+        )
+        cluster = cluster_for(self._offered, cluster)
+        return draw_changes(parts, Dice(cluster, USUAL, rng, self._links or HUB), cluster)
+
     def _possible(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """Return the kinds to draw from: all that were named, of an alias the possible ones."""
         system, groups = self._system, aliases()
@@ -86,7 +119,10 @@ class StormGenerator:
         # Rare kinds are drawn only if they are named: few systems promise to survive them.
         rare = {*KINDS_OF_CLOCKS, SYSCALL}
         usual = {k for k in system.faults if not KINDS[k].on_disks and k not in rare}
-        chosen = set(expand(wanted, Cluster())) if wanted else usual
+        usual -= {*BEYOND}
+        by_name = {*wanted} & {*CHANGE_KINDS}
+        others = [kind for kind in wanted if kind not in by_name]
+        chosen = set(expand(others, Cluster())) | by_name if wanted else usual
         on_links = set(kinds_on(self._links))
         found = tuple(kind for kind in system.faults if kind in chosen and kind in on_links)
         if lost := [kind for kind in named if kind not in found]:

@@ -173,7 +173,7 @@ class MemberChanges:
         for name in [name for name in self.members if name not in self._first]:
             yield from self._in_time(self._leave(name, alive=True), f"{name} leaving")
         newest = max((self._runs[name] for name in self.members), key=self._age, default=0)
-        for name in self.members:
+        for name in sorted(self.members, key=lambda name: name in self._leaders()):
             if self._servers and self._age(self._runs[name]) < self._age(newest):
                 steps = self._change_version(name, newest, kill=False)
                 yield from self._in_time(steps, f"the upgrade of {name}")
@@ -210,8 +210,10 @@ class MemberChanges:
                 return self._reassign(change.partition, change.replicas)
             case "operate":
                 return self._operate(change.action, node)
-            case _:
-                to = self._next_server(node, change.version, up=what == "upgrade")
+            case "upgrade" | "downgrade":
+                to = self.next_server(node, change.version, what)
+                if to is None:
+                    raise FloodmarkError(f"{node} has no other version for this {what}")
                 return self._change_version(node, to, kill=change.kill)
 
     def _join(self, name: str) -> Steps:
@@ -287,7 +289,7 @@ class MemberChanges:
         def is_so() -> bool:
             told = self._fresh([name]).get(name)
             right = told is not None and (not told.version or wanted.startswith(told.version))
-            return right and self._in_sync()
+            return right and self._in_sync(name)
 
         yield from self._until(is_so)
 
@@ -382,14 +384,18 @@ class MemberChanges:
         others = [n for n in self._nodes if n not in self.members and not n.startswith("v")]
         return self._confirmed(self.members, self.members, others)
 
-    def _in_sync(self) -> bool:
-        """Return whether each replica on a member is in sync, as far as nodes tell."""
-        members = set(self.members)
+    def _in_sync(self, *names: str) -> bool:
+        """Return whether each replica on these members (on all) is in sync, as far as nodes
+        tell."""
+        members = set(names or self.members)
         return all(
             set(self._view.replicas(p)) & members <= set(self._view.isr(p))
             for p in self._view.partitions()
             if self._view.isr(p)
         )
+
+    def _leaders(self) -> set[str]:
+        return {self._view.leader(partition) or "" for partition in self._view.partitions()}
 
     def _refuse_too_few(self) -> None:
         if len(self.members) <= 1:
@@ -398,18 +404,18 @@ class MemberChanges:
     def _age(self, server: int) -> list[int]:
         return in_order(self._servers[server].version) if self._servers else []
 
-    def _next_server(self, node: str, version: str, *, up: bool) -> int:
-        """Return the server for a change of version: the named one, or the next one."""
-        now = self._age(self._runs[node])
+    def next_server(
+        self, node: str, version: str, direction: Literal["upgrade", "downgrade"]
+    ) -> int | None:
+        """Return the server for a change of version: the named one, or the next one; None if there
+        is none."""
+        now, up = self._age(self._runs[node]), direction == "upgrade"
         if version:
-            named = [i for i, each in enumerate(self._servers) if version in each[:3]]
-        else:
-            others = range(len(self._servers))
-            named = [i for i in others if (self._age(i) > now if up else self._age(i) < now)]
-            named.sort(key=self._age, reverse=not up)
-        if not named:
-            raise FloodmarkError(f"{node} has no {version or ('newer' if up else 'older')} server")
-        return named[0]
+            return next((i for i, each in enumerate(self._servers) if version in each[:3]), None)
+        others = range(len(self._servers))
+        found = [i for i in others if (self._age(i) > now if up else self._age(i) < now)]
+        nearest = sorted(found, key=self._age, reverse=not up)
+        return nearest[0] if nearest else None
 
     def _elapsed_ms(self) -> int:
         return (now_us() - self._began_us) // 1000

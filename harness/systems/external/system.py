@@ -15,7 +15,7 @@ from harness.systems.external import calls
 from harness.systems.external.links import ABILITIES
 from harness.systems.external.load import AdapterChoice, complete_settings, in_words, settings_of
 from harness.systems.external.versions import servers_of
-from harness.systems.interface import NO_LINKS, Limits, System
+from harness.systems.interface import NO_LINKS, ChangeTimes, Limits, System
 from nemesis.faults import KINDS, Operate, Upgrade, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
 from nemesis.links.abilities import LinkAbilities
@@ -73,6 +73,11 @@ class ExternalSystem(System):
     @property
     def settings(self) -> dict[str, str]:
         return complete_settings(self.name, settings_of(self.adapter), self._given)
+
+    @property
+    def change_times(self) -> ChangeTimes:
+        adapter = self.adapter
+        return ChangeTimes(adapter.change_ms, adapter.change_after_ms, adapter.operations)
 
     @property
     def servers(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from harness.systems.adapter import Node
 from harness.systems.disks import UserDisks, damage_files
@@ -40,6 +41,9 @@ class ExternalWorld(ProcessWorld):
 
     def has_left(self, node: str) -> bool:
         return self._changes.has_left(node)
+
+    def can_move(self, node: str, direction: Literal["upgrade", "downgrade"]) -> bool:
+        return self._changes.next_server(node, "", direction) is not None
 
     def begin_change(self, change: ClusterChange) -> int:
         return self._changes.begin(change)

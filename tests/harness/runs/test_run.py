@@ -36,7 +36,13 @@ def test_the_phases_come_in_order_and_are_written_down() -> None:
     assert info["clients"]["c1"] == "producer"
     assert info["schedule_digest"] == stage.schedule.digest()
     told = {"version": FakeSystem().version(), "simulated": True, "settings": {"curve": "on"}}
-    assert info["system"] == {"name": "floodmark", **told, "links": "hub", "disk": "journal"}
+    assert info["system"] == {
+        "name": "floodmark",
+        **told,
+        "servers": {},
+        "links": "hub",
+        "disk": "journal",
+    }
     assert info["replay"] == f"floodmark run --schedule {stage.store}/{info['run']}"
     assert info["recovery_limit_ms"] == 2061
 
