@@ -188,8 +188,8 @@ class Limits(NamedTuple):
 
 
 class ChangeTimes(NamedTuple):
-    """How long a change of the cluster takes at most, how long after the start none is possible, in
-    ms; and the actions that an operator can do."""
+    """The times of changes of a cluster in ms: of one change at most, and after the start until one
+    is possible; and the actions that an operator can do."""
 
     change_ms: int = 5000
     after_ms: int = 0
