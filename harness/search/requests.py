@@ -193,6 +193,31 @@ class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
     quiet: Quiet = False
 
 
+class BisectRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to find the version in which a schedule begins to fail, or ends to."""
+
+    schedule: Annotated[
+        Path, Meta(description="A schedule file, or the folder of a run.", extra=READABLE)
+    ]
+    system: Annotated[str, Meta(description="The system, as for `floodmark run`.")]
+    settings: SystemSettings = {}
+    versions: Annotated[
+        tuple[str, ...],
+        Meta(description="A range A..B of the versions that can be fetched; may be repeated."),
+    ] = ()
+    server: Annotated[
+        tuple[Path, ...],
+        Meta(
+            description="An executable, from the oldest to the newest; may be repeated.",
+            extra=READABLE,
+        ),
+    ] = ()
+    budget_s: Budget = 3600.0
+    store: Annotated[Store, Meta(description="Folder for run folders and rows.")] = Path("store")
+    json: Json = False
+    quiet: Quiet = False
+
+
 class DemoRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for the demonstration: where its results go."""
 

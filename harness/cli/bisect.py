@@ -1,0 +1,25 @@
+"""`floodmark bisect`: in which version of a system a failure began, or was fixed."""
+
+from __future__ import annotations
+
+from harness.cli.common import print_json
+from harness.search.requests import BisectRequest
+
+
+def bisect(request: BisectRequest) -> int:
+    """Find the version since which a schedule fails, or no longer fails.
+
+    A run that fails proves that its version is bad; one that does not proves little. So versions
+    run again until one answer has a probability of 95 %. The same command goes on from the runs
+    that were made. Exit code: 0 with such an answer, else 2."""
+    from harness.cli.common import tell
+    from harness.runs.interrupts import Interrupts
+    from harness.search.bisect import SURE
+    from harness.search.bisect_run import bisect as search
+
+    with Interrupts() as interrupts:
+        say = tell if request.json or request.quiet else print
+        made = search(request, interrupts, say)
+    if request.json:
+        print_json(made)
+    return 0 if made.probability >= SURE else 2

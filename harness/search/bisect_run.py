@@ -1,0 +1,179 @@
+"""`floodmark bisect`: since which version a schedule fails on a third-party system.
+
+Each run is a row of a file of its own, so that the same command goes on where it ended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.runs.interrupts import Interrupts
+from harness.runs.options import load_schedule
+from harness.runs.run_folder import readable_lines
+from harness.search import deadline
+from harness.search.bisect import Bisection
+from harness.search.real.world import StormSubject, StormWorld
+from harness.search.requests import BisectRequest
+from harness.systems import registry
+from harness.systems.external import versions
+from harness.systems.external.system import ExternalSystem
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import FloodmarkError, UsageError
+from node.formats.files import AppendOnlyFile
+
+Print = Callable[[str], None]
+_USELESS_RUNS: Final = 2
+"""A version with so many runs that say nothing is left out."""
+
+
+class VersionRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the schedule on a version: its verdict, whether that counts, and its folder."""
+
+    server: str
+    verdict: str
+    sentence: str = ""
+    run: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Return whether the run says anything about the version."""
+        return self.verdict in ("valid", "invalid")
+
+
+class BisectResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer: the end that fails, the last version that fails as seen from there, the next one,
+    which does not ("" if all fail), how sure that is, the probability of each, and all runs."""
+
+    bad_end: str = ""
+    fails: str = ""
+    holds: str = ""
+    probability: float = 0.0
+    posterior: dict[str, float] = {}
+    runs: tuple[VersionRun, ...] = ()
+
+
+def bisect(request: BisectRequest, interrupts: Interrupts, output: Print) -> BisectResult:
+    """Run the schedule on versions until it is known where failures begin, or the budget is over.
+    Raises UsageError, StorageError."""
+    schedule = load_schedule(request.schedule)
+    system = registry.find(request.system, request.settings)
+    if not isinstance(system, ExternalSystem) or not system.adapter.binary:
+        raise UsageError(f"system '{request.system}' has no executable of several versions")
+    binary = system.adapter.binary
+    names = [*versions.named(binary, request.versions), *map(str, request.server)]
+    if len(names) < 2:
+        raise UsageError("name at least two versions: --versions A..B, or --server PATH twice")
+    system.check(schedule)
+    is_late = deadline.after(request.budget_s)
+    runs = _Runs(request, schedule, binary, output)
+    return _answer(names, runs, lambda: is_late() or interrupts.asked, output)
+
+
+class _Runs:
+    """The runs so far, by version; each new one is written down at once."""
+
+    def __init__(
+        self, request: BisectRequest, schedule: Schedule, binary: str, output: Print
+    ) -> None:
+        self._request, self._binary, self._output = request, binary, output
+        self._schedule = replace(schedule, drawn=False)
+        about = msgspec.json.encode((schedule.digest(), request.system, request.settings))
+        key = hashlib.sha256(about).hexdigest()[:12]
+        request.store.mkdir(parents=True, exist_ok=True)
+        path = request.store / f"bisect-{key}.jsonl"
+        self.rows = list(readable_lines(path, VersionRun))
+        self._file = AppendOnlyFile(path)
+
+    def make(self, server: str) -> VersionRun:
+        """Run the schedule once on a version. What cannot be run has no verdict."""
+        try:
+            if "/" not in server:
+                versions.obtain(self._binary, server)
+            settings = {**self._request.settings, "servers": server}
+            subject = StormSubject(system=self._request.system, settings=settings)
+            world = StormWorld(subject, str(self._request.store), "bisect")
+            made = world.attempt(self._schedule)
+            sentence = made.sentence or made.problem
+            row = VersionRun(
+                server=server, verdict=made.verdict, sentence=sentence, run=made.folder
+            )
+        except FloodmarkError as error:
+            row = VersionRun(server=server, verdict="unknown", sentence=str(error))
+        self.rows.append(row)
+        self._file.write(msgspec.json.encode(row) + b"\n")
+        self._output(f"{row.server}: {row.verdict}: {row.sentence}")
+        return row
+
+    def is_useless(self, server: str) -> bool:
+        """Return whether runs on a version say nothing."""
+        told = [row.counts for row in self.rows if row.server == server]
+        return len(told) - sum(told) >= _USELESS_RUNS and not any(told)
+
+
+def _answer(
+    names: Sequence[str], runs: _Runs, stop: Callable[[], bool], output: Print
+) -> BisectResult:
+    bad = _bad_end(names, runs, stop)
+    if bad is None:
+        output(f"neither {names[0]} nor {names[-1]} has failed: nothing to bisect")
+        return BisectResult(runs=tuple(runs.rows))
+    ordered = list(names) if bad == names[-1] else list(reversed(names))
+    known = _knowledge(ordered, runs.rows)
+    while not known.is_sure and not stop():
+        among = [i for i, server in enumerate(ordered) if not runs.is_useless(server)]
+        at = known.next(among)
+        if (row := runs.make(ordered[at])).counts:
+            known.observe(at, row.verdict == "invalid")
+    best, chances = known.best, known.posterior
+    made = BisectResult(
+        bad_end=bad,
+        fails=ordered[best],
+        holds=ordered[best - 1] if best else "",
+        probability=round(float(chances[best]), 4),
+        posterior={ordered[i]: round(float(p), 4) for i, p in enumerate(chances) if p >= 0.005},
+        runs=tuple(runs.rows),
+    )
+    output(in_words(made))
+    return made
+
+
+def _bad_end(names: Sequence[str], runs: _Runs, stop: Callable[[], bool]) -> str | None:
+    """Return the end of the versions that has failed, or fails first; None if none does in time."""
+    ends = (names[0], names[-1])
+    while True:
+        failed = Counter(row.server for row in runs.rows if row.verdict == "invalid")
+        if found := max(ends, key=lambda end: failed[end]) if any(failed[e] for e in ends) else "":
+            return found
+        able = [end for end in ends if not runs.is_useless(end)]
+        if stop() or not able:
+            return None
+        made = Counter(row.server for row in runs.rows)
+        runs.make(min(able, key=lambda end: made[end]))
+
+
+def _knowledge(ordered: Sequence[str], rows: Sequence[VersionRun]) -> Bisection:
+    """Return what the rows say, with the last version as the bad one."""
+    known = Bisection(len(ordered))
+    first = next(r for r in rows if r.server == ordered[-1] and r.verdict == "invalid")
+    for row in rows:
+        if row.counts and row is not first and row.server in ordered:
+            known.observe(ordered.index(row.server), row.verdict == "invalid")
+    return known
+
+
+def in_words(made: BisectResult) -> str:
+    """Return the answer as a few lines."""
+    counts = Counter((row.server, row.verdict) for row in made.runs)
+    each = [
+        f"  {server}: {chance:.1%} (failed {counts[server, 'invalid']} of "
+        f"{counts[server, 'invalid'] + counts[server, 'valid']})"
+        for server, chance in made.posterior.items()
+    ]
+    holds = f", {made.holds} is the next one that does not" if made.holds else ": all fail"
+    answer = f"{made.fails} fails{holds}: {made.probability:.1%}, after {len(made.runs)} runs"
+    return "\n".join([answer, *each])
