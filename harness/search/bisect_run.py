@@ -106,7 +106,7 @@ class _Runs:
             row = VersionRun(server=server, verdict="unknown", sentence=str(error))
         self.rows.append(row)
         self._file.write(msgspec.json.encode(row) + b"\n")
-        self._output(f"{row.server}: {row.verdict}: {row.sentence}")
+        self._output(f"{row.server}: {row.sentence or row.verdict}")
         return row
 
     def is_useless(self, server: str) -> bool:
