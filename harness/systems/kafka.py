@@ -1,5 +1,6 @@
 """Apache Kafka: with a quorum of controllers from 3.9 on, and with ZooKeeper before."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -8,21 +9,18 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from harness.systems.adapter import Members, Node, Promise, Refused, Roles, Setting
-from harness.systems.external import kafka_requests
+from harness.systems.external import kafka_config, kafka_requests
+from harness.systems.external.kafka_config import number
 from harness.systems.external.kafka_log import read_log
 from harness.systems.external.kafka_protocol import ACKS, KafkaProtocol
 from harness.systems.external.kafka_zookeeper import ZooKeeper
 from harness.systems.external.versions import in_order
-from node.formats.errors import UsageError
 from node.formats.json_input import decode
 
 Nodes = Sequence[Node]
 WORDS = "a committed message will not be lost, as long as there is at least one in sync replica"
 JVM = """-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dkafka.logs.dir=.
     -Dlog4j.configuration=file:log4j.properties -Dorg.apache.logging.log4j.level=INFO"""
-LOG4J = """log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender
-    log4j.appender.out.layout=org.apache.log4j.PatternLayout
-    log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n"""
 AGAIN = ["sh", "-c", 'sleep 3; exec "$0" "$@"']  # Until its old session ends its name is taken.
 FORMAT = ["sh", "-c", 'eval "$0" && exec "$@"']
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -47,10 +45,10 @@ class Kafka(KafkaProtocol):
 
     @property
     def home(self) -> Path:
-        return home_of(self.setting["home"] or self.server)
+        return kafka_config.home_of(self.setting["home"] or self.server)
 
     def version(self) -> str:
-        return version_in(self.home)
+        return kafka_config.version_in(self.home)
 
     @cached_property
     def has_quorum(self) -> bool:
@@ -73,54 +71,25 @@ class Kafka(KafkaProtocol):
     # -- nodes
 
     def command(self, me: Node, others: Nodes) -> list[str]:
-        home, first, main = home_of(me.server or self.home), [], "kafka.Kafka"
+        home, first, main = kafka_config.home_of(me.server or self.home), [], "kafka.Kafka"
         java = [self.java, *JVM.split(), "-cp", f"{home}/libs/*"]
         if self.has_quorum:
-            config = self.quorum_config(me, others)
+            version = kafka_config.version_in(home)
+            config = kafka_config.of_quorum(me, others, self.setting, version)
             if not (me.folder / "logs/meta.properties").exists():
                 words = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", "config"]
                 if elr := self.setting["elr"]:
                     words += ["--feature", f"eligible.leader.replicas.version={elr}"]
-                first = [*FORMAT, " ".join(f"'{word}'" for word in (*java, *words))]
+                first = [*FORMAT, shlex.join((*java, *words))]
         elif me.is_voter:
             main = "-Dzookeeper.forceSync=no org.apache.zookeeper.server.quorum.QuorumPeerMain"
-            config = f"""clientPortAddress={me.host}\nclientPort={me.listens["client"]}
-                dataDir={me.folder}\ntickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false"""
+            config = kafka_config.of_zookeeper(me)
         else:
             first = AGAIN * (me.folder / "config").exists()
-            zookeeper = next(node.dial("client") for node in others if node.is_voter)
-            config = f"""{self.broker_config(me)}\nbroker.id={me.name[1:]}
-                zookeeper.connect={zookeeper}\nzookeeper.connection.timeout.ms=30000
-                zookeeper.session.timeout.ms=3000\nlisteners=PLAINTEXT://{me.listen("client")}
-                advertised.listeners=PLAINTEXT://{me.dial("client")}"""
-        for name, lines in (("config", config), ("log4j.properties", LOG4J)):
+            config = kafka_config.of_old_broker(me, others, self.setting)
+        for name, lines in (("config", config), ("log4j.properties", kafka_config.LOG4J)):
             (me.folder / name).write_text("\n".join(map(str.strip, lines.splitlines())) + "\n")
         return [*first, *java, *main.split(), "config"]
-
-    def broker_config(self, me: Node) -> str:
-        return f"""log.dirs={me.folder}/logs\nreplica.lag.time.max.ms=4000
-            min.insync.replicas={self.setting["min_isr"]}
-            unclean.leader.election.enable={self.setting["unclean"]}
-            auto.create.topics.enable=false\noffsets.topic.num.partitions=1
-            controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false"""
-
-    def quorum_config(self, me: Node, others: Nodes) -> str:
-        """Return the settings of a broker, a controller, or both; the rack says which version."""
-        nodes = sorted((me, *others), key=lambda node: node.name)
-        controllers = [node for node in nodes if node.is_voter] or nodes
-        quorum = ",".join(f"{number(node)}@{node.dial('controller')}" for node in controllers)
-        does = ["broker"] * (not me.is_voter) + ["controller"] * (me in controllers)
-        names = [("PLAINTEXT", "client")] * ("broker" in does)
-        names += [("CONTROLLER", "controller")] * ("controller" in does)
-        common = f"""node.id={number(me)}\nprocess.roles={",".join(does)}
-            listeners={",".join(f"{name}://{me.listen(role)}" for name, role in names)}
-            advertised.listeners={",".join(f"{name}://{me.dial(role)}" for name, role in names)}
-            controller.listener.names=CONTROLLER\ncontroller.quorum.voters={quorum}
-            broker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500"""
-        if me.is_voter:
-            return f"{common}\nlog.dirs={me.folder}/logs"
-        rack = version_in(home_of(me.server or self.home))
-        return f"{common}\n{self.broker_config(me)}\nbroker.rack={rack}"
 
     # -- metadata, of either generation
 
@@ -134,6 +103,7 @@ class Kafka(KafkaProtocol):
             self.zookeeper(nodes[0]).create(ids, partition, replicas)
         elif partition not in (told := kafka_requests.metadata(nodes[0].dial("client"))).topics:
             own = {"min.insync.replicas": self.setting["min_isr"]}
+            own["unclean.leader.election.enable"] = self.setting["unclean"]
             topic = NewTopic(partition, 1, replica_assignment=[replicas], config=own)
             admin = AdminClient(self.options(nodes))
             admin.create_topics([topic])[partition].result(5)
@@ -170,23 +140,3 @@ class Kafka(KafkaProtocol):
         if partition:
             wanted = tuple(number(node) for node in want)[:copies]
             kafka_requests.reassign(nodes[0].dial("client"), partition, wanted)
-
-
-def number(node: Node) -> int:
-    """Return the id of a node: of n1 1, of the controller v1 101."""
-    return int(node.name[1:]) + 100 * node.is_voter
-
-
-def home_of(server: Path | str) -> Path:
-    """Return the folder that has the libraries of a server. Raises UsageError."""
-    for folder in (Path(server), *Path(server).parents):
-        if (folder / "libs").is_dir():
-            return folder
-    raise UsageError(f"{server}: no folder above it has Kafka's libs")
-
-
-def version_in(home: Path) -> str:
-    """Return the version of the libraries in a folder. Raises UsageError."""
-    for jar in home.glob("libs/kafka-clients-*.jar"):
-        return jar.stem.removeprefix("kafka-clients-")
-    raise UsageError(f"{home}/libs has no kafka-clients")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,11 @@ from harness.systems.external.kafka_log import read_log
 FORMAT_0 = (
     "0000000000000000000000110c94f89c0000ffffffff000000036f6e65"
     "000000000000000100000012b77f2df30000000000016b0000000374776f"
+)
+# Written by Kafka 4.4.0.
+BATCH = (
+    "00000000000000000000007a00000002022ff09351000000000000000001a220240d67000001a220240d67ffffffff"
+    "ffffffffffffffffffff000000018e010000000180010000004a00000000b2ce3de238cfb947" + "00" * 49
 )
 LATER = FORMAT_0.replace("9c00", "9c02", 1)
 COMPRESSED = FORMAT_0[:34] + "01" + FORMAT_0[36:]
@@ -59,3 +66,28 @@ def test_records_without_a_high_watermark_are_not_an_empty_log(tmp_path: Path) -
         found(folder)
     (folder / "log-0-0" / "00000000000000000000.log").write_bytes(b"")
     assert found(folder) == []
+
+
+def test_records_in_a_batch_are_read(tmp_path: Path) -> None:
+    value = bytes.fromhex("0000004a00000000b2ce3de238cfb947") + bytes(48)
+    assert found(written(tmp_path, BATCH)) == [(0, value)]
+
+
+@pytest.mark.parametrize("at", range(16, len(BATCH) // 2))
+def test_no_changed_byte_of_a_batch_is_read(at: int, tmp_path: Path) -> None:
+    data = bytearray.fromhex(BATCH)
+    data[at] ^= 1
+    with pytest.raises(ValueError, match=r"00000000\.log has an unreadable record at"):
+        found(written(tmp_path, data.hex()))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("key", "value"), [(None, b"v"), (b"", b""), (b"k", b"value")])
+def test_a_message_of_either_format_is_read(
+    magic: int, key: bytes | None, value: bytes, tmp_path: Path
+) -> None:
+    size = -1 if key is None else len(key)
+    fields = struct.pack(">bb", magic, 0) + bytes(8 * magic) + struct.pack(">i", size)
+    rest = fields + (key or b"") + struct.pack(">i", len(value)) + value
+    entry = struct.pack(">qiI", 7, len(rest) + 4, zlib.crc32(rest)) + rest
+    assert found(written(tmp_path, entry.hex())) == [(7, value)]

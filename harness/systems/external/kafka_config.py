@@ -1,0 +1,77 @@
+"""The configuration files of Kafka's brokers and controllers, and of ZooKeeper.
+
+Sessions last 3 s, so that a storm has room for several failovers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.systems.adapter import Node
+from node.formats.errors import UsageError
+
+LOG4J: Final = """log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender
+    log4j.appender.out.layout=org.apache.log4j.PatternLayout
+    log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n"""
+
+
+def of_zookeeper(me: Node) -> str:
+    """Return the settings of ZooKeeper."""
+    return f"""clientPortAddress={me.host}\nclientPort={me.listens["client"]}
+        dataDir={me.folder}\ntickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false"""
+
+
+def of_old_broker(me: Node, others: Sequence[Node], given: Mapping[str, str]) -> str:
+    """Return the settings of a broker that uses ZooKeeper."""
+    zookeeper = next(node.dial("client") for node in others if node.is_voter)
+    return f"""{_of_broker(me, given)}\nbroker.id={number(me)}
+        zookeeper.connect={zookeeper}\nzookeeper.connection.timeout.ms=30000
+        zookeeper.session.timeout.ms=3000\nlisteners=PLAINTEXT://{me.listen("client")}
+        advertised.listeners=PLAINTEXT://{me.dial("client")}"""
+
+
+def of_quorum(me: Node, others: Sequence[Node], given: Mapping[str, str], version: str) -> str:
+    """Return the settings of a broker, a controller, or both. Its rack says which version it is."""
+    nodes = sorted((me, *others), key=lambda node: node.name)
+    controllers = [node for node in nodes if node.is_voter] or nodes
+    quorum = ",".join(f"{number(node)}@{node.dial('controller')}" for node in controllers)
+    does = ["broker"] * (not me.is_voter) + ["controller"] * (me in controllers)
+    names = [("PLAINTEXT", "client")] * ("broker" in does)
+    names += [("CONTROLLER", "controller")] * ("controller" in does)
+    common = f"""node.id={number(me)}\nprocess.roles={",".join(does)}
+        listeners={",".join(f"{name}://{me.listen(role)}" for name, role in names)}
+        advertised.listeners={",".join(f"{name}://{me.dial(role)}" for name, role in names)}
+        controller.listener.names=CONTROLLER\ncontroller.quorum.voters={quorum}
+        broker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500"""
+    if me.is_voter:
+        return f"{common}\nlog.dirs={me.folder}/logs"
+    return f"{common}\n{_of_broker(me, given)}\nbroker.rack={version}"
+
+
+def _of_broker(me: Node, given: Mapping[str, str]) -> str:
+    return f"""log.dirs={me.folder}/logs\nreplica.lag.time.max.ms=4000
+        min.insync.replicas={given["min_isr"]}
+        unclean.leader.election.enable={given["unclean"]}
+        auto.create.topics.enable=false\noffsets.topic.num.partitions=1
+        controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false"""
+
+
+def number(node: Node) -> int:
+    """Return the id of a node: of n1 1, of the controller v1 101."""
+    return int(node.name[1:]) + 100 * node.is_voter
+
+
+def home_of(server: Path | str) -> Path:
+    """Return the folder that has the libraries of a server. Raises UsageError."""
+    for folder in (Path(server), *Path(server).parents):
+        if (folder / "libs").is_dir():
+            return folder
+    raise UsageError(f"{server}: no folder above it has Kafka's libs")
+
+
+def version_in(home: Path) -> str:
+    """Return the version of the libraries in a folder. Raises UsageError."""
+    for jar in home.glob("libs/kafka-clients-*.jar"):
+        return jar.stem.removeprefix("kafka-clients-")
+    raise UsageError(f"{home}/libs has no kafka-clients")
