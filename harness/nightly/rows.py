@@ -39,12 +39,14 @@ _NEVER: Final = "not run"
 
 class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row: at least `least` of `of` runs of a schedule ("": a drawn storm of the seed) on such
-    disks end as `expect`."""
+    disks end as `expect`. With `about`, only that property counts: two releases of a system may
+    both lose records, and differ in what else they break."""
 
     system: str
     settings: dict[str, str] = {}
     schedule: str = ""
     disk: str = ""
+    about: str = ""
     expect: Literal["valid", "invalid"]
     least: int
     of: int
@@ -53,7 +55,8 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def name(self) -> str:
         """The name in keys and sentences."""
         settings = [f"{key}={value}" for key, value in self.settings.items()]
-        return " ".join(filter(None, (self.system, *settings, self.schedule or "storm", self.disk)))
+        storm = (self.schedule or "storm", self.disk, self.about)
+        return " ".join(filter(None, (self.system, *settings, *storm)))
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -61,6 +64,7 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         settings = " ".join(f"`{name}={value}`" for name, value in self.settings.items())
         schedule = f"`{self.schedule}`" if self.schedule else "drawn storms"
         schedule += f", {self.disk} disks" if self.disk else ""
+        schedule += f", `{self.about}`" if self.about else ""
         return self.system, settings or "default", schedule
 
     def asked(self, seed: int) -> tuple[Schedule, Setup]:
@@ -75,8 +79,15 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         )
         schedule, on = requested(request)
         setup = Setup(system=self.system, settings=self.settings, disk=on.disk)
-        expected = Expectation(verdict=self.expect)
+        # A run may be invalid by what the row is not about.
+        expected = Expectation(verdict="invalid" if self.about else self.expect)
         return msgspec.structs.replace(schedule, expectation=expected), setup
+
+    def verdict_of(self, ran: Ran) -> str:
+        """Return the verdict that counts: that of the run, or of the one property."""
+        if not self.about or ran.verdict not in ("valid", "invalid"):
+            return ran.verdict
+        return "invalid" if self.about in ran.broken else "valid"
 
     def runs(self) -> RowRuns:
         """Return the row without a run."""
@@ -138,7 +149,7 @@ def run_row(
             found.add("unknown", 0, found.version)
             continue
         tell(f"{job.key}: {ran.sentence}" + f" ({store / ran.kept})" * bool(ran.kept))
-        found.add(ran.verdict, ran.lost, ran.version)
+        found.add(row.verdict_of(ran), ran.lost, ran.version)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from checker.formats.anomalies import AGREEMENT, PROPERTIES
 from harness.formats.nightly_journal import Ran, Skipped
 from harness.formats.nightly_run import RowRuns
 from harness.nightly import rows
@@ -43,6 +44,29 @@ def test_a_row_holds(row: SystemRow, tmp_path: Path) -> None:
 def test_the_document_has_every_row() -> None:
     document = (ROOT / "docs/systems/README.md").read_text("utf-8")
     assert put_into(document, rows.lines(document, ()), (BEGIN, END)) == document
+
+
+def test_a_row_is_about_known_things() -> None:
+    for row in rows.table():
+        assert row.about in ("", *PROPERTIES), row.name
+        assert row.least <= row.of
+
+
+@pytest.mark.parametrize(
+    ("about", "broken", "verdict", "counts"),
+    [
+        ("", {}, "valid", "valid"),
+        (AGREEMENT, {AGREEMENT: "divergence", "liveness": "stuck"}, "invalid", "invalid"),
+        (AGREEMENT, {"liveness": "stuck"}, "invalid", "valid"),
+        (AGREEMENT, {}, "not-exercised", "not-exercised"),
+    ],
+)
+def test_a_row_about_one_property_counts_that_one(
+    about: str, broken: dict[str, str], verdict: str, counts: str
+) -> None:
+    row = SystemRow(system="kafka", about=about, expect="invalid", least=1, of=1)
+    ran = Ran(key="row/1", why="row", protocol="", verdict=verdict, sentence="", broken=broken)
+    assert row.verdict_of(ran) == counts
 
 
 @pytest.mark.parametrize(
