@@ -202,9 +202,13 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
 
     def _signal(self, node: str, number: signal.Signals) -> bool:
         """Send a signal to the session of the node, and to those of its processes that left it;
-        return whether its first process runs."""
+        return whether its first process runs. Only that one is asked to stop, as by an init system:
+        a helper that ends before its server looks like a failure to it."""
         process = self._running[node].process
         runs = not self._has_ended(self._running[node])
+        if number == signal.SIGTERM:
+            process.send_signal(number)
+            return runs
         if runs:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)

@@ -1,14 +1,15 @@
 """The processes of a node that has several: `python -I -S several.py + COMMAND.. + COMMAND..`.
 
 The plus stands for ASCII's record separator. Standard library only. The processes form one process
-group. When the first one ends, the others are killed and this process ends in the same way. After
-SIGTERM, which reaches all of them, each ends in its own time."""
+group. When the first one ends, the others are killed and this process ends in the same way. It
+passes SIGTERM on to all of them, and then each ends in its own time."""
 
 import ctypes
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 EXIT_NO_COMMAND = 127
@@ -38,6 +39,16 @@ def main(commands: list[list[str]]) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     running = {_start(command) for command in commands}
     status = 0
+
+    def pass_on(number: int, frame: object) -> None:
+        asked.append(number)
+        for pid in tuple(running):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    if asked:
+        pass_on(signal.SIGTERM, None)
     while running:
         pid, ended = os.wait()
         if pid not in running:

@@ -221,6 +221,20 @@ def test_all_processes_of_a_node_are_paused_and_stopped(tmp_path: Path) -> None:
     assert ends(tmp_path) == [("stop", 0, True)]
 
 
+@pytest.mark.integration
+def test_only_the_first_process_of_a_node_is_asked_to_stop(tmp_path: Path) -> None:
+    """A server that loses its helper first ends in another way."""
+    helper = "trap 'echo helper asked' TERM; echo up; while :; do sleep 0.05; done"
+    server = "trap 'sleep 0.3; exit 0' TERM; sh -c \"$HELPER\" & echo up; wait; exit 134"
+    nodes = started(tmp_path, ["env", f"HELPER={helper}", "sh", "-c", server])
+    until(lambda: (tmp_path / "n1.txt").read_text().count("up") == 2)
+    nodes.ask_to_stop("n1")
+    nodes.await_stop("n1")
+    nodes.close()
+    assert "helper asked" not in (tmp_path / "n1.txt").read_text()
+    assert ends(tmp_path) == [("stop", 0, True)]
+
+
 def _stopped(nodes: ExternalProcesses) -> list[int]:
     marked = guardian.marked(f"{guardian.MARK}={nodes.mark}")
     return [pid for pid in marked if psutil.Process(pid).status() == psutil.STATUS_STOPPED]
