@@ -16,7 +16,6 @@ from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.world import ClusterChange, World
 from node.formats.errors import FloodmarkError
 
-ALIASES: Final = ("membership",)
 ITSELF: Final = "itself"
 SPARE: Final = "spare"
 NEW_MEMBERS: Final = (SPARE, "former")
@@ -77,7 +76,7 @@ class Join(ChangeFault, frozen=True, kw_only=True, tag="join"):
     letter = "G"
     sentence = "Let {on} join the cluster"
     of_members = False
-    drawing = Drawing(targets=((SPARE, 1),), aliases=ALIASES)
+    drawing = Drawing(targets=((SPARE, 1),), aliases=())
 
     def change(self, site: Site, node: str) -> ClusterChange:
         return ClusterChange("join", node)
@@ -93,7 +92,7 @@ class Leave(ChangeFault, frozen=True, kw_only=True, tag="leave"):
     alive: bool = True
 
     letter = "v"
-    drawing = Drawing(targets=ONE_NODE, aliases=ALIASES)
+    drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def change(self, site: Site, node: str) -> ClusterChange:
         return ClusterChange("leave", node, alive=self.alive)
@@ -120,7 +119,7 @@ class Replace(ChangeFault, frozen=True, kw_only=True, tag="replace"):
 
     letter = "x"
     lasts = False
-    drawing = Drawing(targets=ONE_NODE, aliases=ALIASES)
+    drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems of any fault, and a `by` that is no node."""
