@@ -87,11 +87,13 @@ def positions(known: Evidence) -> Positions:
     begins = (went_on < 0) | (low != went_on)
     origin = low[np.maximum.accumulate(np.where(begins, np.arange(len(reads)), 0))]
     end = np.where(some, reads.end, low)
-    # If all may have been deleted, the log ends where a reader got nothing only if it got there.
-    ends = reads.at_end & (some | (low > origin) | (not log_start_open(known.group)))
+    begin, floor = np.where(some, reads.offset, low), undeleted_from(known, reads)
+    # If all behind it may have been deleted, the log need not end where a reader got nothing,
+    # unless that was a final reader which had just got there.
+    ends = reads.at_end & (some | (low >= floor) | (reads.final & (low > origin)))
+    if not log_start_open(known.group):
+        ends = reads.at_end
     ended = np.where(reads.hw >= 0, reads.hw, np.where(ends, end, UNKNOWN_POSITION))
-    begin = np.where(some, reads.offset, low)
-    floor = undeleted_from(known, reads)
     return Positions(floor, low, begin, end, ended, origin, reads.invoke_us, ~some, reads.final)
 
 

@@ -116,7 +116,7 @@ class Translator:
             if seeks and op.type == "ok":
                 self.from_start[op.process] = dict.fromkeys(op.partitions, 0)
                 # It keeps no position, also in partitions that it had before.
-                op = replace(op, partitions=())
+                op = replace(op, rebalanced=op.partitions)
         if op.final and op.type == "ok":
             op = self._with_positions(op)
         return op

@@ -307,17 +307,19 @@ class Reader(FileReader[Op]):
         )
         of_op = (op.op, begun, ended, *common, op.f, outcome, final, error)
         self.ops.append((*of_op, *counts, *lines))
-        self.note_move(op, outcome, begun, ended)
-        if done is not None and done.rebalanced:
-            moved = frozenset(done.rebalanced).difference(read.partition for read in reads)
-            if moved and op.f not in ("assign", "subscribe", "crash"):
-                self.moves.append((op, begun, ended, (), moved))
+        moved = frozenset(done.rebalanced if done else ())
+        moved = moved.difference(read.partition for read in reads)
+        self.note_move(op, outcome, (begun, ended), moved)
 
-    def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
-        """Note an assignment that may have worked, or a crash: positions are dropped."""
+    def note_move(self, op: Op, outcome: str, when: tuple[int, int], moved: frozenset[str]) -> None:
+        """Note an assignment that may have worked, or a crash: positions are dropped, also those
+        in partitions that were `moved` while it ran."""
         if op.f == "crash" or (op.f in ("assign", "subscribe") and outcome != "fail"):
             kept = () if op.f == "crash" else op.partitions
-            self.moves.append((op, begun, ended, kept, frozenset()))
+            kept = tuple(name for name in kept if name not in moved)
+            self.moves.append((op, *when, kept, frozenset()))
+        elif moved:
+            self.moves.append((op, *when, (), moved))
 
     def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
         """Yield `assigns`: a row for each assignment or crash and partition of its process, and for

@@ -278,6 +278,7 @@ class OnePartition(OrderDefinitions):
         position: dict[int, int] = {}
         origin: dict[int, int] = {}
         self.origins = {}
+        self.overtaken = {}
         subscribed: set[int] = set()
         for op in self.all.in_turn():
             self.move(op, position, subscribed)
@@ -295,6 +296,8 @@ class OnePartition(OrderDefinitions):
                     origin[op.process] = begin
                 stood = begin if begin >= 0 else stood
                 self.origins[id(read)] = origin[op.process]
+                arrived = op.final and stood > origin[op.process]
+                self.overtaken[id(read)] = not arrived and stood < self.undeleted_from(op, read)
                 yield op, read, stood
                 if places(read):
                     position[op.process] = places(read)[-1][0] + 1
@@ -379,9 +382,10 @@ class OnePartition(OrderDefinitions):
         )
 
     def ended(self, read: Read, stood: int) -> int:
-        """Return the end of the log that an answer states, or -1; where all may have been deleted,
-        a reader that got nothing has seen no end if it had read nothing up to there."""
-        nothing = not read.records and read.hw < 0 and self.origins[id(read)] == stood
+        """Return the end of the log that an answer states, or -1; where all behind it may have been
+        deleted, a reader that got nothing has seen no end, unless it is a final one that had read
+        up to there."""
+        nothing = not read.records and read.hw < 0 and self.overtaken[id(read)]
         return -1 if nothing and self.start_open else ended(read, stood)
 
     def waited_at_end(self, reader: Done, read: Read, stood: int) -> bool:

@@ -31,6 +31,8 @@ class OrderDefinitions:
                 self.at[value].append(offset)
         self.origins: dict[int, int] = {}
         """Where the reader of each read stood at first, since when it only went on."""
+        self.overtaken: dict[int, bool] = {}
+        """Whether retention may have deleted all that stood behind each read."""
         self.read = {v for op in self.ok for _, v in op.polled(partition) if v >= 0}
         self.sent = {v for op in self.ops for v in op.values(partition)}
         committed = {v for _, _, v, _ in self.required()}
