@@ -30,6 +30,7 @@ _POLL_US: Final = 300
 _LAG_US: Final = 10_000
 _ORIGIN_US: Final = 1_000_000
 _FIRST_CONSUMER: Final = 1_000
+_FIRST_RETIRED: Final = 1 << 32  # a send of unknown outcome is the last of a process of its own
 _UNKNOWN, _REFUSED = 0.005, 0.005
 OK, INFO, FAIL = 0, 1, 2
 
@@ -149,7 +150,7 @@ class Maker:
         return SendRows(
             t0,
             t0 + latency,
-            process,
+            np.where(outcome == INFO, _FIRST_RETIRED + nth, process),
             key,
             process * VALUES_PER_PROCESS + nth // _PRODUCERS,
             outcome,

@@ -23,7 +23,7 @@ def test_each_story_has_a_name_of_its_own() -> None:
 SHORT = """let two promise contiguous_offsets=False; send 10 at=0; send 20 at=1
 
 # a loss
-two; poll {read}
+two; poll {read} start=0
 finds {found}
 says lost {said}
 """
@@ -41,14 +41,16 @@ def test_a_wrong_expectation_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str
 ) -> None:
     told = written(tmp_path, monkeypatch, read="1:20", found=found, said="old")
-    with pytest.raises(AssertionError, match=r"'a loss', stage 1: .*'lost 1 @0'"):
+    with pytest.raises(AssertionError, match=r"'a loss', stage 1: .*'lost 1 @0, poll-skip 1 @1'"):
         told.check(tmp_path / "run")
 
 
 def test_an_update_writes_sentences_and_no_findings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = written(tmp_path, monkeypatch, read="1:20", found="lost 1 @0", said="old")
+    told = written(
+        tmp_path, monkeypatch, read="1:20", found="lost 1 @0, poll-skip 1 @1", said="old"
+    )
     with pytest.raises(AssertionError):
         told.check(tmp_path / "run")
     assert story_text.main([]) == 1
