@@ -6,6 +6,7 @@ else. Nothing has to be undone: the mount is gone with the last process in the n
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -60,4 +61,8 @@ def _call(function: str, what: str, *arguments: bytes | int | None) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     if getattr(libc, function)(*words) != 0:
-        raise CannotMount(f"{what} cannot be used: {reason(OSError(ctypes.get_errno(), ''))}")
+        number = ctypes.get_errno()
+        # To unshare(2), a full disk is the limit of namespaces (sysctl user.max_user_namespaces).
+        full = function == "unshare" and number == errno.ENOSPC
+        why = "this host allows no further ones" if full else reason(OSError(number, ""))
+        raise CannotMount(f"{what} cannot be used: {why}")

@@ -70,6 +70,10 @@ else:
     # A decoder knows only unions that are closed; `Schedule.__post_init__` asks the registry.
     AnyFault = Any
 
+_LATER: Final = (b'"spares":0,', b'"how":"stop",', b'"version":"",')
+"""Fields that older schedules do not have, at their defaults: a digest outlives them. A quotation
+mark inside a text is escaped, so only a field is written like that."""
+
 
 class Schedule(Strict, frozen=True, kw_only=True):
     """One whole experiment. `drawn`: its faults were drawn at random, so a fault without a target
@@ -88,8 +92,12 @@ class Schedule(Strict, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "faults", decode_all(self.faults))
 
     def to_json(self) -> bytes:
-        """Return the canonical form: every field written out, keys sorted, one trailing newline."""
-        return msgspec.json.encode(self, order="sorted") + b"\n"
+        """Return the canonical form: keys sorted, one trailing newline, and every field written out
+        but those of `_LATER` that have their default."""
+        text = msgspec.json.encode(self, order="sorted") + b"\n"
+        for field in _LATER:
+            text = text.replace(field, b"")
+        return text
 
     def to_pretty_json(self) -> bytes:
         """Return the canonical form indented for a person."""

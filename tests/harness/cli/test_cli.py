@@ -28,6 +28,9 @@ from tests.support.command import exit_code, imported_by
 from tests.support.waiting import PATIENCE_S
 
 Run = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).resolve().parents[3]
+NAIVE = f"{ROOT}/examples/naive_log/adapter.py:NaiveLog"
+"""A system whose servers are always there."""
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def test_bad_input_is_one_sentence_and_exit_code_64(
         (tmp_path / folder).mkdir(parents=True)
     for name, text in FILES:
         (tmp_path / name).write_text(text)
-    code, out, err = floodmark(*line.split())
+    code, out, err = floodmark(*line.replace("NAIVE", NAIVE).split())
     assert (code, out) == (64, "")
     assert sentence in err
     assert err.startswith("floodmark: ")
