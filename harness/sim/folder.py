@@ -70,7 +70,7 @@ def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
         by_node[event["node"]].append(event)
     return {
         "run.json": _encoder.encode(run.info),
-        "schedule.json": _encoder.encode(run.schedule),
+        "schedule.json": run.schedule.to_json(),
         "history.jsonl": run.ops,
         "faults.jsonl": run.faults,
         "exits.jsonl": run.exits,

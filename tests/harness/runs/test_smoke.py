@@ -55,6 +55,7 @@ def test_brokers_that_lose_their_power_are_valid_unless_a_bug_skips_the_sync(
     assert ("no-lost-acknowledged-write" in broken) == (verdict == "invalid")
 
 
+@pytest.mark.integration
 @pytest.mark.needs("nats")
 def test_a_server_from_a_wheel_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     result = judged(f"--system nats --set sync=always {SHORT}", capsys)
