@@ -47,7 +47,7 @@ def is_allowed(found: Import) -> bool:
 
 
 def test_the_outside_judge_imports_nothing_of_this_project() -> None:
-    """Else an error of ours would be judged by itself. Only its reader opens files and decodes JSON as all do."""
+    """Else an error of ours would be judged by itself. Only its reader reads files as all do."""
     ours = ("node", "nemesis", "harness", "reports", "checker", "msgspec", "numpy", "pyarrow")
     own = [found for found in IMPORTS if room(found.importer) == "outside"]
     foreign = [
