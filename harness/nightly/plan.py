@@ -18,7 +18,6 @@ from harness.search.known_bugs import broken_by, correct_protocols, search_targe
 from harness.search.real.world import StormSubject
 from harness.systems import registry
 from nemesis.faults import Isolate, aliases
-from nemesis.faults.membership import CHANGES
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core import protocol as protocols
 from node.formats.errors import UsageError
@@ -33,7 +32,7 @@ SEEDS_PER_RUN: Final = 1_000_000
 """The number of seeds that a nightly run owns, from its number times this many on."""
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
-    *(name for name, kinds in aliases().items() if not set(kinds) <= set(CHANGES)),
+    *aliases(),
     "kill",
     "pause",
     "delay",
@@ -42,8 +41,7 @@ FAULT_SETS: Final = (
     "power-cut",
     "stall",
 )
-"""The sets of fault kinds of a nightly run's storms on our own brokers, whose members change by
-reassignment only. In storms with power cuts brokers run with
+"""The sets of fault kinds of a nightly run's storms. In storms with power cuts brokers run with
 flush=async, so protocols that promise durability only with flush=sync get no such storms."""
 
 
