@@ -17,7 +17,7 @@ from tests.support.checker.history_forms import FORMS, written
 from tests.support.checker.wrong_histories import CLASSES, Told, draw
 
 OPEN = (Verdict.VALID, Verdict.UNKNOWN)
-EXCUSED = {"retention": OPEN, "subscriber": OPEN}
+EXCUSED = {"retention": OPEN, "subscriber": OPEN, "nothing": (Verdict.UNKNOWN,)}
 """Near misses of which the history does not say enough: where the log begins, or what became of a
 record that was never read."""
 

@@ -168,21 +168,14 @@ class Story:
         outcome: OpType = "ok",
         node: str = "n1",
         rebalanced: tuple[str, ...] = (),
-        at_end: bool = False,
-        **when: float | None,
+        **more: Any,
     ) -> int:
         """Poll runs of records: (offset, value[, count[, epoch]])."""
         runs = tuple(RecordRun(*record) for record in records)
-        read = Read(partition=partition, start=start, records=runs, hw=hw, node=node, at_end=at_end)
-        return self.op(
-            "poll",
-            outcome,
-            reads=[read],
-            process=process,
-            final=final,
-            rebalanced=rebalanced,
-            **when,  # type: ignore[arg-type]
-        )
+        known = {name: more.pop(name) for name in ("at_end", "log_start") if name in more}
+        read = Read(partition=partition, start=start, records=runs, hw=hw, node=node, **known)
+        about = {"process": process, "final": final, "rebalanced": rebalanced}
+        return self.op("poll", outcome, reads=[read], **about, **more)
 
     def txn(
         self,

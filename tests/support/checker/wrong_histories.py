@@ -219,6 +219,42 @@ def an_answer_ends_below_its_mark(told: Told, wrong: bool) -> None:
     told.read_finally(90)
 
 
+def final_readers_get_nothing(told: Told, wrong: bool) -> None:
+    """Let final readers get no record: the log ends there, as an answer says in a wrong history, or
+    they may all have waited in vain."""
+    for _ in range(told.rng.randint(12, 16)):
+        told.send()
+    states = told.rng.choice([{"hw": 0}, {"at_end": True}]) if wrong else {}
+    for process in range(90, 90 + told.rng.randint(1, 3)):
+        for _ in range(told.rng.randint(1, 3)):
+            told.read(
+                process, 0, 0, final=True, states=True, **{"hw": -1, "at_end": False, **states}
+            )
+
+
+def a_record_is_appended_again(told: Told, wrong: bool) -> None:
+    """Let a record be there twice, as a producer that sends again may do, in its own transaction or
+    alone; in a wrong history none does."""
+    if not wrong:
+        told.promise["delivery"] = "at-least-once"
+    told.write(told.rng.randint(12, 16))
+    base, count = told.end, told.rng.randint(1, 3)
+    order = [told.rng.randrange(count) for _ in range(told.rng.randint(1, 3))]
+    order = [*order, *range(count), *order[:1]]
+    values = [10**5 + 7 * each for each in order]
+    told.log |= {base + nth: value for nth, value in enumerate(values)}
+    told.end += len(values)
+    known = told.named and told.rng.random() < 0.5
+    first = len(order) - 1 - count
+    sends = [Send(partition=P, value=10**5 + 7 * each) for each in range(count)]
+    placed = [
+        Send(partition=P, value=s.value, offset=base + first + n if known else -1)
+        for n, s in enumerate(sends)
+    ]
+    told.do("txn", 5, sends=tuple(sends), done={"sends": tuple(placed)})
+    told.read_finally(90)
+
+
 CLASSES: Final[dict[str, tuple[Callable[[Told, bool], None], bool]]] = {
     "head": (a_reader_passes_over_the_head, True),
     "final": (a_final_reader_ends_early, True),
@@ -228,6 +264,8 @@ CLASSES: Final[dict[str, tuple[Callable[[Told, bool], None], bool]]] = {
     "subscriber": (a_subscriber_is_moved, True),
     "retention": (a_record_below_the_head, True),
     "end": (an_answer_ends_below_its_mark, False),
+    "nothing": (final_readers_get_nothing, False),
+    "copies": (a_record_is_appended_again, True),
 }
 """By class: what makes its members, and whether Jepsen's histories can have them."""
 
