@@ -42,12 +42,18 @@ def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None)
     for path in paths:
         depths = ("*", "*/*", "findings/*/simulated")
         inside = sorted(p.parent for depth in depths for p in path.glob(f"{depth}/run.json"))
-        # `latest` in a store is a link to one of the others.
-        inside = [folder for folder in inside if not folder.is_symlink()]
+        inside = [folder for folder in inside if _is_reached(folder, path)]
         # The folder of a finding has a schedule, and the run of it inside.
         is_run = promise is not None or any((path / part).exists() for part in _PARTS[:2])
         found += inside if inside and not is_run else [run_folder(path, promise)]
     return found
+
+
+def _is_reached(folder: Path, store: Path) -> bool:
+    """Return whether `folder` is reached from `store` without a link: `latest` is one to another
+    run, and a stranger's store may have links to what is not its own."""
+    between = (folder, *folder.parents)[: len(folder.relative_to(store).parts)]
+    return not any(each.is_symlink() for each in between)
 
 
 def folders_with_pages(paths: Iterable[Path]) -> list[Path]:
@@ -60,7 +66,8 @@ def folders_with_pages(paths: Iterable[Path]) -> list[Path]:
             found.append(_shown_by(path))
             continue
         # The runs of the others are in the store too.
-        findings = [each for each in sorted(path.glob("findings/*")) if _is_simulated(each)]
+        kept = (each for each in sorted(path.glob("findings/*")) if _is_reached(each, path))
+        findings = [each for each in kept if _is_simulated(each)]
         own = {each / SIMULATED for each in findings}
         runs = run_folders([path]) if not findings or _holds_runs(path) else []
         found += [*(run for run in runs if run not in own), *findings]
