@@ -8,7 +8,6 @@ import pytest
 
 from harness.formats.finding import RECORD
 from harness.runs.run_paths import folders_with_pages, run_folders
-from node.formats.errors import FloodmarkError
 
 
 def a_run(folder: Path) -> Path:
@@ -31,7 +30,4 @@ def test_a_link_in_a_store_leads_to_no_run(tmp_path: Path, place: str) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(outside)
     assert run_folders([store]) == [own]
-    try:
-        assert {each.resolve() for each in folders_with_pages([store])} == {own}
-    except FloodmarkError as refused:
-        assert place in str(refused)
+    assert {each.resolve() for each in folders_with_pages([store])} == {own}
