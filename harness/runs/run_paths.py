@@ -51,7 +51,7 @@ def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None)
 
 def _is_reached(folder: Path, store: Path) -> bool:
     """Return whether `folder` is reached from `store` without a link: `latest` is one to another
-    run, and a stranger's store may have links to what is not its own."""
+    run, and a store from elsewhere may have links to folders outside of it."""
     between = (folder, *folder.parents)[: len(folder.relative_to(store).parts)]
     return not any(each.is_symlink() for each in between)
 
