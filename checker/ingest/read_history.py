@@ -308,7 +308,9 @@ class Reader(FileReader[Op]):
         of_op = (op.op, begun, ended, *common, op.f, outcome, final, error)
         self.ops.append((*of_op, *counts, *lines))
         moved = frozenset(done.rebalanced if done else ())
-        moved = moved.difference(read.partition for read in reads)
+        if outcome == "ok":
+            # Behind records that it returned its position is known again.
+            moved = moved.difference(read.partition for read in reads if read.records)
         self.note_move(op, outcome, (begun, ended), moved)
 
     def note_move(self, op: Op, outcome: str, when: tuple[int, int], moved: frozenset[str]) -> None:

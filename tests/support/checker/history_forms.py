@@ -152,7 +152,8 @@ def _add_rows(
             about = {"seq": seq, "idx": idx, "uncommitted": isolation == "read_uncommitted"}
             about |= {"rebalanced": read.partition in done.rebalanced} | _of_read(read, run)
             rows["reads"].append(common | about)
-    for partition in set(done.rebalanced).difference(read.partition for read in done.reads):
+    read = {r.partition for r in done.reads if r.records and done.type == "ok"}
+    for partition in set(done.rebalanced).difference(read):
         about = {"subscribed": False, "named": False, "partition": partition}
         rows["assigns"].append(common | about)
     if begun.f == "crash" or (begun.f in ("assign", "subscribe") and common["outcome"] != "fail"):

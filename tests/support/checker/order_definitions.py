@@ -83,7 +83,7 @@ class OrderDefinitions:
             subscribed |= {op.process} if op.f == "subscribe" else set()
             if op.f == "crash" or self.partition not in op.partitions:
                 position.pop(op.process, None)
-        read = any(r.partition == self.partition for r in op.reads)
+        read = op.outcome == "ok" and op.polled(self.partition)
         if self.partition in op.rebalanced and not read:
             position.pop(op.process, None)
 
