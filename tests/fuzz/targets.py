@@ -28,7 +28,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.ingest import IN_MEMORY, ingest, sources
-from checker.ingest.jepsen import NotAnOperation, Translator
+from checker.ingest.jepsen import NotAnOperation, Translator, UnknownKind
 from checker.ingest.jepsen_columns import read_jepsen_block
 from checker.ingest.line_shapes import NotPlain
 from checker.ingest.read_jepsen import FORMS, forms_of
@@ -161,7 +161,7 @@ def _jepsen(data: bytes, form: str) -> None:
     translator, ops = Translator(), []
     for _, found in forms_of(form, [(1, data)]):
         if not isinstance(found, Exception):
-            with contextlib.suppress(NotAnOperation):
+            with contextlib.suppress(NotAnOperation, UnknownKind):
                 ops.append(translator.take(found))
     with contextlib.suppress(NotPlain):
         block = read_jepsen_block(1, data, FORMS[form], Translator(), uncommitted=False)

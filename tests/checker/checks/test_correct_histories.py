@@ -16,7 +16,13 @@ from tests.support.checker.agreed import budget
 from tests.support.checker.correct_history import History
 from tests.support.checker.history_forms import FORMS, written
 
-ONCE_WRONG: Final = (("own", 195), ("json", 1032), ("edn", 50004), ("own", 50122), ("tables", 50127))
+ONCE_WRONG: Final = (
+    ("own", 195),
+    ("json", 1032),
+    ("edn", 50004),
+    ("own", 50122),
+    ("tables", 50127),
+)
 """Forms and seeds of histories that were invalid."""
 
 
