@@ -23,6 +23,8 @@ from checker.ingest.row_group import Table
 
 PRECISION_BITS: Final = 7
 RUN, CLIENT, PARTITION, AFTER = "run", "client", "partition", "after"
+SENT: Final = "sent"
+"""All operations that sent something, with the records that they sent: transactions too."""
 # Stretches of acknowledgements: of the whole run, and of each of its partitions.
 STRETCH_US: Final = {RUN: 1_000, PARTITION: 100_000}
 _OF_ANSWERS: Final = ("partition", "outcome", "invoke_us", "complete_us")
@@ -54,7 +56,10 @@ def tallied(
             counted.append(
                 _count(run, CLIENT, rows.rename_columns({"client": "name"}), ("name", "f"))
             )
-            acks.append(_acks(run, RUN, rows.filter(pc.equal(rows["f"], "send"))))
+            wrote = _rows(table, table.numbers("sent"))
+            wrote = wrote.filter(pc.greater(wrote["records"], 0))
+            counted.append(_count(run, SENT, wrote, (), f="send"))
+            acks.append(_acks(run, RUN, wrote))
         elif name == "sends":
             rows = _rows(table, table.numbers("count"))
             counted.append(_count(run, PARTITION, rows, ("name",), f="send"))

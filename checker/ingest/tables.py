@@ -95,7 +95,8 @@ SCHEMAS: Final = {
     ),
     "faults": _schema("run fault what action t_us done_us on nodes links dropped delayed detail"),
     "exits": _schema("run node incarnation t_us code by expected"),
-    # `by`: what is counted by ("run": by second of the run; "client"; "partition"); `name`: which.
+    # `by`: what is counted by ("run": by second of the run; "client"; "partition"; "sent": what
+    # sent something); `name`: which.
     "tallies": _schema("run by name second f outcome us times records"),
     "acks": _schema("run by name stretch first_us last_us"),
     "per_second": _schema(f"run second {_COUNTS}"),

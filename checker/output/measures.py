@@ -19,7 +19,7 @@ from checker.evidence.contents import first_of
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64, order_of
 from checker.ingest import tables
-from checker.ingest.counts import AFTER, CLIENT, PARTITION, RUN
+from checker.ingest.counts import AFTER, CLIENT, PARTITION, RUN, SENT
 from checker.ingest.fault_windows import InjectedFault
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
@@ -218,7 +218,8 @@ def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
             counts[outcome] += getattr(row, outcome)
     acked = [row for row in rows if row.f == "send"]
     duration_us = _writing_us(meta, whole)
-    records = sum(row.records for row in acked)
+    wrote = known.of(SENT)
+    records = sum(row.records for row in wrote)
     rate = 1e6 / duration_us if duration_us > 0 else 0.0
     gap_us, gap_from_us = _longest_gap(meta, whole)
     origin = meta.phases.storm_us or meta.phases.start_us
@@ -226,7 +227,7 @@ def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
         "ops": ops,
         "faults": faults,
         "acked_records": records,
-        "acked_per_s": round(sum(row.ok for row in acked) * rate, 1),
+        "acked_per_s": round(sum(row.ok for row in wrote) * rate, 1),
         "acked_records_per_s": round(records * rate, 1),
         "longest_gap_ms": rounded(gap_us / 1000),
         "longest_gap_at_s": round((gap_from_us - origin) / 1e6, 3) if gap_from_us >= 0 else None,

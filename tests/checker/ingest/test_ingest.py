@@ -93,3 +93,21 @@ def test_a_history_is_judged_by_the_promise_of_its_system(
     code = {"invalid": 1, "valid": 0}.get(said, 64)
     assert exit_code(["check", str(file), "--promise", str(stated), "--no-spark"]) == code
     assert said in "".join(capsys.readouterr())
+
+
+def test_results_kept_elsewhere_are_those_that_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, other = sound().write(tmp_path / "run"), Story()
+    assert exit_code(["check", str(folder), "--no-spark"]) == 0
+    other.busy()
+    other.poll((0, 1_000_000, 11), (11, 5), start=0)
+    (folder / "history.jsonl").write_bytes(
+        (other.write(tmp_path / "other") / "history.jsonl").read_bytes()
+    )
+    capsys.readouterr()
+    assert exit_code(["check", str(folder), "--out", str(tmp_path / "out"), "--no-spark"]) == 1
+    said = capsys.readouterr().out
+    assert "INVALID" in said
+    assert "phantom" in said
+    assert " VALID" not in said

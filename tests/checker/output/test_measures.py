@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from checker.engine import stages
 from checker.engine.local import check_run
 from checker.engine.spark_job import check
 from checker.formats.verdict import RunResult
+from harness.formats.history import Send
 from tests.support.checker.story import Story
 from tests.support.checker.story_text import blocks, steps_of, take
 
@@ -103,3 +105,14 @@ def test_findings_are_tables_too(tmp_path: Path) -> None:
         assert first[name] == said.get(name, 1)
     properties = columns(tmp_path / "tables", "properties property verdict examined")
     assert properties == [f"{p.property} {p.verdict} {p.examined}" for p in result.properties]
+
+
+def test_what_transactions_sent_is_counted(tmp_path: Path) -> None:
+    s = Story("a", "b")
+    for nth in range(12):
+        sent = [Send(partition=p, value=100 * at + nth) for at, p in enumerate("ab")]
+        acked = [replace(send, offset=2 * nth) for send in sent]
+        s.op("txn", "ok", sends=sent, acked=acked, process=1)
+    found = s.check(tmp_path).measures
+    assert (found["acked_records"], found["ops"]["txn"]["ok"]) == (24, 12)
+    assert found["longest_gap_ms"] is not None

@@ -65,7 +65,12 @@ def test_the_trace_is_a_list_of_steps_in_words(
 def test_a_kept_run_can_be_replayed_from_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    used = [tmp_path / "simulated-4" / name for name in ("trace/n9.jsonl", "history.edn", "tables")]
+    used[0].parent.mkdir(parents=True)
+    for path in used:
+        path.write_text("of an earlier run")
     replay("kip-101-scenario-1", "--seed", "4", "--json", "--keep", str(tmp_path))
+    assert not any(path.is_file() for path in used)
     assert (tmp_path / "simulated-4" / "report.html").is_file()
     first = json.loads(capsys.readouterr().out)
     folder = tmp_path / "simulated-4"
