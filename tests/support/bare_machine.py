@@ -28,7 +28,9 @@ CALLS: Final = frozenset({"mount", "setns", "umount2", "unshare"})
 """Functions of libc that no test of the first tier may ask for."""
 
 _FOLDERS: Final = {*os.environ["PATH"].split(os.pathsep), *SYSTEM_FOLDERS}
-_given: Final = os.environ.get(ONLY_FOLDER)
+_GIVEN: Final = "FLOODMARK_TESTS_GIVEN_TOOLS"
+# A worker of xdist inherits the variable as the controller has hidden it, so the first value is kept.
+_given: Final = os.environ.setdefault(_GIVEN, os.environ.get(ONLY_FOLDER, ""))
 _used: list[str] | None = None
 
 
@@ -40,7 +42,7 @@ def hide() -> None:
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
     """Show the tools of the machine, or those that the environment of the session allows."""
-    if _given is None:
+    if not _given:
         del os.environ[ONLY_FOLDER]
     else:
         os.environ[ONLY_FOLDER] = _given

@@ -74,6 +74,7 @@ def test_a_file_with_an_adapter_is_stormed(capsys: pytest.CaptureFixture[str]) -
         "version": "1.0",
         "simulated": False,
         "settings": {"broken": "", "speed": "slow"},
+        "servers": {},
         "links": "proxy",
         "disk": "plain",
     }
