@@ -29,7 +29,7 @@ CALLS: Final = frozenset({"mount", "setns", "umount2", "unshare"})
 
 _FOLDERS: Final = {*os.environ["PATH"].split(os.pathsep), *SYSTEM_FOLDERS}
 _GIVEN: Final = "FLOODMARK_TESTS_GIVEN_TOOLS"
-# A worker of xdist inherits the variable as the controller has hidden it, so the first value is kept.
+# A worker of xdist inherits the variable as its controller has hidden it: the first value is kept.
 _given: Final = os.environ.setdefault(_GIVEN, os.environ.get(ONLY_FOLDER, ""))
 _used: list[str] | None = None
 
