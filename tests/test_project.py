@@ -404,10 +404,10 @@ BUDGETS = {
     "documents": 3_698,
     "node": 11_541,
     "nemesis": 9_750,
-    "checker": 17_360,
+    "checker": 17_358,
     "reports": 5_873,
     "harness": 37_262,
-    "tests": 41_700,
+    "tests": 41_787,
 }
 
 
