@@ -389,8 +389,8 @@ def rows_of(
 def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Rows]:
     """Yield the facts of a history."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
-    # Also a partition that was only ever assigned has a history.
-    seen = seen.union(*(kept for _, _, _, kept, _ in reader.moves))
+    # Also a partition that was only ever assigned, or moved, has a history.
+    seen = seen.union(*({*kept, *moved} for *_, kept, moved in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
     about = dict.fromkeys(reader.marks, 1)
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
