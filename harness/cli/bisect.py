@@ -7,11 +7,12 @@ from harness.search.requests import BisectRequest
 
 
 def bisect(request: BisectRequest) -> int:
-    """Find the version since which a schedule fails, or no longer fails.
+    """Find the version since which a schedule fails.
 
-    A run that fails proves that its version is bad; one that does not proves little. So versions
-    run again until one answer has a probability of 95 %. The same command goes on from the runs
-    that were made. Exit code: 0 with such an answer, else 2."""
+    Or the one since which it no longer fails. A run that fails proves that its version is bad; one
+    that does not proves little. So versions run again until one answer has a probability of 95 %.
+    The same command goes on from the runs that were made. Exit code: 0 with such an answer,
+    else 2."""
     from harness.cli.common import tell
     from harness.runs.interrupts import Interrupts
     from harness.search.bisect import SURE

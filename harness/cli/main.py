@@ -34,7 +34,7 @@ _SUMMARIES: Final = {
     "explore": "Explore everything that can happen within bounds.",
     "search": "Search for a schedule that breaks a protocol or a system.",
     "shrink": "Look for the smallest schedule that fails like a failed run.",
-    "bisect": "Find the version since which a schedule fails, or no longer fails.",
+    "bisect": "Find the version since which a schedule fails.",
     "replay": "Run a schedule again, simulated or on real processes.",
     "bugs": "List the known bugs; `bugs find` searches for each of them.",
     "nightly": "Search, storm and replay within a budget of time.",

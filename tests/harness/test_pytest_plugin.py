@@ -126,13 +126,16 @@ def test_a_storm_on_links_of_the_kernel_leaves_pytest_where_it_is(suite: pytest.
         f"""
         import os
 
+        from harness.systems.setup import setup_of
+
         SPACE = "/proc/self/ns/net"
 
         def test_it(floodmark_storm):
             here = os.readlink(SPACE)
             given = dict(links="kernel", faults="isolate", time_limit=2, partitions=1)
             report = floodmark_storm("{NAIVE}", check=False, **given)
-            assert "--links kernel" in report.replay
+            assert f"--schedule {{report.folder}}" in report.replay
+            assert setup_of(report.folder, "{NAIVE}").links == "kernel"
             assert report.result.measures["faults"] > 0
             assert os.readlink(SPACE) == here
         """

@@ -11,7 +11,7 @@ import pytest
 from harness.runs.run_folder import RunDir
 from harness.systems import registry
 from harness.systems.external import cluster, logs
-from nemesis.disk.control import why_impossible
+from harness.systems.setup import setup_of
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support import trial_adapters
 from tests.support.command import exit_code
@@ -139,8 +139,9 @@ def test_a_power_cut_takes_what_was_not_synced_and_says_what_it_assumes(
     assert (ran.result["verdict"], ran.code) == ("invalid", 1), ran.result["sentence"]
     assert "gone everywhere" in ran.result["sentence"]
     assert ran.info["system"]["disk"] == disk
-    # A disk in user space is the usual one where there can be one.
-    assert ("--disk" in ran.info["replay"]) == (disk == "declared" and why_impossible() == "")
+    again = setup_of(ran.folder, TRIAL)
+    assert f"--schedule {ran.folder}" in ran.info["replay"]
+    assert (again.disk, again.links) == (disk, ran.info["system"]["links"])
     faults = lines(ran.folder / "faults.jsonl")
     cut = next(line for line in faults if line["what"] == "power-cut")
     assert "n1 kept 0 of " in cut["detail"]
