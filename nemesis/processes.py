@@ -39,9 +39,15 @@ class Processes:
     ) -> tuple[int, int]:
         """Kill the node and keep only the share `keep()` (0 to 1) of its unsynced bytes: the first
         written or, with a seed to `shuffle`, drawn ones. Return how many unsynced bytes there were
-        and how many remain."""
+        and how many remain. If the cut raises FloodmarkError, the node is started again."""
         self._require_up(node)
-        before, after = self._world.power_cut(node, keep(), shuffle)
+        try:
+            before, after = self._world.power_cut(node, keep(), shuffle)
+        except FloodmarkError:
+            if not self._world.is_up(node):  # killed before the cut failed
+                self._down(fault, node)
+                self._start(node)
+            raise
         self._down(fault, node)
         return before, after
 

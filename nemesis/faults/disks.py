@@ -173,10 +173,14 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
 
     def end(self, site: Site, node: str, number: int) -> int:
         """Cut the power, and let the disk sync again; return how many writes were lost."""
-        if site.world.is_up(node):
-            site.processes.power_cut(site.number, node, lambda: 1.0)
-        else:
-            site.world.power_cut(node, 1.0)
+        try:
+            if site.world.is_up(node):
+                site.processes.power_cut(site.number, node, lambda: 1.0)
+            else:
+                site.world.power_cut(node, 1.0)
+        except FloodmarkError:
+            site.world.remove_disk_fault(node, number)
+            raise
         return site.world.remove_disk_fault(node, number)
 
 

@@ -100,13 +100,15 @@ class KernelLinks:
         return self._last_number
 
     def remove(self, number: int) -> Counts:
-        """End a rule; return how many packets it dropped or answered with a reset."""
+        """End a rule; return how many packets it dropped or answered with a reset. If it raises
+        FloodmarkError, the rule can be removed again."""
         if number not in self._handles:
             raise FloodmarkError(f"there is no link rule {number}")
-        _, handle = self._handles.pop(number)
+        _, handle = self._handles[number]
         packets = self._packets(handle) if handle else 0
         if handle:
             self._nft(f"delete rule ip {_TABLE} links handle {handle}\n")
+        del self._handles[number]
         return Counts(of="packets", matched=packets, dropped=packets)
 
     def close(self) -> None:
