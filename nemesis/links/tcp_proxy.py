@@ -17,8 +17,9 @@ import asyncio
 import random
 import resource
 import sys
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -165,9 +166,10 @@ class TcpProxy:
                 break
         return UNKNOWN
 
-    async def _changed(self) -> None:
-        """Wait for the next change of rules or names."""
-        await self._news.wait()
+    def _changed(self) -> Coroutine[Any, Any, Literal[True]]:
+        """Return what waits for the next change of rules or names, counted from this call: a task
+        that awaits it begins only after others, and one of them may tell of a change."""
+        return self._news.wait()
 
     def _tell(self) -> None:
         self._news.set()
