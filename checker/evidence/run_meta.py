@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from harness.formats.problem import Problem
-from harness.formats.run_info import Phases, Promise
+from harness.formats.run_info import MemberRecord, Phases, Promise
 
 RECOVERY_LIMIT_MS: Final = 7500
 
@@ -34,6 +34,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     recovery_limit_ms: int = RECOVERY_LIMIT_MS
     problems: list[Problem] = []
     bypassed: tuple[str, ...] = ()
+    membership: MemberRecord | None = None
     # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
     source: str = ""
     # Clients read until they had everything or gave up: records not read by then are unseen.

@@ -89,8 +89,9 @@ class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
 class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The members of a cluster that was changed: at the start, and after the final heal, with their
     identities and versions. `nodes` are all that had a process. `said` is which members each of
-    them listed at the end, `expected` the names under which each may be listed. `stuck` says what
-    of the final heal did not come."""
+    them listed at the end (no node: it lists none, or the final heal did not reach all changes),
+    `expected` the names under which each may be listed. `stuck` says what of the final heal did not
+    come, "" if all did."""
 
     nodes: tuple[str, ...] = ()
     initial: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ _WHAT: Final = {
         "leader elected from outside the ISR",
         "leaders elected from outside the ISR",
     ),
+    "membership-differs": ("member with a wrong list", "members with wrong lists"),
     "unexplained-exit": ("process ended by itself", "processes ended by themselves"),
 }
 """The subject of a finding in the headline: of one, and of several."""
@@ -46,6 +47,7 @@ _LOST: Final = ("lost", "tail-lost", "vanished")
 _STUCK: Final = {
     "no-progress": "stopped acknowledging",
     "unavailable": "acknowledged nothing although a majority was up",
+    "membership-stuck": "did not get the members of its start back",
     "not-converged": "has replicas that did not converge",
     "final-reads-stuck": "could not be read to its end",
 }

@@ -245,6 +245,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return self._probe.said
 
     def stop(self) -> None:
+        self._changes.note_listed()
         self._note_bypassed()
         self._probe.close()
         if not self._goes_on:

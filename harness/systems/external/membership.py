@@ -86,7 +86,7 @@ class MemberChanges:
         self._why = ""
         self._outcomes: dict[int, ChangeOutcome] = {}
         self._changed = False
-        self._stuck = ""
+        self._stuck, self._healed_us = "", 0
         self._listed: dict[str, list[str]] = {}
 
     # -- what is asked of it
@@ -180,9 +180,20 @@ class MemberChanges:
         for partition in sorted(self._moved):
             steps = self._ask_change(self.members, partition, self._copies)
             yield from self._in_time(steps, f"the replicas of {partition}")
+        if self._stuck:
+            return
+        self._healed_us = now_us()
         yield from self._in_time(self._until(self._agree), "the members agreeing on who is one")
-        told = self._fresh(self.members)
-        self._listed = {name: sorted(each.names) for name, each in told.items() if each.names}
+
+    def note_listed(self) -> None:
+        """Keep the members that each member listed last after the final heal, which reached every
+        change; called before the nodes are stopped."""
+        told = self._actors.said() if self._healed_us else {}
+        self._listed = {
+            name: sorted(told[name][1].names)
+            for name in self.members
+            if name in told and told[name][1].names and told[name][0] > self._healed_us
+        }
 
     # -- the changes
 

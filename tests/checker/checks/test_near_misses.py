@@ -80,6 +80,11 @@ def set_clocks_back(s: Story) -> None:
     s.as_told = True
 
 
+def without_members(s: Story) -> None:
+    """Take away the record of the members."""
+    s.run.pop("membership", None)
+
+
 WITHOUT: Final[dict[Knows, Callable[[Story], object]]] = {
     Knows.TIMES: set_clocks_back,
     Knows.PROCESSES: overlap,
@@ -101,7 +106,7 @@ def pieces(whole: Callable[[], Story]) -> Iterator[Story]:
         s = whole()
         if weakening.apply(s, random.Random(1)):
             yield s
-    for take in (*WITHOUT.values(), lambda s: s.exits.clear()):
+    for take in (*WITHOUT.values(), lambda s: s.exits.clear(), without_members):
         s = whole()
         take(s)
         yield s

@@ -40,6 +40,7 @@ class LifeDefinitions:
             found["final-reads-stuck"] += stuck and self.asked()
             found["liveness unknown"] += stuck and not self.asked()
             found["not-converged"] += self.apart(partition)
+        found.update(self.members())
         found["unexplained-exit"] = sum(not e["expected"] for e in self.story.exits)
         scripted = self.scripted()
         if not scripted:
@@ -182,6 +183,22 @@ class LifeDefinitions:
         if not settled or self.phase("end") < due_us or len(ends) < len(members):
             return 0
         return sum(end < max(ends) for end in ends)
+
+    def members(self) -> Counter[str]:
+        """Count the members that list others than the members, and a final heal that is stuck."""
+        record = self.story.run.get("membership")
+        if record is None:
+            return Counter()
+        names, said = record["expected"], record["said"]
+        wrong = 0
+        for node in record["final"]:
+            owners = [
+                [n for n in record["final"] if each in names[n]] for each in said.get(node, ())
+            ]
+            whole = {n for own in owners for n in own} == {*record["final"]}
+            wrong += node in said and not (whole and all(owners))
+        stuck = bool(record["stuck"]) and self.story.run["state"] == "finished"
+        return Counter({"membership-differs": wrong, "membership-stuck": int(stuck)})
 
     # -- exercise
 

@@ -308,6 +308,16 @@ class Story:
     def about(self, **fields: Any) -> None:
         self.run.update({k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
 
+    def members(self, *nodes: str, stuck: str = "") -> None:
+        """Let these be the members after the final heal, which did not come to its end if
+        `stuck`."""
+        expected = {node: [node, f"{node}-1"] for node in nodes}
+        self.run["membership"] = {"final": nodes, "expected": expected, "stuck": stuck, "said": {}}
+
+    def lists(self, node: str, *members: str) -> None:
+        """Let a node list these members at the end."""
+        self.run["membership"]["said"][node] = members
+
     def bypass(self, *links: tuple[str, str]) -> None:
         """Let nodes dial others past the links."""
         self.run["bypassed"] = [f"{dialer} dials {node} directly" for dialer, node in links]

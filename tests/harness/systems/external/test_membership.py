@@ -167,6 +167,20 @@ def test_what_the_final_heal_cannot_restore_is_stuck() -> None:
     record = rig.changes.record()
     assert record is not None
     assert record.stuck.startswith("n3 joining again took more than 600 ms")
+    rig.changes.note_listed()
+    assert not record.said
+
+
+def test_the_lists_of_the_members_are_those_of_the_end() -> None:
+    rig = Rig()
+    rig.do("join", "n4")
+    rig.heal()
+    rig.listed.add("n4")
+    rig.changes.note_listed()
+    record = rig.changes.record()
+    assert record is not None
+    assert record.final == ("n1", "n2", "n3")
+    assert record.said == {name: ["n1", "n2", "n3", "n4"] for name in ("n1", "n2", "n3")}
 
 
 def test_an_action_of_an_operator() -> None:
