@@ -188,6 +188,9 @@ class Injector:
         except FloodmarkError as error:
             self._fail(index, start_us, str(error), on.nodes)
             return
+        if fault.name:
+            for triggers in self._triggers.values():
+                triggers.begin(fault.name)
         partition = f"of {on.partition}" if on.partition and ":" not in _on(fault) else ""
         self._write(
             index,

@@ -10,30 +10,39 @@ from node.formats.trace import matches
 
 
 class Triggers:
-    """The triggers that still wait, by the number of their fault or operation."""
+    """The triggers that still wait, by the number of their fault or operation.
+
+    Those with `since` count from the injection of the fault of that name; `begin` tells of it."""
 
     def __init__(self, waiting: Mapping[int, After]) -> None:
-        self._waiting = dict(waiting)
-        self._seen = dict.fromkeys(self._waiting, 0)
+        self._counting = {number: after for number, after in waiting.items() if not after.since}
+        self._not_begun = {number: after for number, after in waiting.items() if after.since}
+        self._seen = dict.fromkeys(waiting, 0)
 
     @property
     def waiting(self) -> bool:
         """Return whether any trigger is still waiting."""
-        return bool(self._waiting)
+        return bool(self._counting or self._not_begun)
+
+    def begin(self, name: str) -> None:
+        """Count events from here on for the triggers that wait for the fault `name`."""
+        begun = [number for number, after in self._not_begun.items() if after.since == name]
+        for number in begun:
+            self._counting[number] = self._not_begun.pop(number)
 
     def observe(self, event: Mapping[str, Any]) -> list[int]:
         """Count one event; return the faults or operations that it triggers, each once."""
-        if not self._waiting:
+        if not self._counting:
             return []
         fired = []
         name = event["event"]
-        for fault, after in self._waiting.items():
+        for fault, after in self._counting.items():
             if name == after.event and matches(event, after.match):
                 self._seen[fault] += 1
                 if self._seen[fault] >= after.nth:
                     fired.append(fault)
         for fault in fired:
-            del self._waiting[fault]
+            del self._counting[fault]
         return fired
 
     def give_up(self) -> dict[int, str]:
@@ -42,7 +51,12 @@ class Triggers:
         unmet = {
             fault: f"event {after.nth} of '{after.event}' that matches never came: "
             f"{self._seen[fault]} did"
-            for fault, after in self._waiting.items()
+            for fault, after in self._counting.items()
         }
-        self._waiting.clear()
+        unmet |= {
+            fault: f"fault '{after.since}', from which it counts, was never injected"
+            for fault, after in self._not_begun.items()
+        }
+        self._counting.clear()
+        self._not_begun.clear()
         return unmet

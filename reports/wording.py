@@ -95,7 +95,8 @@ def _trigger(after: After) -> str:
     fields = conditions(after.match)
     later = f" + {span(after.delay_ms * 1000)}" if after.delay_ms else ""
     matching = f" with {fields}" if fields else ""
-    return f"after the {nth(after.nth)} '{after.event}' event{matching}{later}"
+    since = f" since fault '{after.since}'" if after.since else ""
+    return f"after the {nth(after.nth)} '{after.event}' event{matching}{since}{later}"
 
 
 def place_of(path: Path) -> str:

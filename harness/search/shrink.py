@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from harness.search.deadline import Stop, never
 from harness.search.shrink_passes import (
@@ -25,6 +24,7 @@ from harness.search.shrink_passes import (
     fewer_clients,
     fewer_operations,
     joined_faults,
+    keeping,
     lower_names,
     plainer_faults,
     plainer_kinds,
@@ -104,6 +104,7 @@ def _plainness(fault: Fault) -> tuple[int, ...]:
         fault.at_ms or 0,
         0 if after is None else after.nth,
         0 if after is None else after.delay_ms,
+        after is not None and after.since != "",
     )
 
 
@@ -151,11 +152,12 @@ class Shrinking:
 
     def _fewer_faults(self) -> None:
         """Remove faults by delta debugging, large chunks first."""
+        whole = self.smallest
 
         def fails(faults: Sequence[Fault]) -> bool:
-            return self._try(replace(self.smallest, faults=tuple(faults)))
+            return self._try(keeping(whole, faults))
 
-        minimize_list(list(self.smallest.faults), fails)
+        minimize_list(list(whole.faults), fails)
 
     def _rerun_without_each_fault(self) -> None:
         """Leave out each fault in turn, with other triggers for the faults that depended on it."""

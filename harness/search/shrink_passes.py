@@ -6,15 +6,15 @@ still fails, and whether it is valid at all (a fault may name a broker that was 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults import kind_of
 from nemesis.formats.fault import decode_all
-from nemesis.formats.schedule import After, Cluster, Fault, Schedule, Workload, check
+from nemesis.formats.schedule import After, Cluster, Fault, Operation, Schedule, Workload, check
 from node.formats import trace
 from node.formats.errors import UsageError
 from node.formats.json_input import decode
@@ -29,6 +29,8 @@ GRAIN_MS: Final = 500
 FIRST_MS: Final = 1000
 """The earliest first fault for real processes: some record must be acknowledged before."""
 
+Due = TypeVar("Due", Fault, Operation)
+
 
 def possible(schedule: Schedule) -> bool:
     """Return whether a schedule is valid: no fault names a removed broker or fault."""
@@ -41,13 +43,38 @@ def possible(schedule: Schedule) -> bool:
 
 def without_each_fault(schedule: Schedule) -> list[Schedule]:
     """Return schedules with one fault less, each also without the releases of that fault."""
-    made = []
-    for gone in schedule.faults:
-        kept = [f for f in schedule.faults if f is not gone]
-        if gone.name:
-            kept = [f for f in kept if f.undoes != gone.name]
-        made.append(replace(schedule, faults=tuple(kept)))
-    return made
+    faults = schedule.faults
+    return [keeping(schedule, [f for f in faults if f is not gone]) for gone in faults]
+
+
+def keeping(schedule: Schedule, kept: Sequence[Fault]) -> Schedule:
+    """Return the schedule with these of its faults, without the releases of the others. Triggers
+    that count from a fault that is gone count from where its own counted."""
+    names = {fault.name for fault in kept}
+    gone = {
+        fault.name: fault.after.since if fault.after else ""
+        for fault in schedule.faults
+        if fault.name not in names
+    }
+    workload = schedule.workload
+    return replace(
+        schedule,
+        faults=tuple(_counting(f, gone) for f in kept if f.undoes not in gone or not f.undoes),
+        workload=replace(
+            workload, operations=tuple(_counting(one, gone) for one in workload.operations)
+        ),
+    )
+
+
+def _counting(due: Due, gone: Mapping[str, str]) -> Due:
+    """Return a fault or operation that counts from no fault in `gone`."""
+    after = due.after
+    if after is None or not after.since or after.since not in gone:
+        return due
+    since = after.since
+    while since and since in gone:
+        since = gone[since]
+    return replace(due, after=replace(after, since=since))
 
 
 def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
@@ -221,6 +248,8 @@ def _plainer(fault: Fault) -> Iterator[Fault]:
 
 def _plainer_triggers(after: After) -> Iterator[After]:
     """Yield sooner triggers with the same fields: one that any event sets off is only a time."""
+    if after.since:
+        yield replace(after, since="")
     for nth in _below(after.nth, 1):
         yield replace(after, nth=nth)
     for delay_ms in _below(after.delay_ms, 0):

@@ -70,7 +70,7 @@ else:
     # A decoder knows only unions that are closed; `Schedule.__post_init__` asks the registry.
     AnyFault = Any
 
-_LATER: Final = (b'"spares":0,', b'"how":"stop",', b'"version":"",')
+_LATER: Final = (b'"spares":0,', b'"how":"stop",', b'"version":"",', b',"since":""')
 """Fields that older schedules do not have, at their defaults: a digest outlives them. A quotation
 mark inside a text is escaped, so only a field is written like that."""
 
@@ -164,3 +164,21 @@ def _problems(schedule: Schedule) -> Iterator[str]:
         yield from (f"{where}: {wrong}" for wrong in fault.problems(cluster, workload))
         if fault.undoes and fault.undoes not in names:
             yield f"{where}: no fault is called '{fault.undoes}'"
+    yield from _never_begun(schedule)
+
+
+def _never_begun(schedule: Schedule) -> Iterator[str]:
+    """Yield which triggers could never begin to count, because their fault is missing or waits for
+    them."""
+    since = {f.name: f.after.since if f.after else "" for f in schedule.faults if f.name}
+    operations = schedule.workload.operations
+    due = [(f"fault {at} ({fault.what})", fault.after) for at, fault in enumerate(schedule.faults)]
+    due += [(f"operation {at}", operation.after) for at, operation in enumerate(operations)]
+    for where, after in due:
+        name, passed = after.since if after else "", set[str]()
+        while name in since and name not in passed:
+            passed.add(name)
+            name = since[name]
+        if name:
+            wrong = "waits for itself" if name in passed else "is not in the schedule"
+            yield f"{where}: after: since: fault '{name}' {wrong}"

@@ -15,7 +15,7 @@ from harness.search import shrink_passes
 from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.search.shrink import Shrinking, minimize_list, sort_key
-from harness.search.shrink_passes import SHORTEST_MS, without_each_fault
+from harness.search.shrink_passes import SHORTEST_MS, keeping, without_each_fault
 from nemesis.faults import ElectPreferred, Kill, Link, Pause, Reassign, Release
 from nemesis.formats.schedule import After, Poll, Schedule, Send, Workload, check
 
@@ -204,6 +204,29 @@ def test_elections_are_counted_one_lower_where_a_fault_is_left_out() -> None:
     (only,) = Shrinking(schedule, fails).run().faults
     assert only.after is not None
     assert only.after.match == {"leader_epoch": {"at_least": 2}}
+
+
+def test_triggers_count_from_the_fault_before_one_that_is_left_out() -> None:
+    def since(name: str) -> After:
+        return After(event="ack", since=name)
+
+    schedule = Schedule(
+        faults=(
+            Kill(name="a", on="n1", at_ms=1),
+            Kill(name="b", on="n2", after=since("a")),
+            Pause(on="n3", after=since("b")),
+        )
+    )
+
+    def fails(candidate: Schedule) -> bool:
+        return any(isinstance(fault, Pause) for fault in candidate.faults)
+
+    (only,) = Shrinking(schedule, fails).run().faults
+    assert only.after == since("")
+    first, second, _ = schedule.faults
+    assert keeping(schedule, schedule.faults[2:]).faults[0].after == since("")
+    assert keeping(schedule, [first, schedule.faults[2]]).faults[1].after == since("a")
+    assert keeping(schedule, [first, second]).faults == (first, second)
 
 
 def test_only_the_operations_that_matter_are_left() -> None:
