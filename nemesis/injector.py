@@ -60,15 +60,16 @@ class Injector:
         self._clients = tuple(clients)
         self._processes = Processes(world, view)
         self._rngs = [random.Random(rng.getrandbits(64)) for _ in schedule.faults]
-        self._due: list[tuple[int, int, int]] = []
+        # When, the action, the fault or operation, and, for one node of several, its breakpoint.
+        self._due: list[tuple[int, int, int, int]] = []
         self._triggers: dict[int, Triggers] = {}
         for action, due in ((INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
             numbered = list(enumerate(due))
-            self._due += [(w.at_ms, action, i) for i, w in numbered if w.at_ms is not None]
+            self._due += [(w.at_ms, action, i, 0) for i, w in numbered if w.at_ms is not None]
             self._triggers[action] = Triggers({i: w.after for i, w in numbered if w.after})
         heapq.heapify(self._due)
         self._fired: list[tuple[int, int]] = []
-        self._expiring: list[int] = []
+        self._stopped: list[tuple[int, int]] = []
         self._active: dict[int, Injected] = {}
         self._changing: dict[int, Injected] = {}
         self._begun = False
@@ -79,7 +80,7 @@ class Injector:
     def exhausted(self) -> bool:
         """Return whether only the final heal is left: no fault or operation waits for its time or
         its end, no breakpoint for its process."""
-        unmet = any(a.breakpoints and not a.stopped for a in self._active.values())
+        unmet = any({*a.breakpoints.values()} - {*a.stopped} for a in self._active.values())
         waiting = any(triggers.waiting for triggers in self._triggers.values())
         under_way = self._due or self._fired or self._changing
         return self._begun and not (under_way or unmet or waiting)
@@ -98,7 +99,7 @@ class Injector:
                 for index in triggers.observe(event):
                     self._fired.append((action, index))
                     fired = True
-        return fired or bool(self._expiring)
+        return fired or bool(self._stopped)
 
     def step(self, now_ms: int) -> int | None:
         """Do what is due at `now_ms` (milliseconds since the storm began). Return when the next
@@ -111,23 +112,22 @@ class Injector:
                 else self._schedule.faults[index]
             )
             assert due.after is not None
-            heapq.heappush(self._due, (now_ms + due.after.delay_ms, action, index))
-        for index in self._expiring:
-            for_ms = self._schedule.faults[index].for_ms
-            heapq.heappush(self._due, (now_ms + (for_ms or 0), _HEAL, index))
+            heapq.heappush(self._due, (now_ms + due.after.delay_ms, action, index, 0))
         self._fired.clear()
-        self._expiring.clear()
+        for index, number in self._stopped:
+            self._act_on_stopped(index, number, now_ms)
+        self._stopped.clear()
         while self._due and self._due[0][0] <= now_ms:
-            _, action, index = heapq.heappop(self._due)
+            _, action, index, number = heapq.heappop(self._due)
             if action == _OPERATE:
                 self._operate(index)
             elif action == INJECT:
                 self._inject(index, now_ms)
             elif action == _LOOK:
                 if not self._note_outcome(index):
-                    heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index))
+                    heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index, 0))
             elif index in self._active:
-                self._heal(index)
+                self._heal(index, number)
         return self._due[0][0] if self._due else None
 
     def active(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class Injector:
         """End the storm: heal all links, and bring all nodes up. Faults that never came are
         recorded as missed."""
         start_us = self._world.now_us()
-        late = [(act, index) for _, act, index in self._due] + self._fired
+        late = [(act, index) for _, act, index, _ in self._due] + self._fired
         due = {i: "the storm ended before its time" for act, i in late if act == INJECT}
         self._triggers[_OPERATE].give_up()
         for index, why in sorted((due | self._triggers[INJECT].give_up()).items()):
@@ -202,12 +202,12 @@ class Injector:
         )
         if injected.change is not None:
             self._changing[index] = injected
-            heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index))
+            heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index, 0))
         if kind.lasts:
             self._active[index] = injected
             # The time of a breakpoint counts from when a process stops at it.
             if fault.for_ms is not None and not injected.breakpoints:
-                heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index))
+                heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index, 0))
 
     def note_outcomes(self) -> None:
         """Record how changes ended that were under way when the storm was over."""
@@ -230,12 +230,25 @@ class Injector:
         return True
 
     def _stopped_at(self, number: int) -> None:
-        """Let `for_ms` of a breakpoint count from now, because a process has stopped at it."""
+        """Note that a process has stopped at a breakpoint: `step` acts on it."""
         for index, active in self._active.items():
             if number in active.breakpoints:
                 active.stopped.append(active.breakpoints[number])
-                if self._schedule.faults[index].for_ms is not None:
-                    self._expiring.append(index)
+                self._stopped.append((index, number))
+
+    def _act_on_stopped(self, index: int, number: int, now_ms: int) -> None:
+        """Do to a process that stands at a breakpoint what its fault does there, and let its
+        `for_ms` count from now."""
+        active, fault = self._active.get(index), self._schedule.faults[index]
+        if active is None or number not in active.breakpoints:
+            return
+        node = active.breakpoints[number]
+        try:
+            kind_of(fault).stopped(node, self._site(index, Resolution((node,))))
+        except FloodmarkError as error:
+            self.problems.append(f"fault {index}: {error}")
+        if fault.for_ms is not None:
+            heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index, number))
 
     def _undo(self, name: str) -> tuple[str, ...]:
         """Heal the fault of this name; return its nodes. Raises FloodmarkError if it is not in
@@ -255,9 +268,14 @@ class Injector:
             return
         self.operated += 1
 
-    def _heal(self, index: int) -> None:
-        active = self._active.pop(index)
-        fault = self._schedule.faults[index]
+    def _heal(self, index: int, number: int = 0) -> None:
+        """Heal a fault, or release the node of its breakpoint `number` while others remain."""
+        active, fault = self._active[index], self._schedule.faults[index]
+        if number and len(active.breakpoints) > 1:
+            if number in active.breakpoints:
+                self._release(index, number)
+            return
+        del self._active[index]
         start_us = self._world.now_us()
         healed = kind_of(fault).heal(active, self._site(index, Resolution(active.nodes)))
         self.problems += [f"heal of fault {index}: {why}" for why in healed.failed]
@@ -274,6 +292,14 @@ class Injector:
                 detail=healed.effect.detail,
                 **healed.effect.counts,
             )
+
+    def _release(self, index: int, number: int) -> None:
+        active = self._active[index]
+        site = self._site(index, Resolution((active.breakpoints[number],)))
+        try:
+            kind_of(self._schedule.faults[index]).release(active, number, site)
+        except FloodmarkError as error:
+            self.problems.append(f"heal of fault {index}: {error}")
 
     def _site(self, index: int, on: Resolution) -> Site:
         return Site(

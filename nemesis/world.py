@@ -57,7 +57,7 @@ class ChangeOutcome(NamedTuple):
 
 class BreakAt(NamedTuple):
     """A breakpoint: a process stops `before` a step of the turn that emits the `nth` trace event
-    that matches."""
+    that matches (`event` "": of any name)."""
 
     event: str
     match: Mapping[str, Any]

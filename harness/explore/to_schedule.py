@@ -442,13 +442,12 @@ def _link(due: _Due, action: Any, name: str, when: dict[str, Any], delay_ms: int
 
 
 def _crash(due: _Due, when: dict[str, Any]) -> list[Fault]:
-    """Return a breakpoint in the turn, and a kill of the process that stops there."""
+    """Return the end of the process before the step of the turn."""
     node, before, after = due.extra
     if after is None:
         return [Kill(on=node, **when)]
     match = {key: value for key, value in after.match.items() if key != "node"}
-    stop = Break(on=node, event=after.event, match=match, before=before, at_ms=0)
-    return [stop, Kill(on=node, after=After(event=trace.BREAK, match={"node": node}))]
+    return [Break(on=node, event=after.event, match=match, before=before, then="kill", at_ms=0)]
 
 
 def _seed_of(bounds: Bounds) -> int:

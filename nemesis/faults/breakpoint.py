@@ -1,47 +1,105 @@
-"""Breakpoint: a process stops at an exact place of a turn; and release, which undoes a fault."""
+"""Breakpoint: a process stands before a step of a turn, and waits, is suspended, or ends there; and
+release, which undoes a fault."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
+from nemesis.faults.dice import ON_VOTERS, Dice
+from nemesis.faults.kind import ONE_NODE, Drawing, Effect, FaultKind, Healed, Injected, Loss, Site
 from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
+from nemesis.processes import CannotAct
 from nemesis.world import BreakAt
 from node.core.turn import TurnStep
 from node.formats.errors import FloodmarkError
+from node.formats.trace import BREAK
+
+TURN_GROUP: Final = "turn"
+"""Stands for the kinds that stand inside a turn, which only our own brokers have."""
+Step = Literal["trace", "send-early", "commit", "send"]
+Then = Literal["wait", "suspend", "kill", "power-cut"]
+
+_WORDS: Final[dict[Then, str]] = {
+    "wait": "Stop {}",
+    "suspend": "Suspend {}",
+    "kill": "Kill {}",
+    "power-cut": "Cut the power of {}",
+}
+# How often each is drawn. Events: those that come soon on such a node, "" is the next of any name.
+_STEPS: Final[tuple[tuple[Step, float], ...]] = (
+    *(("commit", 5), ("send", 3), ("trace", 1), ("send-early", 1)),
+)
+_THEN: Final[tuple[tuple[Then, float], ...]] = (
+    *(("kill", 4), ("power-cut", 2), ("suspend", 2), ("wait", 2)),
+)
+_OF_ALL: Final = (("", 2), ("append", 4), ("hw", 2))
+_OF_LEADERS: Final = (*_OF_ALL, ("ack", 2))
+_OF_VOTERS: Final = (("", 1),)
 
 
 class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
-    """A breakpoint: a process stops in the turn that emits the `nth` matching trace event, and goes
-    on `for_ms` after that.
+    """A process stands before a step of the turn that emits the `nth` matching trace event; `then`
+    it waits there, is suspended, is killed, or loses its power, for `for_ms` from that moment on.
 
     It is armed when the fault is injected, in the processes of the nodes `on` and in those that
-    start later. Each process counts events from then on, in turns that have the step, and one
-    process of each node is stopped. `before` names a step of the turn. "send": all is on disk and
-    in the trace, and no message has left but those that do not wait for the disk. "commit": nothing
-    is on disk, and only such messages have left, with the trace before them. "trace": on disk
-    alone; nothing at all in a turn with such messages, before which "send-early" stands."""
+    start later. Each process counts events from then on (`event` "": those of any name), in turns
+    that have the step, and one process of each node stands there. `before` names a step of the
+    turn. "send": all is on disk and in the trace, and no message has left but those that do not
+    wait for the disk. "commit": nothing is on disk, and only such messages have left, with the
+    trace before them. "trace": on disk alone; nothing at all in a turn with such messages, before
+    which "send-early" stands. A power cut takes everything that is not synced."""
 
     on: str
-    event: str
+    event: str = ""
     match: dict[str, Any] = msgspec.field(default_factory=dict)
     nth: AtLeastOne = 1
-    before: Literal["trace", "send-early", "commit", "send"] = "send"
+    before: Step = "send"
+    then: Then = "wait"
 
     letter = "T"
     colour = "var(--info)"
     pattern = "bars"
-    drawing = "a breakpoint at an event takes a scenario in which the event comes"
+    of_turns = True
+    causes = (BREAK,)
+    # No alias but its own: only our own brokers have turns.
+    drawing = Drawing(
+        targets=(*ONE_NODE, ("controller", 1), ("voters", 0.5)),
+        aliases=(TURN_GROUP,),
+        fails_leader=(5,),
+    )
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems that any fault can have, and an event that can never match."""
         yield from super().problems(cluster, workload)
         yield from wrong_event(self.event, self.match)
+
+    def may_lose(self) -> Loss:
+        """Return the loss that a power cut there may cause."""
+        return "unsynced" if self.then == "power-cut" else ""
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Break:
+        """Draw an event that soon comes on such a node, a step, and what happens there."""
+        role, _, partition = on.partition(":")
+        events = _OF_VOTERS if role in ON_VOTERS else _OF_LEADERS if role == "leader" else _OF_ALL
+        before: Step = dice.weighted(_STEPS)
+        then: Then = dice.weighted(_THEN)
+        return cls(
+            on=on,
+            at_ms=at_ms,
+            for_ms=for_ms,
+            event=dice.weighted(events),
+            match={"partition": partition} if partition else {},
+            nth=dice.between(0.5, 4.5),
+            before=before,
+            then=then,
+        )
 
     def inject(self, site: Site) -> Injected:
         """Arm the breakpoint on every node, or, if that raises FloodmarkError, on none."""
@@ -57,12 +115,36 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
             raise
         return Injected(nodes=site.nodes, breakpoints=armed)
 
+    def stopped(self, node: str, site: Site) -> None:
+        """Suspend or end the process that stands at the breakpoint, unless it only waits, or ended
+        meanwhile."""
+        with suppress(CannotAct):
+            match self.then:
+                case "suspend":
+                    site.processes.pause(site.number, node)
+                case "kill":
+                    site.processes.kill(site.number, node)
+                case "power-cut":
+                    site.processes.power_cut(site.number, node, lambda: 0.0)
+
+    def release(self, injected: Injected, number: int, site: Site) -> None:
+        """Disarm one breakpoint; the process of its node goes on, or a new one starts."""
+        node = injected.breakpoints[number]
+        site.world.remove_breakpoint(node, number)
+        del injected.breakpoints[number]
+        if node in injected.stopped:
+            with suppress(CannotAct):  # left to another fault, or up again already
+                if self.then == "suspend":
+                    site.processes.resume_again(site.number, node)
+                elif self.then != "wait":
+                    site.processes.start_again(site.number, node)
+
     def heal(self, injected: Injected, site: Site) -> Healed:
-        """Disarm the breakpoint; processes that have stopped at it go on."""
+        """Disarm the breakpoints; processes that stand at them go on, or new ones start."""
         failed = []
-        for number, node in injected.breakpoints.items():
+        for number, node in [*injected.breakpoints.items()]:
             try:
-                site.world.remove_breakpoint(node, number)
+                self.release(injected, number, site)
             except FloodmarkError as error:
                 failed.append(f"{node}: {error}")
         stopped = tuple(injected.stopped)
@@ -73,12 +155,20 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
             effect=Effect(nodes=stopped, counts={"stopped": len(stopped)}),
         )
 
+    def plainer(self) -> Iterator[Break]:
+        """Yield the fault with a kill instead of a power cut, and before the usual step."""
+        if self.then == "power-cut":
+            yield replace(self, then="kill")
+        if self.before != "send":
+            yield replace(self, before="send")
+
     def words(self) -> str:
         """Return the fault as a sentence."""
         fields = conditions(self.match)
+        name = f"'{self.event}' " if self.event else ""
         return (
-            f"Stop {target(self.on)} before the {self.before} of the turn with the "
-            f"{nth(self.nth)} '{self.event}' event{f' with {fields}' if fields else ''}"
+            f"{_WORDS[self.then].format(target(self.on))} before the {self.before} of the turn "
+            f"with the {nth(self.nth)} {name}event{f' with {fields}' if fields else ''}"
         )
 
 

@@ -52,14 +52,14 @@ class Site:
 class Injected:
     """The result of injecting a fault: its nodes and links, and the numbers that the world gave to
     its link rules, to its breakpoints and to its effects on single nodes (`per_node`: disk faults,
-    copies of disks, faults of system calls; with the node of each). `stopped` are nodes that have
-    stopped at a breakpoint. `effect` is the effect if it was known at once. `change` is the number
-    of a change of the cluster that is under way."""
+    copies of disks, faults of system calls; with the node of each). `breakpoints` are those that
+    have not been released yet, `stopped` the nodes that have stopped at one. `effect` is the effect
+    if it was known at once. `change` is the number of a change of the cluster that is under way."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     rules: tuple[int, ...] = ()
-    breakpoints: Mapping[int, str] = field(default_factory=dict)
+    breakpoints: dict[int, str] = field(default_factory=dict)
     per_node: Mapping[int, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     detail: str = ""
@@ -126,6 +126,10 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     loss: ClassVar[Loss] = ""
     plainer_kind: ClassVar[str] = ""
     """A kind that may do as well on the same nodes, and is tried instead by a shrinker."""
+    of_turns: ClassVar[bool] = False
+    """True if it stands inside a turn, so that only our own brokers can have it."""
+    causes: ClassVar[tuple[str, ...]] = ()
+    """Names of trace events that the fault itself brings about, for other faults to wait for."""
     bar_names_nodes: ClassVar[bool] = False
     """Return whether the bar of a fault on links names its nodes instead of all the links."""
     drawing: ClassVar[Drawing | str]
@@ -137,6 +141,13 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     def inject(self, site: Site) -> Injected:
         """Carry the fault out. Raises FloodmarkError if it has no effect at all."""
+        raise NotImplementedError
+
+    def stopped(self, node: str, site: Site) -> None:
+        """Act on a node that has stopped at a breakpoint of this fault. Raises FloodmarkError."""
+
+    def release(self, injected: Injected, number: int, site: Site) -> None:
+        """Undo the fault on the node of one breakpoint, while the others stay in force."""
         raise NotImplementedError
 
     def heal(self, injected: Injected, site: Site) -> Healed:

@@ -132,15 +132,16 @@ class After(Strict, frozen=True, kw_only=True):
 
     def problems(self) -> Iterator[str]:
         """Yield why the trigger could never fire, one sentence each."""
-        yield from wrong_event(self.event, self.match)
+        yield from wrong_event(self.event, self.match, any_name=False)
 
 
-def wrong_event(event: str, match: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why no trace event called `event` could fit `match`, one sentence each."""
-    if event not in trace.FIELDS:
+def wrong_event(event: str, match: Mapping[str, Any], *, any_name: bool = True) -> Iterator[str]:
+    """Yield why no trace event called `event` could fit `match`, one sentence each. With `any_name`
+    the name "" stands for all names."""
+    if event not in trace.FIELDS and not (any_name and not event):
         yield f"unknown trace event '{event}' (known: {', '.join(trace.FIELDS)})"
         return
-    known = {*COMMON_FIELDS, *trace.FIELDS[event]}
+    known = {*COMMON_FIELDS, *trace.FIELDS.get(event, ())}
     if unknown := sorted(match.keys() - known):
         yield f"'{event}' has no field '{unknown[0]}' (it has {sorted(known)})"
     yield from wrong_match(match)

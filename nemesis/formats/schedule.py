@@ -70,7 +70,9 @@ else:
     # A decoder knows only unions that are closed; `Schedule.__post_init__` asks the registry.
     AnyFault = Any
 
-_LATER: Final = (b'"spares":0,', b'"how":"stop",', b'"version":"",', b',"since":""')
+_LATER: Final = (
+    *(b'"spares":0,', b'"how":"stop",', b'"version":"",', b'"then":"wait",', b',"since":""'),
+)
 """Fields that older schedules do not have, at their defaults: a digest outlives them. A quotation
 mark inside a text is escaped, so only a field is written like that."""
 

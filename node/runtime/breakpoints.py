@@ -37,8 +37,8 @@ class StopRequest:
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A place at which a process stops: `before` a step of the turn that emits the `nth` trace
-    event called `event` whose fields fit `match`. Events are counted in each process from the
-    arming on, in turns that have that step."""
+    event called `event` ("": any) whose fields fit `match`. Events are counted in each process from
+    the arming on, in turns that have that step."""
 
     number: int
     event: str
@@ -106,7 +106,7 @@ class Armed:
         found = None
         for each in turn.trace if self._points else ():
             for point in self._points.values():
-                if each["event"] != point.event or point.before not in turn.steps:
+                if point.event not in ("", each["event"]) or point.before not in turn.steps:
                     continue
                 if matches(self._stamp | each, point.match):
                     self._seen[point.number] += 1

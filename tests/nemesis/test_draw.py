@@ -165,7 +165,7 @@ def test_aliases_and_order_of_kinds() -> None:
     cluster = Cluster()
     assert expand(["partition"], cluster) == ALIASES["partition"]
     assert expand(["all", "kill"], cluster) == ALIASES["all"]
-    assert expand([*ONLY_BY_NAME, "disk", "clock", "all"], cluster) == STORM_KINDS
+    assert expand([*ONLY_BY_NAME, "disk", "clock", "turn", "all"], cluster) == STORM_KINDS
     assert expand([], cluster) == draw(cluster, Workload(), [], 1) == ()
     assert storm(3, "kill", "cut", "ring") == storm(3, "ring", "kill", "cut", "kill")
     assert storm(3) != storm(4)

@@ -185,7 +185,7 @@ class TestEveryFault:
             assert sorted(places) == list(range(len(places)))
 
     def test_names_of_groups_are_no_kinds(self) -> None:
-        assert set(aliases()) == {"clock", "disk", "partition", "all"}
+        assert set(aliases()) == {"clock", "disk", "partition", "turn", "all"}
         assert not set(aliases()) & set(KINDS)
 
     def test_the_package_exports_every_kind(self) -> None:
