@@ -16,9 +16,9 @@ import msgspec
 from harness.bench.frame import as_table
 from harness.bench.requests import SimBench
 from harness.runs.progress import Progress
-from harness.search.attempt import attempt
-from harness.search.choice_source import RandomChoices
-from harness.search.generator import draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
+from harness.search.worlds.attempt import attempt
 from harness.sim import compiled
 from harness.sim.run import batched_collections, simulate
 from nemesis.draw import draw

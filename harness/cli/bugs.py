@@ -31,8 +31,8 @@ def find(request: BugSearchRequest) -> int:
         return _find_losses(request)
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
-    from harness.search import known_bugs_table
-    from harness.search.find_bugs import find_bugs
+    from harness.search.catalogue import known_bugs_table
+    from harness.search.catalogue.find_bugs import find_bugs
 
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
         result = find_bugs(request, interrupts, progress, output_of(request.json))
@@ -47,8 +47,8 @@ def _find_losses(request: BugSearchRequest) -> int:
     """Search for the known losses of third-party systems, on real processes."""
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
-    from harness.search import find_losses
-    from harness.search.real.known_losses import wanted_losses
+    from harness.search.catalogue import find_losses
+    from harness.search.catalogue.known_losses import wanted_losses
 
     rows = wanted_losses(request.system or "", request.only)
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:

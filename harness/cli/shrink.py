@@ -12,7 +12,7 @@ def shrink(request: ShrinkRequest) -> int:
     real processes. Exit code: 0 when the schedule fails again, 1 when it does not."""
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
-    from harness.search.shrink_run import shrink_run
+    from harness.search.shrink.shrink_run import shrink_run
 
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
         return 0 if shrink_run(request, interrupts, progress, print) else 1

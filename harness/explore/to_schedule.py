@@ -20,7 +20,7 @@ from harness.explore.explorer import Counterexample
 from harness.explore.model import CLIENT, PARTITION, Model, NodeStep
 from harness.explore.node_model import NodeTurn
 from harness.explore.waits import Action
-from harness.search.attempt import Attempt, attempt
+from harness.search.worlds.attempt import Attempt, attempt
 from harness.sim.run import simulate
 from nemesis.faults import (
     Break,

@@ -22,8 +22,8 @@ from harness.runs.program import called
 from harness.runs.requests import ReplayRequest
 from harness.runs.run import RunOrder
 from harness.runs.run_folder import readable_lines, remove
-from harness.search.fault_coverage import fault_coverage
-from harness.search.simulated_world import SimulatedSubject
+from harness.search.draw.fault_coverage import fault_coverage
+from harness.search.worlds.simulated import SimulatedSubject
 from harness.sim.run import simulate
 from harness.systems import registry
 from harness.systems.adapter import SERVER

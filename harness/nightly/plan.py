@@ -14,8 +14,8 @@ from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import NightlyRun
 from harness.formats.options import settings_of
 from harness.nightly.requests import NightlyRequest
-from harness.search.known_bugs import broken_by, correct_protocols, search_targets
-from harness.search.real.world import StormSubject
+from harness.search.catalogue.known_bugs import broken_by, correct_protocols, search_targets
+from harness.search.worlds.real import StormSubject
 from harness.systems import registry
 from nemesis.faults import Isolate, aliases
 from nemesis.formats.schedule import Cluster, Schedule, Workload

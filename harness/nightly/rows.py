@@ -20,9 +20,9 @@ from harness.nightly import plan
 from harness.nightly.jobs import RealJob
 from harness.runs.options import requested
 from harness.runs.requests import RunRequest, SystemRowsRequest
-from harness.search.find_losses import put_into
+from harness.search.catalogue.find_losses import put_into
 from harness.search.jobs import JobProcesses, do_one
-from harness.search.real.world import BESIDE_THE_STORM_S
+from harness.search.worlds.real import BESIDE_THE_STORM_S
 from harness.systems.setup import Setup
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import FloodmarkError, UsageError

@@ -38,13 +38,13 @@ from harness.runs.requests import RunRequest
 from harness.runs.run import machine
 from harness.runs.run_folder import remove
 from harness.search import findings
-from harness.search.bug_world import CHUNK, BugSubject
+from harness.search.catalogue.known_bugs import correct_protocols, search_targets
+from harness.search.draw.storms import StormGenerator
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, work_through
-from harness.search.known_bugs import correct_protocols, search_targets
 from harness.search.loop import FinishJob, SearchJob
-from harness.search.real.storms import StormGenerator
-from harness.search.real.world import StormSubject
-from harness.search.simulated_world import SimulatedSubject
+from harness.search.worlds.bug_world import CHUNK, BugSubject
+from harness.search.worlds.real import StormSubject
+from harness.search.worlds.simulated import SimulatedSubject
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.host_errors import refused

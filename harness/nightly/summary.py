@@ -37,7 +37,7 @@ from harness.formats.nightly_run import (
 from harness.nightly import corpus, plan, rows
 from harness.replay.replay import has_failed
 from harness.search import findings
-from harness.search.known_bugs import correct_protocols, search_targets
+from harness.search.catalogue.known_bugs import correct_protocols, search_targets
 from harness.systems.disks import JOURNAL, kinds_on_disks
 from harness.systems.floodmark.system import Floodmark
 from nemesis.faults import storm_kinds

@@ -17,8 +17,8 @@ from harness.runs.options import load_schedule
 from harness.runs.run_folder import readable_lines
 from harness.search import deadline
 from harness.search.bisect import Bisection
-from harness.search.real.world import StormSubject, StormWorld
 from harness.search.requests import BisectRequest
+from harness.search.worlds.real import StormSubject, StormWorld
 from harness.systems import registry
 from harness.systems.external import versions
 from harness.systems.external.system import ExternalSystem

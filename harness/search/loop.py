@@ -33,12 +33,12 @@ from harness.formats.journal import (
     state_of,
 )
 from harness.search import deadline, findings
-from harness.search.attempt import Attempt
 from harness.search.deadline import Stop
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
-from harness.search.real_schedule import MOST_RUNS
-from harness.search.shrink import Pass, Rerun, Shrinking
-from harness.search.shrink_passes import without_each_fault
+from harness.search.shrink.passes import without_each_fault
+from harness.search.shrink.real_schedule import MOST_RUNS
+from harness.search.shrink.shrinker import Pass, Rerun, Shrinking
+from harness.search.worlds.attempt import Attempt
 from harness.sim.run import batched_collections
 from nemesis.faults import kind_of
 from nemesis.formats.schedule import Schedule

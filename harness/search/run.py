@@ -18,13 +18,13 @@ from harness.runs.options import fault_kinds
 from harness.runs.progress import Progress
 from harness.search import findings, table
 from harness.search.deadline import Stop
+from harness.search.draw.families import Disks
+from harness.search.draw.storms import StormGenerator
 from harness.search.jobs import JobProcesses, Pool
 from harness.search.loop import Budget, Search, Subject, journal_of
-from harness.search.real.families import Disks
-from harness.search.real.storms import StormGenerator
-from harness.search.real.world import OUTPUT, StormSubject
 from harness.search.requests import SearchRequest
-from harness.search.simulated_world import SimulatedSubject, disk_faults
+from harness.search.worlds.real import OUTPUT, StormSubject
+from harness.search.worlds.simulated import SimulatedSubject, disk_faults
 from harness.systems import registry
 from harness.systems.external.links import KERNEL_LINKS
 from nemesis.links import namespaces

@@ -10,10 +10,10 @@ from harness.formats import not_tried
 from harness.formats.finding import EXPLANATION, STORE_FOLDER, Explanation, Finding
 from harness.formats.journal import Searched
 from harness.runs.program import command_line
-from harness.search.explain import as_lines
 from harness.search.findings import again
 from harness.search.loop import GIVEN, Budget
-from harness.search.real_schedule import WORLDS
+from harness.search.shrink.explain import as_lines
+from harness.search.shrink.real_schedule import WORLDS
 from node.formats.json_input import Unreadable, read_file
 from reports import wording
 

@@ -18,8 +18,8 @@ from checker.formats.anomalies import CATALOGUE, LIVENESS
 from checker.formats.verdict import Verdict
 from checker.outside.judge import judge_trace
 from checker.outside.run_folder import PROTOCOL, why_not_judged
-from harness.search.choice_source import RandomChoices
-from harness.search.generator import draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
 from harness.sim.run import SimResult, batched_collections, simulate
 from node.core.bugs import canonical
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from checker.formats.verdict import RunResult
 from harness.runs.options import load_schedule
 from harness.search import findings
-from harness.search.attempt import Attempt
 from harness.search.loop import GIVEN, Drawn
-from harness.search.real.world import StormSubject, outcome_of
+from harness.search.worlds.attempt import Attempt
+from harness.search.worlds.real import StormSubject, outcome_of
 from node.formats.json_input import read_file
 
 LOST = "no-lost-acknowledged-write"

@@ -26,8 +26,9 @@ from harness.formats.run_info import RunInfo
 from harness.formats.seal import seal_run
 from harness.replay.baseline import make_baseline
 from harness.replay.pages import bring_finding
-from harness.search import explain, findings
-from harness.search.attempt import attempt
+from harness.search import findings
+from harness.search.shrink import explain
+from harness.search.worlds.attempt import attempt
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.formats import schedule as s

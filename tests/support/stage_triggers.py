@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.search.fault_coverage import fault_coverage
-from harness.search.real_schedule import breakpoint_at
-from harness.search.trigger_candidates import (
+from harness.search.draw.fault_coverage import fault_coverage
+from harness.search.shrink.real_schedule import breakpoint_at
+from harness.search.shrink.trigger_candidates import (
     TriggerCandidate,
     alternative_triggers,
     before,

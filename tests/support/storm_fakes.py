@@ -12,9 +12,9 @@ import pytest
 from harness.formats.finding import Finding
 from harness.formats.journal import JobJournal, SearchRow
 from harness.runs import run_folder
-from harness.search.attempt import Attempt
 from harness.search.loop import Budget, Search, journal_of
-from harness.search.real.world import StormJob, StormSubject, StormWorld
+from harness.search.worlds.attempt import Attempt
+from harness.search.worlds.real import StormJob, StormSubject, StormWorld
 from harness.systems.external.kept import ClusterKeeper
 from tests.support.local_pool import LocalPool
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 from checker.formats.story import Span, Story, StoryStep
 from checker.story import story
 from harness.formats.history import show_value
-from harness.search.attempt import story_of
-from harness.search.choice_source import RandomChoices
-from harness.search.generator import draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
+from harness.search.worlds.attempt import story_of
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FINAL_HEAL, FaultLine

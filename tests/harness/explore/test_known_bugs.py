@@ -15,7 +15,7 @@ from harness.explore.requests import ExploreRequest
 from harness.explore.run import explore
 from harness.explore.to_schedule import _Due, _schedule, schedules
 from harness.formats.finding import SCHEDULE
-from harness.search.attempt import attempt
+from harness.search.worlds.attempt import attempt
 from nemesis.faults import Release
 from nemesis.formats.schedule import Schedule, load
 from node.core.bugs import KNOWN_BUGS

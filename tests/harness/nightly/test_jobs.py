@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from harness.formats.finding import REAL, Finding
 from harness.nightly import corpus
 from harness.nightly.jobs import ReplayJob
-from harness.search import findings, simulated_world
+from harness.search import findings
 from harness.search.loop import FinishJob, SearchJob
-from harness.search.real_schedule import RealSchedule, slow_motion
-from harness.search.simulated_world import INTERNAL, SimulatedSubject
+from harness.search.shrink.real_schedule import RealSchedule, slow_motion
+from harness.search.worlds import simulated as simulated_world
+from harness.search.worlds.simulated import INTERNAL, SimulatedSubject
 from nemesis.formats.schedule import Schedule, load
 from tests.harness.search.test_attempt import LOST, bitten
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.search.attempt import attempt
-from harness.search.generator import TIMINGS
+from harness.search.draw.generator import TIMINGS
+from harness.search.worlds.attempt import attempt
 from nemesis.faults import Cut, Kill, PowerCut
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 

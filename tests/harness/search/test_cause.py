@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checker.formats.story import StoryStep
-from harness.search import cause
+from harness.search.worlds import cause
 
 PARTITION = "log-0"
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from checker.formats.anomalies import AGREEMENT
-from harness.search.attempt import attempt, attempted
-from harness.search.endings import judge_with_endings, rerun_without, worst_endings
-from harness.search.generator import TIMINGS
+from harness.search.draw.generator import TIMINGS
+from harness.search.worlds.attempt import attempt, attempted
+from harness.search.worlds.endings import judge_with_endings, rerun_without, worst_endings
 from harness.sim.run import simulate
 from nemesis.faults import Cut, Kill, Pause
 from nemesis.formats.schedule import After, Schedule

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harness.formats import finding
 from harness.formats.finding import Counterfactual, Explanation
-from harness.search import explain
+from harness.search.shrink import explain
 from nemesis import ready_made
 from nemesis.faults import Cut
 from tests.harness.search.test_attempt import kip_101, trickle

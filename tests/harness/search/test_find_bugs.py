@@ -13,14 +13,15 @@ from harness.formats.journal import Finished, Searched
 from harness.runs import run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
-from harness.search import findings, known_bugs, known_bugs_table
-from harness.search.attempt import attempt
-from harness.search.bug_world import BugSubject, BugWorld, drawn_schedule
-from harness.search.find_bugs import RealReplayed, RealReplayJob, find_bugs
-from harness.search.generator import GENERATOR_VERSION
-from harness.search.known_bugs import SearchTarget
+from harness.search import findings
+from harness.search.catalogue import known_bugs, known_bugs_table
+from harness.search.catalogue.find_bugs import RealReplayed, RealReplayJob, find_bugs
+from harness.search.catalogue.known_bugs import SearchTarget
+from harness.search.draw.generator import GENERATOR_VERSION
 from harness.search.loop import Drawn, FinishJob, SearchJob
 from harness.search.requests import BugSearchRequest
+from harness.search.worlds.attempt import attempt
+from harness.search.worlds.bug_world import BugSubject, BugWorld, drawn_schedule
 from nemesis import ready_made
 from nemesis.formats.schedule import load
 from tests.support.local_pool import LocalPool

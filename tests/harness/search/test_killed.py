@@ -17,7 +17,7 @@ import pytest
 from harness.formats.journal import Searched, SearchRow, read_rows
 from harness.formats.nightly_journal import AnyRow
 from harness.search import findings
-from harness.search.find_bugs import BugRow
+from harness.search.catalogue.find_bugs import BugRow
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 

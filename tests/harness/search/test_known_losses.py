@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from harness.formats.finding import Finding, RunCounts, SafeRun
-from harness.search import find_losses
-from harness.search.attempt import Attempt
-from harness.search.find_losses import LossResult, is_complete, is_steady, result_of
+from harness.search.catalogue import find_losses, known_losses
+from harness.search.catalogue.find_losses import LossResult, is_complete, is_steady, result_of
+from harness.search.catalogue.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
 from harness.search.loop import Budget, journal_of
-from harness.search.real import known_losses
-from harness.search.real.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
-from harness.search.real.world import StormJob, StormSubject
+from harness.search.worlds.attempt import Attempt
+from harness.search.worlds.real import StormJob, StormSubject
 from harness.systems import registry
 from nemesis.formats.schedule import Schedule
 from tests.support import trial_adapters

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from checker.outside.judge import judge_trace
-from harness.search.known_bugs import search_targets
+from harness.search.catalogue.known_bugs import search_targets
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule, load
 from tests.support.paths import ROOT

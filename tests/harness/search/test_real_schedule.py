@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.search import real_schedule as forms
-from harness.search import stability as stability_module
-from harness.search.attempt import attempt
-from harness.search.generator import TIMINGS
-from harness.search.stability import Evaluation, EvaluationWorld, jittered, stability
-from harness.search.to_script import one_client_per_send, to_script
+from harness.search.draw.generator import TIMINGS
+from harness.search.shrink import real_schedule as forms
+from harness.search.shrink import stability as stability_module
+from harness.search.shrink.stability import Evaluation, EvaluationWorld, jittered, stability
+from harness.search.shrink.to_script import one_client_per_send, to_script
+from harness.search.worlds.attempt import attempt
 from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Link, Release

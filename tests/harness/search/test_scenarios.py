@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from harness.search import generator
-from harness.search.choice_source import RandomChoices
-from harness.search.dimensions import DIMENSIONS, LATE_DIMENSIONS, Dimension, draw_dimensions
-from harness.search.scenarios import (
+from harness.search.draw import generator
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.dimensions import DIMENSIONS, LATE_DIMENSIONS, Dimension, draw_dimensions
+from harness.search.draw.scenarios import (
     Scenario,
     alternate_leaders,
     contended_election,
@@ -20,7 +20,7 @@ from harness.search.scenarios import (
     isr_flap,
     repeated_failover,
 )
-from harness.search.wide_scenarios import (
+from harness.search.draw.wide_scenarios import (
     cancel_move,
     change_min_isr,
     fail_voter,

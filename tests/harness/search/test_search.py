@@ -15,13 +15,13 @@ from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import DRAWN, EXPLANATION, README, RECORD, SCHEDULE, Finding
 from harness.formats.journal import JobJournal, Searched, SearchRow, read_rows, state_of
 from harness.search import findings, table
-from harness.search.attempt import attempt
-from harness.search.generator import GENERATOR_VERSION
+from harness.search.draw.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob, JobProcesses
 from harness.search.loop import Budget, FinishJob, Search, journal_of
-from harness.search.real_schedule import real_schedule
-from harness.search.simulated_world import SimulatedSubject
+from harness.search.shrink.real_schedule import real_schedule
 from harness.search.spark_jobs import SparkJobs
+from harness.search.worlds.attempt import attempt
+from harness.search.worlds.simulated import SimulatedSubject
 from harness.sim import run
 from harness.sim.invariant_checker import Violation
 from nemesis import ready_made

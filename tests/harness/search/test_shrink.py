@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.search import shrink_passes
-from harness.search.choice_source import RandomChoices
-from harness.search.generator import draw_schedule
-from harness.search.shrink import Shrinking, minimize_list, sort_key
-from harness.search.shrink_passes import SHORTEST_MS, keeping, without_each_fault
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
+from harness.search.shrink import passes as shrink_passes
+from harness.search.shrink.passes import SHORTEST_MS, keeping, without_each_fault
+from harness.search.shrink.shrinker import Shrinking, minimize_list, sort_key
 from nemesis.faults import ElectPreferred, Kill, Link, Pause, Reassign, Release
 from nemesis.formats.schedule import After, Poll, Schedule, Send, Workload, check
 

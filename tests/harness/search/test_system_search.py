@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from harness.formats.finding import RECORD, STORE_FOLDER, Finding, RunCounts
 from harness.search import findings, table
-from harness.search.attempt import Attempt
+from harness.search.draw.families import FAMILIES
+from harness.search.draw.storms import StormGenerator
 from harness.search.loop import MOST_PROBLEMS, MOST_UNKNOWN, Budget, Search, SearchJob
-from harness.search.real.families import FAMILIES
-from harness.search.real.storms import StormGenerator
-from harness.search.real.world import StormJob, StormSubject, effects
+from harness.search.worlds.attempt import Attempt
+from harness.search.worlds.real import StormJob, StormSubject, effects
 from harness.systems import registry
 from nemesis.faults.dice import Dice
 from nemesis.faults.disks import DiskFull

@@ -19,9 +19,9 @@ from tests.support import python_process
 RUNS = """
 import random
 from harness.sim import compiled
-from harness.search.attempt import attempt
-from harness.search.choice_source import RandomChoices
-from harness.search.generator import draw_schedule
+from harness.search.worlds.attempt import attempt
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Poll, Schedule, Send, Workload
 from node.core.bugs import KNOWN_BUGS

@@ -9,8 +9,8 @@ import pytest
 
 from checker.engine.local import check_files
 from checker.formats.verdict import RunResult
-from harness.search.bug_world import drawn_schedule
-from harness.search.known_bugs import search_targets
+from harness.search.catalogue.known_bugs import search_targets
+from harness.search.worlds.bug_world import drawn_schedule
 from harness.sim import folder
 from harness.sim.run import simulate
 from nemesis import ready_made

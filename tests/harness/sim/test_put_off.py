@@ -7,8 +7,8 @@ from copy import copy
 
 import pytest
 
-from harness.search.choice_source import RandomChoices
-from harness.search.generator import draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
 from harness.sim.disk import SimDisk
 from harness.sim.run import simulate
 from node.core.api import Tick

@@ -13,8 +13,9 @@ import pytest
 from harness.formats.history import LogRun, encode
 from harness.replay.baseline import make_baseline
 from harness.runs import program
-from harness.search import findings, shrink_run
-from harness.search.real.world import StormSubject, StormWorld
+from harness.search import findings
+from harness.search.shrink import shrink_run
+from harness.search.worlds.real import StormSubject, StormWorld
 from harness.systems import registry
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule

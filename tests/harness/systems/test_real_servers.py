@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.search.real.world import StormSubject
+from harness.search.worlds.real import StormSubject
 from harness.systems import registry
 from node.formats.errors import FloodmarkError
 from tests.support.command import exit_code

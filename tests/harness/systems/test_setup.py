@@ -15,9 +15,9 @@ from harness.runs import once
 from harness.runs.options import requested
 from harness.runs.requests import RunRequest
 from harness.runs.run import RunOrder
-from harness.search import shrink_run
-from harness.search.real.world import StormSubject
 from harness.search.requests import ShrinkRequest
+from harness.search.shrink import shrink_run
+from harness.search.worlds.real import StormSubject
 from harness.systems import registry
 from harness.systems.external.system import ExternalSystem
 from nemesis.faults import Cut, Kill

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import reports
-from harness.search import shrink_passes
+from harness.search.shrink import passes as shrink_passes
 from nemesis import faults
 from nemesis.draw import draw
 from nemesis.faults import KINDS, FaultKind, aliases, register, storm_kinds

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from harness.search.choice_source import RandomChoices
-from harness.search.generator import draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
 from harness.sim.run import simulate
 from nemesis.faults import PowerCut
 from node.core import protocol as protocols

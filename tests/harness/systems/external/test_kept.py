@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from floodmark import Node, Roles
-from harness.search.real import world
-from harness.search.real.world import StormJob, StormSubject
+from harness.search.worlds import real as world
+from harness.search.worlds.real import StormJob, StormSubject
 from harness.systems.external import cluster
 from harness.systems.external.cluster import ExternalCluster
 from harness.systems.external.kept import ClusterKeeper

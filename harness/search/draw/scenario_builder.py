@@ -1,13 +1,13 @@
 """The state of a schedule while it is drawn: its faults, its time, the next triggers.
 
-The scenarios themselves are in `harness.search.scenarios`."""
+The scenarios themselves are in `harness.search.draw.scenarios`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypedDict
 
-from harness.search.choice_source import RandomChoices
+from harness.search.draw.choice_source import RandomChoices
 from nemesis.faults import Link
 from nemesis.formats.schedule import After, Cluster, Fault
 from node.formats.trace import MESSAGE_FIELDS, METADATA_PARTITION

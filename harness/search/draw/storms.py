@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from harness.search.real.changes import (
+from harness.search.draw.families import StormParts, draw_faults
+from harness.search.worlds.changes import (
     BEYOND,
     CHANGE_KINDS,
     SHARE,
@@ -16,7 +17,6 @@ from harness.search.real.changes import (
     cluster_for,
     draw_changes,
 )
-from harness.search.real.families import StormParts, draw_faults
 from harness.systems.interface import System
 from nemesis.draw import expand
 from nemesis.faults import KINDS, aliases, kinds_on
@@ -28,7 +28,7 @@ from nemesis.wall_clocks import KINDS_OF_CLOCKS
 from node.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.search.real.world import StormSubject
+    from harness.search.worlds.real import StormSubject
 
 STORMS_PER_SEED: Final = 100_000
 USUAL: Final = Workload(clients=5, consumers=1, rate=10.0, batch=1, payload_bytes=64)

@@ -11,17 +11,17 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
-from harness.search.attempt import Attempt, attempt, attempted
-from harness.search.choice_source import RandomChoices
 from harness.search.deadline import Stop
-from harness.search.endings import judge_with_endings, rerun_without
-from harness.search.explain import explain, write
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.findings import in_words
-from harness.search.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.loop import AnySearchJob, Drawn, Shrinks
-from harness.search.real_schedule import real_schedule
-from harness.search.shrink import SIMULATED_PASSES
-from harness.search.shrink_passes import fewer_by_chance
+from harness.search.shrink.explain import explain, write
+from harness.search.shrink.passes import fewer_by_chance
+from harness.search.shrink.real_schedule import real_schedule
+from harness.search.shrink.shrinker import SIMULATED_PASSES
+from harness.search.worlds.attempt import Attempt, attempt, attempted
+from harness.search.worlds.endings import judge_with_endings, rerun_without
 from nemesis.faults import KINDS, aliases
 from nemesis.faults.disks import DISK_GROUP
 from nemesis.formats.schedule import Expectation, Schedule

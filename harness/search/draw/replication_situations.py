@@ -1,7 +1,7 @@
 """Situations (sequences of faults) about leadership and the in-sync set: quick changes of the
 leader, moves while few replicas are in sync, and proposals that outlive the process that made them.
 
-They are registered in `harness.search.situations`, which also says what a situation is."""
+They are registered in `harness.search.draw.situations`, which also says what a situation is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import RandomChoices
-from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later, process_of
-from harness.search.scenarios import down_for, fail_leader_at
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.scenario_builder import (
+    LinkAction,
+    ScenarioBuilder,
+    When,
+    later,
+    process_of,
+)
+from harness.search.draw.scenarios import down_for, fail_leader_at
 from nemesis.faults import (
     Cut,
     ElectPreferred,

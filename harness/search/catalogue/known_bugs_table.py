@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harness.formats.journal import Searched
-from harness.search.known_bugs import KNOWN_FAULTS, SearchTarget
+from harness.search.catalogue.known_bugs import KNOWN_FAULTS, SearchTarget
 
 if TYPE_CHECKING:
-    from harness.search.find_bugs import BugState
+    from harness.search.catalogue.find_bugs import BugState
 
 HEADINGS: Final = (
     "code",

@@ -33,16 +33,17 @@ from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
 from harness.runs.run import machine
 from harness.runs.run_folder import remove
-from harness.search import findings, known_bugs, known_bugs_table
-from harness.search.bug_world import BugSubject
-from harness.search.generator import GENERATOR_VERSION
+from harness.search import findings
+from harness.search.catalogue import known_bugs, known_bugs_table
+from harness.search.catalogue.known_bugs import SearchTarget, wanted_targets
+from harness.search.draw.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob, Job, Pool, work_through
-from harness.search.known_bugs import SearchTarget, wanted_targets
 from harness.search.loop import AnySearchJob, FinishJob, SearchJob
-from harness.search.real_schedule import MOST_RUNS
 from harness.search.requests import BugSearchRequest
 from harness.search.run import simulated_pool
-from harness.search.simulated_world import SimulatedSubject
+from harness.search.shrink.real_schedule import MOST_RUNS
+from harness.search.worlds.bug_world import BugSubject
+from harness.search.worlds.simulated import SimulatedSubject
 from node.formats.bounds import LargeCount
 from node.formats.files import write_whole
 

@@ -2,7 +2,7 @@
 
 Each row declares a system, a configuration, how many nodes may lose data, and how a finding of the
 loss looks. It does not tell the search how to find it: all rows are searched with the same
-generator (`harness.search.find_losses`)."""
+generator (`harness.search.catalogue.find_losses`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from checker.formats.anomalies import LOST_WRITES
 from harness.formats.finding import Finding, is_undelivered
-from harness.search.real.families import Disks
+from harness.search.draw.families import Disks
 from node.formats.errors import UsageError
 from node.formats.json_input import MOST_FILE_BYTES, read_bytes
 

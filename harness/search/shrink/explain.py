@@ -17,8 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
-from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story_of
 from harness.search.deadline import Stop, never
+from harness.search.worlds.attempt import Attempt, attempt, bucket, concerned, property_of, story_of
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule

@@ -3,7 +3,7 @@
 A schedule lasts about two virtual seconds and has about thirty operations, so a run takes a
 fraction of a second. Each schedule first draws which scenarios it may use, so that it uses few
 kinds of them, but those often (swarm testing, Groce et al. 2012). Parts that only some bugs need
-are dimensions (`harness.search.dimensions`)."""
+are dimensions (`harness.search.draw.dimensions`)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import RandomChoices
-from harness.search.dimensions import MAX_FAULTS_DRAWN, draw_dimensions, draw_late
-from harness.search.scenario_builder import ScenarioBuilder
-from harness.search.scenarios import (
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.dimensions import MAX_FAULTS_DRAWN, draw_dimensions, draw_late
+from harness.search.draw.scenario_builder import ScenarioBuilder
+from harness.search.draw.scenarios import (
     SCENARIOS,
     SCENARIOS_WITH_VOTES,
     Scenario,
@@ -22,7 +22,7 @@ from harness.search.scenarios import (
     fail_leader,
     release,
 )
-from harness.search.situations import draw_situation
+from harness.search.draw.situations import draw_situation
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of

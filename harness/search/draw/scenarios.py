@@ -7,14 +7,14 @@ causes: a broker has its role back, the next leader leads. The longer ones span 
 and each step waits for the effect of the step before. No scenario knows a particular bug.
 
 The order of random choices is fixed: a seed must draw the same schedule in every version, or
-`harness.search.generator.GENERATOR_VERSION` changes."""
+`harness.search.draw.generator.GENERATOR_VERSION` changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from harness.search.scenario_builder import DIVERGING, LinkAction, ScenarioBuilder, When, later
+from harness.search.draw.scenario_builder import DIVERGING, LinkAction, ScenarioBuilder, When, later
 from nemesis.faults import (
     KINDS,
     Break,

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from harness.search.deadline import Stop, never
-from harness.search.shrink_passes import (
+from harness.search.shrink.passes import (
     fewer_by_chance,
     fewer_clients,
     fewer_operations,

@@ -1,6 +1,6 @@
-"""Scenarios that belong to a dimension (`harness.search.dimensions`): most schedules lack them.
+"""Scenarios that belong to a dimension (`dimensions`): most schedules lack them.
 
-They are like those of `harness.search.scenarios`. Each needs a special cluster (several voters, a
+They are like those of `scenarios`. Each needs a special cluster (several voters, a
 spare broker, disks that lose unsynced data), or is so long that it would displace the others."""
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, direction, later
-from harness.search.scenarios import down_for, fail_leader_at, leader_gone, leave_isr
+from harness.search.draw.scenario_builder import LinkAction, ScenarioBuilder, When, direction, later
+from harness.search.draw.scenarios import down_for, fail_leader_at, leader_gone, leave_isr
 from nemesis.faults import Cut, Isolate, Kill, Link, Pause, PowerCut, Reassign, Release, SetMinIsr
 from nemesis.formats.schedule import After, Fault
 from node.formats.trace import METADATA_PARTITION

@@ -24,15 +24,15 @@ from harness.runs.once import run_once
 from harness.runs.program import called
 from harness.runs.run import RunOrder
 from harness.runs.run_folder import readable_lines, remove
-from harness.search.attempt import Attempt
+from harness.search.catalogue.known_losses import row_of
 from harness.search.deadline import Stop, never
+from harness.search.draw.families import POWER_CUT, STORMS_VERSION, Disks
+from harness.search.draw.storms import StormGenerator
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
 from harness.search.loop import AnySearchJob, Drawn, SearchJob, Shrinks
-from harness.search.real.families import POWER_CUT, STORMS_VERSION, Disks
-from harness.search.real.known_losses import row_of
-from harness.search.real.storms import StormGenerator
-from harness.search.shrink import REAL_PASSES
+from harness.search.shrink.shrinker import REAL_PASSES
+from harness.search.worlds.attempt import Attempt
 from harness.systems.external.kept import ClusterKeeper, leaves_no_trace
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System

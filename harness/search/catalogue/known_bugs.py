@@ -1,7 +1,7 @@
 """The known bugs that a search can look for, as data.
 
 A target is a historical bug turned on in a correct protocol, or a promise that a faulty protocol is
-known to break. `harness.search.find_bugs` searches for each."""
+known to break. `harness.search.catalogue.find_bugs` searches for each."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A drawn workload follows the clock, and a real client's clock is not the simulator's: the third
 write comes before an election in one world and after it in the other. So each operation of the run
 becomes one of the schedule, and it and each timed fault wait for the last event before them.
-`harness.search.real_schedule` chooses the ends of faults."""
+`harness.search.shrink.real_schedule` chooses the ends of faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from harness.formats.history import Op
-from harness.search.trigger_candidates import (
+from harness.search.shrink.trigger_candidates import (
     TriggerCandidate,
     before,
     leader_candidates,

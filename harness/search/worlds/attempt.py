@@ -1,5 +1,5 @@
 """One run of a schedule, and its result as a search needs it. Runs in the simulated world are made
-here, runs of real processes in `harness.search.real.world`."""
+here, runs of real processes in `harness.search.worlds.real`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from checker.formats.anomalies import AGREEMENT, EXERCISE
 from checker.formats.story import Story, StoryStep
 from checker.formats.verdict import Anomaly, Verdict
 from checker.story import evidence, story
-from harness.search import cause
-from harness.search.fault_coverage import fault_coverage
+from harness.search.draw.fault_coverage import fault_coverage
+from harness.search.worlds import cause
 from harness.sim.invariant_checker import Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
@@ -157,7 +157,7 @@ def bucket(result: SimResult, about: str = "") -> str:
     """Return the class of a failure, `property: cause`. The property is `about`, by default the
     first broken one. The cause is the first wrong step in the history of the lost or wrong record.
     If there is no such step, it is the name of the invariant or anomaly, and for logs that differ
-    also the rule of the last truncation (`harness.search.cause`)."""
+    also the rule of the last truncation (`harness.search.worlds.cause`)."""
     broken = about or property_of(result)
     partition, offset, name = place(result, about)
     how = ""

@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import RandomChoices
-from harness.search.producer_and_disk_situations import clean_copies
-from harness.search.scenario_builder import LinkAction
-from harness.search.scenarios import Scenario, fail_disk
-from harness.search.wide_scenarios import (
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.producer_and_disk_situations import clean_copies
+from harness.search.draw.scenario_builder import LinkAction
+from harness.search.draw.scenarios import Scenario, fail_disk
+from harness.search.draw.wide_scenarios import (
     cancel_move,
     change_min_isr,
     fail_voter,

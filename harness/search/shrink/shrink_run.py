@@ -20,14 +20,14 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.search import deadline, findings, table
-from harness.search.attempt import attempt
 from harness.search.deadline import Stop
 from harness.search.jobs import do_one
 from harness.search.loop import GIVEN, Drawn, FinishJob
-from harness.search.real.world import StormSubject, outcome_of
 from harness.search.requests import ShrinkRequest
 from harness.search.run import Print, simulated_pool, storm_pool
-from harness.search.simulated_world import INTERNAL, SimulatedSubject
+from harness.search.worlds.attempt import attempt
+from harness.search.worlds.real import StormSubject, outcome_of
+from harness.search.worlds.simulated import INTERNAL, SimulatedSubject
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError

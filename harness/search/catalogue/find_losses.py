@@ -1,6 +1,6 @@
 """`floodmark bugs find --system`, which finds known losses of third-party systems again.
 
-Each known loss is a row of `harness.search.real.known_losses`. Each search for one is a search of
+Each known loss is a row of `known_losses`. Each search for one is a search of
 `harness.search.loop` with a journal of its own; it ends at the first finding that shows it."""
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from harness.formats.journal import (
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import loop
-from harness.search.known_bugs_table import escaped, item
+from harness.search.catalogue.known_bugs_table import escaped, item
+from harness.search.catalogue.known_losses import KNOWN_LOSSES, KnownLoss, row_of, wanted_losses
 from harness.search.loop import Budget, Search
-from harness.search.real.known_losses import KNOWN_LOSSES, KnownLoss, row_of, wanted_losses
 from harness.search.requests import BugSearchRequest
 from harness.search.run import asked_to_stop, storm_pool, storm_subject
 from node.formats.errors import UsageError

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.search import producer_and_disk_situations as more
-from harness.search import replication_situations as who
-from harness.search.choice_source import RandomChoices
-from harness.search.scenario_builder import (
+from harness.search.draw import producer_and_disk_situations as more
+from harness.search.draw import replication_situations as who
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.scenario_builder import (
     LinkAction,
     ScenarioBuilder,
     When,
@@ -25,7 +25,7 @@ from harness.search.scenario_builder import (
     later,
     process_of,
 )
-from harness.search.scenarios import Scenario, down_for, fail_leader_at, leader_gone
+from harness.search.draw.scenarios import Scenario, down_for, fail_leader_at, leader_gone
 from nemesis.faults import (
     Break,
     Cut,

@@ -1,7 +1,7 @@
 """Situations (sequences of faults) about idempotent producers during changes of the leader, and
 about one damaged disk.
 
-They are registered in `harness.search.situations`, which also says what a situation is."""
+They are registered in `harness.search.draw.situations`, which also says what a situation is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import RandomChoices
-from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later, process_of
-from harness.search.scenarios import fail_leader_at, leader_gone
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.scenario_builder import (
+    LinkAction,
+    ScenarioBuilder,
+    When,
+    later,
+    process_of,
+)
+from harness.search.draw.scenarios import fail_leader_at, leader_gone
 from nemesis.faults import (
     BitFlip,
     Cut,

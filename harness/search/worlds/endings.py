@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.search.attempt import Attempt
-from harness.search.shrink_passes import possible, sooner
+from harness.search.shrink.passes import possible, sooner
+from harness.search.worlds.attempt import Attempt
 from harness.sim.invariant_checker import Violation
 from harness.sim.producer_invariant import TOO_MUCH
 from harness.sim.run import SimResult, simulate

@@ -12,15 +12,15 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import Finding
-from harness.search.attempt import Attempt, attempt, attempted
-from harness.search.choice_source import RandomChoices
+from harness.search.catalogue.known_bugs import SearchTarget
 from harness.search.deadline import Stop
-from harness.search.endings import judge_with_endings
-from harness.search.generator import GENERATOR_VERSION, draw_schedule
-from harness.search.known_bugs import SearchTarget
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.loop import AnySearchJob, Drawn
-from harness.search.simulated_world import HANGS_S, SimulatedSubject, SimulatedWorld
-from harness.search.stability import STABILITY_RUNS, stabilise, stability
+from harness.search.shrink.stability import STABILITY_RUNS, stabilise, stability
+from harness.search.worlds.attempt import Attempt, attempt, attempted
+from harness.search.worlds.endings import judge_with_endings
+from harness.search.worlds.simulated import HANGS_S, SimulatedSubject, SimulatedWorld
 from harness.sim.run import SimResult, simulate
 from nemesis.formats.schedule import Expectation, Schedule
 

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from harness.search import stability
 from harness.search.deadline import Stop, never
-from harness.search.shrink_passes import fewer_operations, possible
-from harness.search.stability import Evaluation, OutOfTimeError, with_fault
-from harness.search.to_script import one_client_per_send, to_script
-from harness.search.trigger_candidates import (
+from harness.search.shrink import stability
+from harness.search.shrink.passes import fewer_operations, possible
+from harness.search.shrink.stability import Evaluation, OutOfTimeError, with_fault
+from harness.search.shrink.to_script import one_client_per_send, to_script
+from harness.search.shrink.trigger_candidates import (
     TriggerCandidate,
     alternative_triggers,
     before,

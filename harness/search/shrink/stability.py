@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from harness.search.attempt import attempt
 from harness.search.deadline import Stop, never
-from harness.search.trigger_candidates import before, trigger_candidates
+from harness.search.shrink.trigger_candidates import before, trigger_candidates
+from harness.search.worlds.attempt import attempt
 from harness.sim.latency_profile import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import Delay

@@ -1,0 +1,1 @@
+"""The drawing of schedules for both worlds: scenarios, situations, dimensions, storms."""

@@ -1,1 +1,0 @@
-"""The search on real processes: storms are drawn, run, judged, and shrunk by further runs."""

@@ -1,0 +1,1 @@
+"""The shrinking of a failing schedule, and its explanation."""

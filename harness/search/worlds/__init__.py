@@ -1,0 +1,1 @@
+"""The worlds in which a search runs a schedule: simulated, and real processes."""
