@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Roles
+from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused, Roles
 from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 
@@ -21,6 +21,7 @@ class Etcd(adapter.Adapter):
     failover_ms, change_after_ms, fresh_identity = 4000, 8000, False
     changes = ("join", "leave", "replace", "return", "upgrade", "downgrade")
     upgrades = (("3.4", "3.5"),)
+    operations = ("move-leader", "compact", "defragment")
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         peers = sorted(f"{node.name}=http://{node.dial('peer')}" for node in (me, *others))
@@ -69,6 +70,24 @@ class Etcd(adapter.Adapter):
         connection = HTTPConnection(me.listen("client"), timeout=1)
         names = frozenset[str]().union(*map(dialed, listed(connection)))
         return Members(names, adapter.http_json(me.listen("client"), "/version")["etcdserver"])
+
+    def operate(self, action: str, me: Node, nodes: Sequence[Node]) -> None:
+        here = self.connect("operator", [me])
+        header = ask(here, "kv/range", 1, key=text("-"))["header"]
+        if action == "defragment":
+            ask(here, "maintenance/defragment", 4)
+        elif action == "compact":
+            ask(here, "kv/compaction", 4, revision=header["revision"], physical=True)
+        elif not any(self.hands_over(node, header["member_id"]) for node in nodes):
+            raise Refused("no member leads, or it leads already")
+
+    def hands_over(self, node: Node, to: str) -> bool:
+        """Return whether a member led and gave its leadership to another one."""
+        with suppress(OSError, RuntimeError):
+            there = self.connect("operator", [node])
+            ask(there, "maintenance/transfer-leadership", 4, targetID=to)
+            return True
+        return False
 
     def send(self, connection: HTTPConnection, record: Record) -> int:
         key, value = f"{record.partition}/{record.id}", record.payload

@@ -7,10 +7,11 @@ from os.path import commonprefix
 from typing import Any
 
 from redis import Redis as SyncRedis
+from redis import ResponseError
 from redis import asyncio as aio
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Roles
+from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused, Roles
 
 WORDS = "WAIT does not make Redis a strongly consistent store"
 ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry": None}
@@ -26,7 +27,7 @@ class Redis(adapter.Adapter):
     listens, dumps_running = ("client", "sentinel"), True
     unsynced = ("appendonly.aof", "appendonlydir/*.aof")
     changes, upgrades = ("replace", "upgrade", "downgrade"), (("6.2", "7.0"),)
-    change_ms, fresh_identity = 15_000, False
+    change_ms, fresh_identity, operations = 15_000, False, ("failover", "rewrite")
     failover_ms, recovery_ms, clock_by_libc = 6000, 60_000, True  # Sentinel's TILT lasts 30 s.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[list[str]]:
@@ -105,11 +106,19 @@ class Redis(adapter.Adapter):
         told: Any = SyncRedis(me.host, me.listens["client"], socket_timeout=1).info("server")
         return Members(version=told["redis_version"])
 
+    def operate(self, action: str, me: Node, nodes: Sequence[Node]) -> None:
+        role = "client" if action == "rewrite" else "sentinel"
+        server: Any = SyncRedis(me.host, me.listens[role], **ONCE)
+        try:
+            server.bgrewriteaof() if action == "rewrite" else server.sentinel_failover("all")
+        except ResponseError as error:
+            raise Refused(str(error)) from None
+
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
         offset, parts = 0, [me.folder / "appendonly.aof"]
         if not parts[0].exists():  # From 7.0 on: the file of an old rewrite, then those after it.
             folder = me.folder / "appendonlydir"
-            parts = sorted(folder.glob("*.aof"), key=lambda part: part.stat().st_mtime_ns)
+            parts = sorted(folder.glob("*.aof"), key=lambda part: (".incr." in part.name, part))
         for part in parts:
             with part.open("rb") as aof:
                 while count := aof.readline()[1:]:

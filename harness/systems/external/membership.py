@@ -306,9 +306,9 @@ class MemberChanges:
 
     def _operate(self, action: str, name: str) -> Steps:
         me, nodes = self._nodes[name], [self._nodes[each] for each in self.members]
-        self._answered_us = 0
         asked = _call(self._adapter.operate, action, me, nodes)
         yield from self._until(asked.done)
+        self._answered_us = now_us()
         if error := asked.exception():
             raise error if isinstance(error, Refused) else FloodmarkError(in_words(error))
 
