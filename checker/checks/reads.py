@@ -21,7 +21,7 @@ from checker.evidence.facts import (
 )
 from checker.evidence.group import Group
 from checker.evidence.needs import Need, missing
-from checker.evidence.positions import positions
+from checker.evidence.positions import last_of_answers, positions
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import READS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
@@ -114,10 +114,10 @@ def end_below_hw(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
     and is below the HW that the answer states itself. A reader with read_committed gets nothing
     behind a transaction that is under way."""
     where = positions(known)
-    last = np.ones(len(reads), dtype=bool)
-    last[:-1] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
     low = np.maximum(where.end, where.floor)
-    rows = np.flatnonzero(last & reads.at_end & (where.end >= 0) & (low < reads.hw))
+    rows = np.flatnonzero(
+        last_of_answers(reads) & reads.at_end & (where.end >= 0) & (low < reads.hw)
+    )
     rows = rows[reads.uncommitted[rows] | ~_may_wait(group, known, reads.take(rows))]
     since = _known_since(known, low[rows], reads.hw[rows])
     rows = rows[since < reads.invoke_us[rows]]
@@ -165,11 +165,9 @@ def stale_read(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
     bound_us = group.meta.promise.staleness_ms * 1000
     if bound_us < 0:
         return []
-    at_end = (reads.hw < 0) & reads.at_end
-    end = np.where(at_end, np.where(reads.count == 0, reads.start, reads.end), reads.hw)
+    end = positions(known).ended
     late = _late(known, reads.invoke_us, end, bound_us)
-    # One row an answer: all its runs state the same end.
-    rows = np.flatnonzero(late & (reads.idx == 0))
+    rows = np.flatnonzero(late & last_of_answers(reads))
     if not len(rows):
         return []
     points = known.known_positions.take(known.known_positions.strong)

@@ -75,7 +75,7 @@ def future_read(group: Group, known: Evidence) -> list[Anomaly]:
     """Find `future-read`: an ok read of a value completed before its send was invoked."""
     read, writer = known.read_records, known.writer_of_read
     rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
-    rows = rows[known.sends.invoke_us[writer[rows]] > read.t_us[rows]]
+    rows = rows[known.sends.invoke_us[writer[rows]] > known.read_at[rows]]
     if not len(rows):
         return []
     values, first = np.unique(read.value[rows], return_index=True)

@@ -90,11 +90,18 @@ def positions(known: Evidence) -> Positions:
     begin, floor = np.where(some, reads.offset, low), undeleted_from(known, reads)
     # If all behind it may have been deleted, the log need not end where a reader got nothing,
     # unless that was a final reader which had just got there.
-    ends = reads.at_end & (some | (low >= floor) | (reads.final & (low > origin)))
-    if not log_start_open(known.group):
-        ends = reads.at_end
+    ends = reads.at_end & last_of_answers(reads)
+    if log_start_open(known.group):
+        ends &= some | (low >= floor) | (reads.final & (low > origin))
     ended = np.where(reads.hw >= 0, reads.hw, np.where(ends, end, UNKNOWN_POSITION))
     return Positions(floor, low, begin, end, ended, origin, reads.invoke_us, ~some, reads.final)
+
+
+def last_of_answers(reads: Polls) -> Mask:
+    """Select the last row of each answer."""
+    found = np.ones(len(reads), dtype=bool)
+    found[:-1] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
+    return found
 
 
 def begins_at(reads: Polls) -> I64:

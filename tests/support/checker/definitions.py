@@ -309,7 +309,7 @@ class OnePartition(OrderDefinitions):
         had not been deleted."""
         for op, read, stood in self.stands():
             for nth, (offset, _) in enumerate(places(read)):
-                low = max(stood, 0 if nth else self.undeleted_from(op, read))
+                low = max(stood, self.undeleted_from(op, read, nth))
                 low = max(low, self.logs.deleted_below if not self.start_open else 0)
                 if stood >= 0 and low < offset:
                     yield op, low, offset
@@ -555,8 +555,8 @@ class OnePartition(OrderDefinitions):
                 if read.hw >= 0:
                     found["hw-regression"] += read.hw < before.get(op.process, 0)
                     before[op.process] = read.hw
-                found["stale-read"] += self._stale(op, read)
         for op, read, stood in self.stands():
+            found["stale-read"] += self._stale(op, self.ended(read, stood))
             found["end-below-hw"] += self._end_below_hw(op, read, end_of(read, stood))
         return found
 
@@ -588,10 +588,9 @@ class OnePartition(OrderDefinitions):
             limit = min(limit, max((hw for t, hw in told if t <= op.t1), default=0))
         return limit
 
-    def _stale(self, op: Done, read: Read) -> bool:
+    def _stale(self, op: Done, end: int) -> bool:
         if self.all.staleness_us < 0:
             return False
-        end = ended(read)
         return end >= 0 and any(
             t < op.t0 - self.all.staleness_us and offset >= end and acks == -1
             for t, offset, acks in self.known_at()

@@ -60,12 +60,15 @@ class OrderDefinitions:
                     moved.add(op.process)
         return found
 
-    def undeleted_from(self, op: Done, read: Read) -> float:
-        """Return the offset from which on nothing had been deleted when a read was answered."""
+    def undeleted_from(self, op: Done, read: Read, nth: int = 0) -> float:
+        """Return the offset from which on nothing had been deleted when a read was answered, as far
+        as its nth record shows it: retention deletes nothing behind a record that it leaves."""
         if not self.start_open:
             return 0
         if self.all.promise.compaction or not self.all.clocks_sound():
             return math.inf
+        if nth:
+            return 0
         found = [read.log_start] if read.log_start >= 0 else []
         for other in self.ok:
             for later in other.reads:
@@ -133,9 +136,11 @@ class OrderDefinitions:
                 for nth, (offset, _) in enumerate(places(read)):
                     begin = stated if nth == 0 and stated >= 0 else stands
                     excused = op.process in subscribed and not (nth == 0 and stated >= 0)
-                    low = max(begin or 0, 0 if nth else self.undeleted_from(op, read))
+                    low = max(begin or 0, self.undeleted_from(op, read, nth))
                     low = max(low, self.logs.deleted_below if not self.start_open else 0)
                     skips = any(low <= o < offset for o in known)
+                    gone = max(begin or 0, self.logs.deleted_below)
+                    doubtful = any(gone <= o < min(low, offset) for o in sure)
                     if begin is None or (inside and moved):
                         pass
                     elif inside and not subscribed_only:
@@ -144,6 +149,8 @@ class OrderDefinitions:
                     elif not inside and (excused or not subscribed_only):
                         found["poll-skip"] += skips
                         found["nonmonotonic-poll"] += offset < begin
+                    if begin is not None and not (inside and moved) and (inside or not excused):
+                        found["offsets-and-order unknown"] += doubtful
                     stands, inside = offset + 1, True
             if reads and op.outcome == "ok":
                 position[op.process] = places(reads[-1])[-1][0] + 1
@@ -158,7 +165,7 @@ class OrderDefinitions:
                     continue
                 due = read.start
                 for nth, (offset, _) in enumerate(places(read)):
-                    low = max(due, 0 if nth else self.undeleted_from(op, read))
+                    low = max(due, self.undeleted_from(op, read, nth))
                     if due >= 0 and low < offset:
                         found.add((low, offset))
                     due = offset + 1
