@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from checker.formats.anomalies import AGREEMENT, LIVENESS, LOG, LOST_WRITES, OFFSETS, READS
-from checker.formats.verdict import Witness
+from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import Op, RecordRun, show_value
 from harness.formats.run_info import Promise
 from node.core.broker import Broker
@@ -80,6 +80,19 @@ class Violation(NamedTuple):
     def property(self) -> str:
         """The broken property, under the name that the checker uses."""
         return PROPERTY_OF[self.invariant]
+
+    def anomaly(self) -> Anomaly:
+        """Return the violation in the form in which the checker reports what it finds."""
+        offsets = [w.offset for w in self.witnesses if w.offset >= 0]
+        return Anomaly(
+            property=self.property,
+            name=self.invariant,
+            partition=self.partition,
+            message=f"{self.sentence}.",
+            offset=min(offsets, default=-1),
+            t_us=self.t_us,
+            witnesses=self.witnesses,
+        )
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from checker.story import story
 from harness.formats.history import show_value
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
-from harness.search.worlds.attempt import story_of
+from harness.search.worlds.failure import failure_of
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
@@ -516,8 +516,8 @@ def stories(seed: int) -> Iterator[tuple[str, SimResult, Story]]:
         choose = RandomChoices(random.Random(number))
         schedule = draw_schedule(choose, bug.protocol, (name,), bug.faults, bug.dimensions)
         run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
-        if story.subject(run.checked) is not None:
-            yield f"{bug.code} {number}", run, story_of(run)
+        if (failure := failure_of(run)) is not None and story.subject(run.checked) is not None:
+            yield f"{bug.code} {number}", run, failure.story()
 
 
 def read_back(pages: int, seed: int) -> tuple[int, list[tuple[str, str, str]], Counter[Any]]:

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
 from harness.search.deadline import Stop, never
-from harness.search.worlds.attempt import Attempt, attempt, bucket, concerned, property_of, story_of
+from harness.search.worlds.attempt import Attempt, attempt
+from harness.search.worlds.failure import failure_of
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
@@ -39,7 +40,10 @@ def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
         return False
 
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible", exempt=listen)
-    named = bucket(result)
+    failure = failure_of(result)
+    if failure is None:
+        return Explanation(schedule=schedule.digest(), sentence=result.sentence)
+    named = failure.bucket
     changes = []
     for change in chain(
         _faults(schedule, named),
@@ -50,16 +54,15 @@ def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
         if stop():
             break
     one_by_one = sum(change.kind == "message" for change in changes)
-    partition, offset = concerned(result)
     return Explanation(
         schedule=schedule.digest(),
         bucket=named,
-        property=property_of(result),
+        property=failure.property,
         sentence=result.sentence,
         storm_us=result.info.phases.storm_us,
-        partition=partition,
-        offset=offset,
-        sentences=story_of(result).steps,
+        partition=failure.partition,
+        offset=failure.offset,
+        sentences=failure.story().steps,
         counterfactuals=tuple(changes),
         untried=len(affected) - one_by_one,
     )

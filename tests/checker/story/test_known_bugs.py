@@ -12,7 +12,7 @@ import pytest
 from checker.engine.local import check_run
 from checker.formats.story import RULES, Story
 from checker.story import evidence, story
-from harness.search.worlds.attempt import story_of
+from harness.search.worlds.failure import failure_of
 from harness.sim.run import simulate
 from nemesis.formats.schedule import load
 from node.core.bugs import KNOWN_BUGS, KnownBug
@@ -38,7 +38,9 @@ def by_script(file: Path, folder: Path) -> Story:
 def by_schedule(file: Path) -> Story:
     """Return the story of a schedule in the simulated world."""
     schedule = load(file)
-    return story_of(simulate(schedule, seed=schedule.workload.seed, stop_at="never"))
+    failure = failure_of(simulate(schedule, seed=schedule.workload.seed, stop_at="never"))
+    assert failure is not None
+    return failure.story()
 
 
 @pytest.mark.parametrize("bug", KNOWN_BUGS, ids=lambda bug: bug.code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checker.formats.verdict import Verdict
-from harness.search.worlds.attempt import story_of
+from harness.search.worlds.failure import failure_of
 from harness.sim.run import SimResult, simulate
 from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.formats.fault import decode_all
@@ -39,7 +39,9 @@ def test_a_bug_that_stops_a_connected_majority_is_unavailability(
     monkeypatch.setattr(Quorum, "_won", lambda self: len(self._granted) == len(self.voters))
     run = simulate(CONTROLLER_AND_LEADER, seed=1, stop_at="never")
     assert against(run) == {"unavailable"}
-    reader = Reader(run, story_of(run))
+    failure = failure_of(run)
+    assert failure is not None
+    reader = Reader(run, failure.story())
     assert (reader.read(), reader.false) == (12, [])
     kinds = [step.kind for step in reader.told.steps]
     assert kinds == ["fault", "send", "fault", "log", "fault-end", "fault-end", "send"]
