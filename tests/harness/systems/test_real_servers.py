@@ -136,7 +136,7 @@ def test_a_finding_works_from_its_folder(
     for command in (f"replay --keep {store}", f"run --json --store {store} --schedule"):
         exit_code(f"{command} {finding} --quiet".split())
         assert capsys.readouterr().err == ""
-    assert exit_code(f"shrink {finding} {given}".split()) in (0, 1)
+    assert exit_code(f"shrink {finding} {given} --budget 5s".split()) in (0, 1)
     assert capsys.readouterr().err == ""
     made = [json.loads(file.read_bytes()) for file in store.glob("*/*T*/run.json")]
     assert len(made) >= 3
