@@ -24,11 +24,13 @@ if TYPE_CHECKING:
         Roles,
         Setting,
     )
+    from harness.systems.external.client_program import ClientProgram
     from node.formats.errors import UsageError
 
 __all__ = [
     "SERVER",
     "Adapter",
+    "ClientProgram",
     "LogSlice",
     "Node",
     "Promise",
@@ -42,13 +44,14 @@ __all__ = [
 ]
 __version__: Final = "0.2.0"
 _STOPPED: Final = 2
+_ELSEWHERE: Final = {"ClientProgram": "harness.systems.external.client_program"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public type when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'floodmark' has no attribute '{name}'")
-    return getattr(import_module("harness.systems.adapter"), name)
+    return getattr(import_module(_ELSEWHERE.get(name, "harness.systems.adapter")), name)
 
 
 def main() -> NoReturn:

@@ -195,6 +195,8 @@ class Adapter:
     failovers."""
     start_s: ClassVar[float] = 60.0
     """How long it may take until the partitions are made."""
+    connect_s: ClassVar[float] = 3.0
+    """How long `connect` may take."""
     stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)
     """Exit codes of a node that was asked to end (SIGTERM)."""
     changes: ClassVar[tuple[str, ...]] = ()

@@ -37,6 +37,16 @@ def python_package(name: str) -> Callable[[], None]:
     return look
 
 
+def program(name: str) -> Callable[[], None]:
+    """Return a look for a program."""
+
+    def look() -> None:
+        if host_tools.program(name) is None:
+            raise FloodmarkError(f"there is no {name} on PATH")
+
+    return look
+
+
 def server_of(system: str) -> Callable[[], object]:
     """Return a look for the server and the client library of a system."""
     return lambda: registry.find(system).version()
@@ -66,6 +76,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     ),
     "mount": (file_systems, "be root on a machine that can mount file systems"),
     "nats": (server_of("nats"), "pip install '.[nats]' in a clone of floodmark"),
+    "node": (program("node"), "apt-get install nodejs"),
     "rabbitmq": (server_of("rabbitmq"), "install rabbitmq-server (Debian)"),
     "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
     "pysyncobj": (server_of("pysyncobj"), "pip install '.[pysyncobj]' in a clone of floodmark"),

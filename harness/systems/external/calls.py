@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
 
-CONNECT_TIMEOUT_S: Final = 3.0
 CLOSE_TIMEOUT_S: Final = 1.0
 GRACE_S: Final = 0.2
 """What a call gets beyond its own timeout, so that an adapter that keeps it can say why."""
@@ -184,8 +183,9 @@ class ClientConnection:
             start = self._turn % len(self._nodes)
             self._turn += 1
             nodes = [*self._nodes[start:], *self._nodes[:start]]
+            adapter = self._adapter
             self._connection = await call(
-                self._adapter.connect, self._client, nodes, timeout_s=CONNECT_TIMEOUT_S
+                adapter.connect, self._client, nodes, timeout_s=adapter.connect_s
             )
             self._connected = True
         return self._connection
