@@ -31,6 +31,7 @@ _SUMMARIES: Final = {
     "run": "Run a cluster through a storm of faults and judge it.",
     "check": "Judge run folders, stores or histories of other tools.",
     "report": "Build the HTML page of runs and findings.",
+    "compare": "Show the facts of two runs side by side.",
     "explore": "Explore everything that can happen within bounds.",
     "search": "Search for a schedule that breaks a protocol or a system.",
     "shrink": "Look for the smallest schedule that fails like a failed run.",

@@ -241,6 +241,14 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `compare`: two runs, and how they are shown."""
+
+    before: Annotated[Path, Meta(description="A run folder.", extra=READABLE)]
+    after: Annotated[Path, Meta(description="The run folder to set beside it.", extra=READABLE)]
+    json: Json = False
+
+
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `replay`. Real runs go to `store` if `keep` is not given."""
 
