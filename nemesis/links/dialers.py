@@ -2,7 +2,8 @@
 
 The kernel tells the inode of the socket that dialed (sock_diag(7), or else the table
 /proc/net/tcp), and the folder of open files of a process shows which inodes it holds. A node is
-recognized by its processes: the one that was started, and all of its process group or session."""
+recognized by its processes: the one that was started, all of its process group or session, and what
+they started in the session of theirs."""
 
 from __future__ import annotations
 
@@ -109,13 +110,25 @@ class Dialers:
                 yield pid, name
 
     def _name(self, pid: int) -> str | None:
-        """Return the name of a process: its own, else its group's, else its session's."""
-        if pid in self._pids:
-            return self._pids[pid]
+        """Return the name of a process: its own, its group's, its session's, or else that of the
+        process that started it, in the same session: a node is started in one of its own."""
         try:
-            return self._pids.get(os.getpgid(pid)) or self._pids.get(os.getsid(pid))
+            session, names = os.getsid(pid), self._pids
+            if found := names.get(pid) or names.get(os.getpgid(pid)) or names.get(session):
+                return found
+            while pid > 1 and os.getsid(pid) == session:
+                if pid in names:
+                    return names[pid]
+                pid = self._parent(pid)
         except OSError:
-            return None
+            # It has ended.
+            pass
+        return None
+
+    def _parent(self, pid: int) -> int:
+        """Return the process that started a process. Raises OSError if that has ended."""
+        text = (self._proc / str(pid) / "stat").read_text()
+        return int(text.rpartition(")")[2].split()[1])
 
     def _holds(self, pid: int, wanted: str) -> bool:
         folder = self._proc / str(pid) / "fd"

@@ -40,7 +40,7 @@ class ProgramFailed(Exception):
     """Raised for a program that ended, or whose answer is none."""
 
 
-class _Body(msgspec.Struct, frozen=True):
+class _AnswerBody(msgspec.Struct, frozen=True):
     """The part of an answer that counts."""
 
     type: str = ""
@@ -53,13 +53,13 @@ class _Body(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _AnswerLine(msgspec.Struct, frozen=True):
     """One line of the program."""
 
-    body: _Body
+    body: _AnswerBody
 
 
-_ANSWERS: Final = JsonReader(_Answer)
+_ANSWERS: Final = JsonReader(_AnswerLine)
 
 
 class Conversation:
@@ -71,7 +71,7 @@ class Conversation:
         self._process = process
         self._last = 0
 
-    async def ask(self, type_: str, **fields: Any) -> _Body:
+    async def ask(self, type_: str, **fields: Any) -> _AnswerBody:
         """Return the answer to one request. Raises Refused for an error that is definite, and
         ProgramFailed for any other one, for a program that has ended, and for a line that is no
         answer."""
@@ -92,7 +92,7 @@ class Conversation:
             raise ProgramFailed(f"the client program answered {type_} with '{answer.type}'")
         return answer
 
-    async def _line(self) -> _Body:
+    async def _line(self) -> _AnswerBody:
         assert self._process.stdout is not None, "it was started with a pipe"
         try:
             line = await self._process.stdout.readline()

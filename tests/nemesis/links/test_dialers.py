@@ -80,6 +80,41 @@ def test_a_connection_of_a_child_has_the_name_of_its_parent(dialers: Dialers, wh
         parent.communicate("")
 
 
+GENERATIONS = """
+import os, socket, sys
+def child(begin):
+    if os.fork():
+        sys.stdin.read()
+        os._exit(0)
+    begin()
+def group():
+    os.setpgid(0, 0)
+child(group)
+middle = os.getpid()
+child(os.setsid if sys.argv[2] == "a session of its own" else group)
+mine = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+print(middle, mine.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("where", "name"), [("the session of its parent", "c1"), ("a session of its own", None)]
+)
+def test_a_program_that_a_named_process_started_in_its_session_has_its_name(
+    dialers: Dialers, where: str, name: str | None
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        words = ("-I", "-S", "-c", GENERATIONS, port, where)
+        leader = PythonProcess(*words, start_new_session=True)
+        middle, dialed = map(int, leader.line().split())
+        dialers.set_processes("c1", [middle])
+        assert dialers.name_of(Ends(("127.0.0.1", dialed), ("127.0.0.1", port))) == name
+        leader.communicate("")
+
+
 LISTENER = """
 import socket, sys
 with socket.create_server(("127.0.0.1", 0)) as listener:
