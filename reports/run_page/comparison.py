@@ -11,7 +11,7 @@ _BADGES = ("Faults took effect", "Acknowledged writes", "Longest gap", "Harness"
 
 
 class Compared(NamedTuple):
-    """A fact of two runs, in words; "–" for a run that does not say it."""
+    """A fact of two runs; "–" for a run that does not say it."""
 
     name: str
     before: str
