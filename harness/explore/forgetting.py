@@ -37,7 +37,7 @@ def _forget_fetching(r: Replica) -> None:
         fetching.notified = False
     if protocol.detection is not Detection.LEADER_REPORTS:
         fetching.heard_us = LONG_AGO
-        if not sleeps and not r.bugs.liftbridge_fallback:
+        if not sleeps and not protocol.falls_back_after:
             fetching.failures = 0  # how long the pause is
     if not r.bugs.one_round_only:
         fetching.cut = False

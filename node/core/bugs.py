@@ -292,6 +292,7 @@ RULES: Final[dict[str, dict[str, Any]]] = {
     "last_index_matches": {"last_index_matches": True},
     "no_epoch_fencing": {"fences_by_epoch": False},
     "no_previous_check": {"truncation": Truncation.NONE, "appends_by_index": True},
+    "liftbridge_fallback": {"falls_back_after": 3},
 }
 """The bugs that are a rule of some protocol: the fields of `Protocol` that they replace."""
 

@@ -98,7 +98,8 @@ class Protocol:
     epoch (before KIP-966). And if the leader does not know a follower's epoch, the follower cuts to
     its own high watermark, which an unclean election may have made wrong (KIP-279).
     `hw_only_rises`: no replica's high watermark ever falls; a node that is asked to cut below its
-    own stops, as in KRaft.
+    own stops, as in KRaft. `falls_back_after`: a follower whose question about an epoch's end
+    failed, or was not answered, so many times cuts to its own high watermark; 0: it asks on.
 
     If a majority commits, each field below is Raft's rule as False, and a literal reading of the
     high-water mark pattern as True. `counts_old_terms`: records of earlier terms commit by counting
@@ -124,6 +125,7 @@ class Protocol:
     epochs_are_offsets: bool = False
     clean_only: bool = False
     hw_only_rises: bool = False
+    falls_back_after: int = 0
     counts_old_terms: bool = False
     half_is_enough: bool = False
     last_index_matches: bool = False
@@ -258,7 +260,9 @@ _EPOCH_END: Final = frozenset(
 def are_compatible(one: Protocol, other: Protocol) -> bool:
     """Return whether brokers of both protocols may serve one partition: they differ at most in the
     version of OffsetForLeaderEpoch, which leader and follower agree on for each question
-    (KIP-279)."""
+    (KIP-279). Or one of them knows no leader epochs yet, and the other is the next version."""
+    if {one.name, other.name} == {HIGH_WATERMARK.name, KIP_101.name}:
+        return True
     if not {one.truncation, other.truncation} <= _EPOCH_END:
         return one == other
     return one == replace(

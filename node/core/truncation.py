@@ -2,8 +2,9 @@
 watermark.
 
 The module has all rules but truncate-on-fetch, which is part of every fetch (`follower.py`), and
-the leader's answers to these requests. If the leader does not know the epoch, the follower cuts to
-its own high watermark, as the KIPs say. If the answer is lost, the request is sent again.
+the leader's answers to these requests. If the leader does not know the epoch, or no epochs at all,
+the follower cuts to its own high watermark, as the KIPs say. If the answer is lost, the request is
+sent again; with `Protocol.falls_back_after`, only so many times.
 KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md."""
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ _VERSIONS = {
     Truncation.EPOCH_END_V1: 1,
     Truncation.EPOCH_END_V1_LOWEST: 1,
 }
-_TRIES = 3
-"""Failed requests after which the bug LB2 cuts to the own high watermark."""
 
 
 def epoch_to_ask(r: Replica) -> int | None:
@@ -54,9 +53,10 @@ def ask(ctx: Context, r: Replica, epoch: int) -> None:
 
 
 def falls_back(r: Replica) -> bool:
-    """Return whether to give up asking for an epoch's end, after three failures (bug LB2)."""
+    """Return whether to give up asking for an epoch's end, after the protocol's number of failures:
+    KIP-279 keeps "any error falls back to the high watermark", Liftbridge tries three times."""
     asks = r.fetching.asking is not None
-    return asks and r.bugs.liftbridge_fallback and r.fetching.failures >= _TRIES
+    return asks and 0 < r.protocol.falls_back_after <= r.fetching.failures
 
 
 def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) -> None:
@@ -91,6 +91,8 @@ def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) 
 def _answer(r: Replica, epoch: int, version: int) -> EpochEnd:
     if version == HW_ONLY:
         return EpochEnd(UNDEFINED, r.hw)
+    if r.protocol.truncation is Truncation.OWN_HW:
+        return EpochEnd(UNDEFINED, UNDEFINED)  # an older version, which knows no leader epochs
     if r.protocol.truncation is Truncation.EPOCH_OFFSET:
         return epoch_offset(r, epoch, learned_late=r.bugs.liftbridge_epoch_offset)
     return end_v0(r, epoch) if version == 0 else end_v1(r, epoch)

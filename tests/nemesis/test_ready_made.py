@@ -68,6 +68,15 @@ def test_the_second_successor_answers_wrong_with_the_defect_only(
     check(tmp_path, ["--schedule", "schedule.json"], broken)
 
 
+def test_a_follower_that_gives_up_asking_loses_and_one_that_asks_on_does_not() -> None:
+    found = ready_made.load("kip-279-fallback")
+    asks_on = msgspec.structs.replace(found.cluster, bugs=())
+    for seed in range(3):
+        assert LOSS in simulate(found, seed=seed, stop_at="never").broken
+        again = msgspec.structs.replace(found, cluster=asks_on)
+        assert simulate(again, seed=seed, stop_at="never").broken == ()
+
+
 FOUND = [
     ("found-kip-101-scenario-1", {"protocol": "kip-101"}, LOSS),
     ("found-kip-279-scenario-1", {"protocol": "kip-279"}, AGREEMENT),

@@ -102,7 +102,8 @@ def check_upgrades(schedule: Schedule) -> None:
         if isinstance(fault, Upgrade) and not are_compatible(here, protocol(fault.protocol)):
             raise UsageError(
                 f"fault {index} (upgrade): {here.name} and {fault.protocol} cannot be mixed: only "
-                "protocols that differ in the version of OffsetForLeaderEpoch can"
+                "protocols that differ in the version of OffsetForLeaderEpoch can, and "
+                "high-watermark with kip-101"
             )
 
 
