@@ -74,7 +74,8 @@ class ClusterView:
                 logs[node] = event["leo"], event["hash"]
 
     def lost(self, node: str) -> None:
-        """Note that `node` runs no longer: it stopped, or was killed, which leaves no event."""
+        """Note that `node` runs no longer: it stopped, or was killed, which leaves no event. Lines
+        that its process wrote before, and that are read later, give it no role."""
         self._up.discard(node)
         self._forget_roles(node)
 
@@ -173,7 +174,7 @@ class ClusterView:
         epoch = event["leader_epoch"]
         if event["role"] != "none":
             facts.seen.add(node)
-        if event["role"] == "leader":
+        if event["role"] == "leader" and node in self._up:
             if epoch >= facts.leader_epoch:
                 facts.leader, facts.leader_epoch = node, epoch
         elif facts.leader == node and epoch >= facts.leader_epoch:
@@ -181,7 +182,7 @@ class ClusterView:
 
     def _controller_is(self, node: str, event: Mapping[str, Any]) -> None:
         term = event["term"]
-        if event["state"] == "active" and term >= self._term:
+        if event["state"] == "active" and term >= self._term and node in self._up:
             self._controller, self._term = node, term
         elif event["state"] == "resigned" and node == self._controller and term >= self._term:
             self._controller = NOBODY

@@ -7,6 +7,7 @@ import ctypes
 import os
 import resource
 import struct
+import sys
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +27,7 @@ _SCHED_SETATTR: Final = 314
 _SCHED_ATTR: Final = struct.Struct("<IIQiIQQQ")
 """Size, policy (0: the usual one), flags, nice, priority, runtime, deadline, period."""
 _TURN_NS: Final = 100_000
+_THREAD_ENDED: Final = 70
 _encoder: Final = msgspec.msgpack.Encoder()
 _orders: Final = msgspec.msgpack.Decoder(DiskOrder)
 
@@ -47,6 +49,7 @@ class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
 def main(config: DiskConfig, pipe: Connection) -> None:
     """Serve a disk until a power cut, or until the harness is gone or ends it."""
     children.settle_in(config.parent_pid, config.output)
+    end_with_each_thread()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     _ask_for_short_turns()
@@ -77,6 +80,18 @@ def probe(parent_pid: int, pipe: Connection) -> None:
         pipe.send_bytes(_encoder.encode(DiskAnswer(error=str(error))))
     else:
         pipe.send_bytes(_encoder.encode(DiskAnswer()))
+
+
+def end_with_each_thread() -> None:
+    """End this process when an error ends one of its threads, so that no disk goes on without what
+    that thread does. The harness finds its end; the error is in its output."""
+
+    def end(error: threading.ExceptHookArgs) -> None:
+        threading.__excepthook__(error)
+        sys.stderr.flush()
+        os._exit(_THREAD_ENDED)
+
+    threading.excepthook = end
 
 
 def _ask_for_short_turns() -> None:

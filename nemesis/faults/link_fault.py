@@ -161,9 +161,12 @@ def between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule)
     """Return rules like `like` from the nodes `on` to the nodes `to`, and with `two_way` also back;
     only those that touch a link."""
     directions = [(tuple(on), tuple(to))]
-    # Of equal groups one rule covers both directions; a second one would act twice.
-    if two_way and set(on) != set(to):
-        directions.append((tuple(to), tuple(on)))
+    if two_way:
+        # No link twice: of nodes in both groups the first rule covers both directions.
+        only_to = tuple(node for node in to if node not in on)
+        both = tuple(node for node in to if node in on)
+        directions.append((only_to, tuple(on)))
+        directions.append((both, tuple(node for node in on if node not in to)))
     made = [
         msgspec.structs.replace(like, senders=senders, receivers=receivers)
         for senders, receivers in directions

@@ -87,7 +87,6 @@ class Broker:
         self.membership = Membership(ctx) if config.node in config.brokers else None
         self._applied = metadata.log.start
         self._metadata_seen: tuple[int, int, str, str] | None = None
-        self._serving = False
         self._touched: dict[str, None] = {}
         self._term = -1
         # A heap of (wake_us, name), and the latest entry of each name. Older entries of a name
@@ -249,7 +248,7 @@ class Broker:
     def _replica(self, name: str) -> Replica | None:
         """Return a data replica that may serve, else None; its timer is set again after this
         step."""
-        r = self.replicas.get(name) if self._serving else None
+        r = self.replicas.get(name) if self.ctx.serving else None
         if r is not None:
             self._touched[name] = None
         return r
@@ -301,9 +300,9 @@ class Broker:
                 for record in self._newly_committed()
                 if isinstance(record, PartitionRecord)
             }
-            if self.membership is not None and (changed or not self._serving):
+            if self.membership is not None and (changed or not self.ctx.serving):
                 self._take_roles(changed)
-        elif not self._serving and self.membership is not None:
+        elif not self.ctx.serving and self.membership is not None:
             self._take_roles({})
         if self._touched:
             for name in self._touched:
@@ -371,16 +370,16 @@ class Broker:
     def _take_roles(self, changed: dict[str, PartitionRecord]) -> None:
         """Give the replicas their roles, once this process is registered in the applied image."""
         ctx = self.ctx
-        if not self._serving:
+        if not ctx.serving:
             if ctx.broker_epoch < 0 or ctx.image.broker_epoch(ctx.node) != ctx.broker_epoch:
                 return
-            self._serving = True
             changed = dict(ctx.image.partitions)
             partitions.delete_orphans(ctx, self.protocol)
         for r in partitions.apply(
             ctx, self.replicas, self.quorums, changed.values(), self.protocol
         ):
             self._touched[r.partition] = None
+        ctx.serving = True
         self._tell_damage()
 
     # -- time -----------------------------------------------------------------------------------

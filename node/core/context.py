@@ -28,7 +28,8 @@ class Context:
     """The context of one node's steps; only `Broker.step` sets `now_us` and `effects`.
 
     `hw_moved`: some high watermark differs from its checkpoint. `disk_emptied`: the disk lost
-    everything since this node's first process. `more`: other messages of this turn follow
+    everything since this node's first process. `serving`: this process is registered, and has taken
+    the roles that it had then. `more`: other messages of this turn follow
     (`api.Deliver`), and `appended` has the replicas that got records in this turn and have not
     answered the waiting requests."""
 
@@ -49,6 +50,7 @@ class Context:
         self.more = False
         self.appended: dict[str, Replica] = {}
         self.disk_emptied = False
+        self.serving = False
         self.lag_us = config.timings.lag_ms * 1000
         self.retry_us = config.timings.retry_ms * 1000
 

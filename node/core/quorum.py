@@ -51,7 +51,8 @@ class Quorum:
     A voter whose log is damaged lacks records that it has acknowledged. It neither votes nor
     campaigns until it has a record of a later term than its term at the damage: the leader of that
     term was elected without it, and has everything. A voter with an emptied disk knows neither its
-    votes nor what it acknowledged, so it only fetches, and its fetches do not count."""
+    votes nor what it acknowledged, so it only fetches, and its fetches do not count; of a partition
+    that was made since, it has lost nothing."""
 
     def __init__(self, ctx: Context, r: Replica, voters: tuple[str, ...]) -> None:
         self.r = r
@@ -70,16 +71,19 @@ class Quorum:
         r.leader_epoch = max(r.leader_epoch, r.log.last_epoch)
         r.role = "follower"
         # A voter that is out is back with a record of a term above this one; 0: it is not out.
-        self._out_until = _kept(ctx, self._out_key, _OUT, 0)
+        kept = _kept(ctx, self._out_key, _OUT, -1)
+        self._out_until = max(0, kept)
         self.is_voter = ctx.node in self.voters and not self._out_until
         if ctx.node in self.voters:
-            self._find_losses(ctx)
+            self._find_losses(ctx, nothing_kept=kept < 0)
 
     # -- a voter that lost something
 
-    def _find_losses(self, ctx: Context) -> None:
+    def _find_losses(self, ctx: Context, *, nothing_kept: bool) -> None:
         r = self.r
-        if ctx.disk_emptied and self._out_until < _FOR_EVER:
+        if ctx.disk_emptied and nothing_kept and ctx.serving:
+            self._write_out(ctx, 0)  # so that later processes know that it was made since
+        elif ctx.disk_emptied and nothing_kept:
             what = "the disk was emptied, so that the votes of this voter are not known"
             self._stay_out(ctx, _FOR_EVER, -1, what)
         elif r.log.damage is not None:

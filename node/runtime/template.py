@@ -43,6 +43,8 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_GET_CHILD_SUBREAPER: Final = 37
 _BLOCKED: Final = (signal.SIGINT, signal.SIGTERM)
 _FAILED: Final = 1
+_GO: Final = b"g"
+"""Sent to the template when the number of a child has arrived, and to that child."""
 _READ_AT_START: Final = ("FAKETIME", "FLOODMARK_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 """Variables of the loader, the C library, the interpreter, and of what it loads first."""
 _CODE: Final = "import sys; sys.path[:] = {path!r}; from {module} import main; main({arguments})"
@@ -208,6 +210,7 @@ class Template:
                 socket.send_fds(self._socket, [_LENGTH.pack(len(data))], pickler.descriptors)
                 self._socket.sendall(data)
                 (pid,) = _LENGTH.unpack(_exactly(self._socket, _LENGTH.size))
+                self._socket.sendall(_GO)
             except (OSError, EOFError) as error:
                 # An answer that came later would be taken for that of the next request.
                 self.close()
@@ -280,17 +283,33 @@ def main(control_fd: int, parent_pid: int, modules: Sequence[str]) -> None:
             request = _Request(*pickle.loads(_exactly(control, *_LENGTH.unpack(length))))
         except (EOFError, OSError, struct.error):
             os._exit(0)
-        pid = _fork_twice(control, request, descriptors)
+        try:
+            fork_on_request(control, request, descriptors)
+        except (EOFError, OSError):
+            os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)
-        control.sendall(_LENGTH.pack(pid))
 
 
-def _fork_twice(control: socket.socket, request: _Request, descriptors: Sequence[int]) -> int:
-    """Fork a grandchild, which becomes the child of the subreaper, and let it go on then. Return
-    its process number, 0 if the system makes no more processes."""
-    read_fd, write_fd = os.pipe()
+def fork_on_request(control: socket.socket, request: _Request, descriptors: Sequence[int]) -> None:
+    """Fork a child, and let it go on when the process that asked has its number: one that gave up
+    waiting has started another by then. Raises EOFError or OSError if it has; the child ends."""
     go_fd, hold_fd = os.pipe()
+    try:
+        pid = _fork_twice(control, request, descriptors, go_fd, hold_fd)
+        control.sendall(_LENGTH.pack(pid))
+        os.write(hold_fd, _exactly(control, len(_GO)))
+    finally:
+        os.close(go_fd)
+        os.close(hold_fd)
+
+
+def _fork_twice(
+    control: socket.socket, request: _Request, descriptors: Sequence[int], go_fd: int, hold_fd: int
+) -> int:
+    """Fork a grandchild, which becomes the child of the subreaper, and waits. Return its process
+    number, 0 if the system makes no more processes."""
+    read_fd, write_fd = os.pipe()
     try:
         middle = os.fork()
     except OSError:
@@ -309,19 +328,19 @@ def _fork_twice(control: socket.socket, request: _Request, descriptors: Sequence
         os._exit(0)
     if middle > 0:
         os.waitpid(middle, 0)
-    # Now it has its new parent: at the end of this pipe it goes on.
-    for fd in (write_fd, go_fd, hold_fd):
-        os.close(fd)
+    os.close(write_fd)
     said = os.read(read_fd, _LENGTH.size)
     os.close(read_fd)
     return int(_LENGTH.unpack(said)[0]) if said else 0
 
 
 def _become(request: _Request, descriptors: Sequence[int], go_fd: int) -> NoReturn:
-    """Run in the child: wait for its parent, make the call, and end with its exit code."""
+    """Run in the child: wait until its parent knows it, make the call, and end with its exit code.
+    A parent that is gone, or has given up, wants no such child."""
     code = _FAILED
     try:
-        os.read(go_fd, 1)
+        if os.read(go_fd, 1) != _GO:
+            os._exit(_FAILED)
         os.close(go_fd)
         _prctl(_PR_SET_NAME, ctypes.create_string_buffer(request.name.encode()[:15]))
         resource.setrlimit(resource.RLIMIT_NOFILE, request.open_files)

@@ -24,6 +24,7 @@ from node.core.messages import (
     AdminRequest,
     AdminResponse,
     AnyMessage,
+    CreateTopic,
     ElectLeader,
     EpochEndResponse,
     Error,
@@ -223,6 +224,11 @@ class ClusterStage:
         """Change min.insync.replicas, asking all voters or one."""
         self._command(SetMinIsr(topic="log", min_isr=number), to)
 
+    def create(self, topic: str) -> None:
+        """Make one more topic with replicas on three brokers."""
+        self._command(CreateTopic(topic=topic, partitions=1, replication_factor=3, min_isr=2))
+        self.wait(2000)
+
     def _command(self, command: AdminRequest, to: str = "") -> None:
         for voter in [to] if to else self.world.voter_names:
             self.world.ask(voter, command)
@@ -390,9 +396,9 @@ class ClusterStage:
             lines.append(f"{name}: {last}")
         return lines
 
-    def vote(self) -> str:
+    def vote(self, of: str = P) -> str:
         """Return which replicas of a quorum are voters."""
-        known = {n: node.quorums[P] for n, node in self.world.nodes.items() if P in node.quorums}
+        known = {n: node.quorums[of] for n, node in self.world.nodes.items() if of in node.quorums}
         return " ".join(sorted(name for name, quorum in known.items() if quorum.is_voter))
 
     def empty(self, name: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
+import resource
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,6 +131,23 @@ def test_a_template_that_answers_too_late_is_not_asked_again(prepared: Template)
     assert template.fitting() is None
     heard(pipe)
     assert ended(child, pipe) == 3
+
+
+def test_a_child_that_nobody_waits_for_does_not_begin(tmp_path: Path) -> None:
+    """The process that asked has given up, and started another in its place."""
+    ours, theirs = socket.socketpair()
+    ours.shutdown(socket.SHUT_WR)
+    call = pickle.dumps((Path.touch, (tmp_path / "begun",)))
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    request = template._Request("child", call, str(tmp_path), dict(os.environ), (), files)
+    with template._subreaper(), pytest.raises(EOFError):
+        template.fork_on_request(theirs, request, ())
+    (pid,) = template._LENGTH.unpack(ours.recv(template._LENGTH.size))
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == template._FAILED
+    assert not (tmp_path / "begun").exists()
+    ours.close()
+    theirs.close()
 
 
 def test_children_outlive_their_template(prepared: Template) -> None:
