@@ -70,10 +70,13 @@ def _page(request: RunRequest, folder: Path) -> Path | None:
 
 def _headline(run: Run, progress: Progress) -> None:
     """Print a sentence on a run that begins, and the command that repeats it."""
+    from reports.wording import count
+
     schedule, cluster = run.schedule, run.schedule.cluster
+    faults = count(len(schedule.faults), "fault")
     bugs = f" with {', '.join(cluster.bugs)}" if cluster.bugs else ""
     progress.note(
-        f"{cluster.protocol}{bugs}: {cluster.brokers} brokers, {len(schedule.faults)} faults, "
+        f"{cluster.protocol}{bugs}: {count(cluster.brokers, 'broker')}, {faults}, "
         f"seed {schedule.workload.seed}, schedule {schedule.digest()}, in {run.folder.path}\n"
         f"again: {run.info.replay}"
     )

@@ -25,6 +25,7 @@ from harness.systems.external.system import ExternalSystem
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
+from reports import wording
 
 Print = Callable[[str], None]
 _USELESS_RUNS: Final = 2
@@ -175,5 +176,6 @@ def in_words(made: BisectResult) -> str:
         for server, chance in made.posterior.items()
     ]
     holds = f", {made.holds} is the next one that does not" if made.holds else ": all fail"
-    answer = f"{made.fails} fails{holds}: {made.probability:.1%}, after {len(made.runs)} runs"
+    runs = wording.count(len(made.runs), "run")
+    answer = f"{made.fails} fails{holds}: {made.probability:.1%}, after {runs}"
     return "\n".join([answer, *each])

@@ -176,7 +176,7 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
         needed = [c.without.partition("(")[2].rstrip(")") for c in tried if not c.fails]
         if needed:
             each = "one of them" if len(needed) > 1 else "it"
-            return [HeadLine("Fault", f"{'; '.join(needed[:6])}. Without {each} nothing fails.")]
+            return [HeadLine("Fault", f"{'; '.join(needed[:6])}. Without {each} the run passes.")]
     about, story = _about(folder), folder.story
     faults = [s for s in folder.steps if s.kind == "fault"]
     if about is not None and about.name in _AFTERWARDS:

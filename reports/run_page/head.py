@@ -371,7 +371,8 @@ def summary(run_dir: Path, program: str = PROGRAM, result: RunResult | None = No
         text = f"{anomaly.name}{where} × {anomaly.count:,}{allowed}"
         lines.append(f"  finding     {text}: {wording.clip(anomaly.message, 160)}")
     if len(folder.anomalies) > 3:
-        lines.append(f"              and {len(folder.anomalies) - 3} more kinds of findings")
+        more = wording.count(len(folder.anomalies) - 3, "more kind")
+        lines.append(f"              and {more} of findings")
     if not folder.info.source:
         lines.append(f"  replay      {commands(folder)[0].line}")
     return "\n".join(line.replace("\n", " ") for line in lines)
