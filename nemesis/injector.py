@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -26,7 +27,9 @@ from node.formats.errors import FloodmarkError
 
 _HEAL, INJECT, _OPERATE, _LOOK = 0, 1, 2, 3
 LOOK_MS: Final = 100
-"""How often a change that is under way is looked at."""
+"""How often a change that is under way is looked at, and a heal that failed is tried again."""
+TRIES: Final = 3
+"""How often a heal is tried, before the final heal and then again."""
 _WHOLE_GROUPS: Final = ("all", "voters", "clients")
 
 
@@ -72,6 +75,8 @@ class Injector:
         self._stopped: list[tuple[int, int]] = []
         self._active: dict[int, Injected] = {}
         self._changing: dict[int, Injected] = {}
+        self._tries: Counter[int] = Counter()
+        self._now_ms = 0
         self._begun = False
         self.operated = 0
         self.problems: list[str] = []
@@ -80,7 +85,10 @@ class Injector:
     def exhausted(self) -> bool:
         """Return whether only the final heal is left: no fault or operation waits for its time or
         its end, no breakpoint for its process."""
-        unmet = any({*a.breakpoints.values()} - {*a.stopped} for a in self._active.values())
+        unmet = any(
+            self._waits_for_stop(index) and {*active.held.values()} - {*active.stopped}
+            for index, active in self._active.items()
+        )
         waiting = any(triggers.waiting for triggers in self._triggers.values())
         under_way = self._due or self._fired or self._changing
         return self._begun and not (under_way or unmet or waiting)
@@ -105,6 +113,7 @@ class Injector:
         """Do what is due at `now_ms` (milliseconds since the storm began). Return when the next
         step is due; None: only an event can make something due."""
         self._begun = True
+        self._now_ms = now_ms
         for action, index in self._fired:
             due: Fault | Operation = (
                 self._schedule.workload.operations[index]
@@ -155,7 +164,7 @@ class Injector:
                 # The final heal of members comes last, as a whole.
                 nodes.update(self._active.pop(index).nodes)
             else:
-                self._heal(index)
+                self._heal(index, finally_=True)
         refused = []
         members = filter(self._world.is_member, self._nodes)
         for node in filter(self._processes.needs_repair, members):
@@ -206,7 +215,7 @@ class Injector:
         if kind.lasts:
             self._active[index] = injected
             # The time of a breakpoint counts from when a process stops at it.
-            if fault.for_ms is not None and not injected.breakpoints:
+            if fault.for_ms is not None and not kind.of_turns:
                 heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index, 0))
 
     def note_outcomes(self) -> None:
@@ -232,17 +241,17 @@ class Injector:
     def _stopped_at(self, number: int) -> None:
         """Note that a process has stopped at a breakpoint: `step` acts on it."""
         for index, active in self._active.items():
-            if number in active.breakpoints:
-                active.stopped.append(active.breakpoints[number])
+            if self._waits_for_stop(index) and number in active.held:
+                active.stopped.append(active.held[number])
                 self._stopped.append((index, number))
 
     def _act_on_stopped(self, index: int, number: int, now_ms: int) -> None:
         """Do to a process that stands at a breakpoint what its fault does there, and let its
         `for_ms` count from now."""
         active, fault = self._active.get(index), self._schedule.faults[index]
-        if active is None or number not in active.breakpoints:
+        if active is None or number not in active.held:
             return
-        node = active.breakpoints[number]
+        node = active.held[number]
         try:
             kind_of(fault).stopped(node, self._site(index, Resolution((node,))))
         except FloodmarkError as error:
@@ -268,17 +277,33 @@ class Injector:
             return
         self.operated += 1
 
-    def _heal(self, index: int, number: int = 0) -> None:
-        """Heal a fault, or release the node of its breakpoint `number` while others remain."""
+    def _waits_for_stop(self, index: int) -> bool:
+        return kind_of(self._schedule.faults[index]).of_turns
+
+    def _heal(self, index: int, number: int = 0, *, finally_: bool = False) -> None:
+        """Heal a fault, or release the node of its breakpoint `number` while others remain. If that
+        fails it is tried again, until it is given up at the final heal."""
         active, fault = self._active[index], self._schedule.faults[index]
-        if number and len(active.breakpoints) > 1:
-            if number in active.breakpoints:
+        kind, start_us = kind_of(fault), self._world.now_us()
+        if number and len(active.held) > 1:
+            if number in active.held:
                 self._release(index, number)
             return
+        site = self._site(index, Resolution(active.nodes))
+        healed = kind.heal(active, site)
+        if healed.failed and not finally_:
+            self._tries[index] += 1
+            if self._tries[index] < TRIES:
+                heapq.heappush(self._due, (self._now_ms + LOOK_MS, _HEAL, index, 0))
+            return
+        for _ in range(TRIES - 1):
+            if healed.failed:
+                healed = kind.heal(active, site)
         del self._active[index]
-        start_us = self._world.now_us()
-        healed = kind_of(fault).heal(active, self._site(index, Resolution(active.nodes)))
-        self.problems += [f"heal of fault {index}: {why}" for why in healed.failed]
+        self.problems += [
+            f"fault {index} ({' '.join([fault.what, *active.nodes])}) is still in force: {why}"
+            for why in dict.fromkeys(healed.failed)
+        ]
         self._write(
             index, "heal", start_us, nodes=healed.nodes, links=active.links, detail=healed.detail
         )
@@ -295,11 +320,11 @@ class Injector:
 
     def _release(self, index: int, number: int) -> None:
         active = self._active[index]
-        site = self._site(index, Resolution((active.breakpoints[number],)))
+        site = self._site(index, Resolution((active.held[number],)))
         try:
-            kind_of(self._schedule.faults[index]).release(active, number, site)
-        except FloodmarkError as error:
-            self.problems.append(f"heal of fault {index}: {error}")
+            kind_of(self._schedule.faults[index]).release(active, number, site, [])
+        except FloodmarkError:
+            heapq.heappush(self._due, (self._now_ms + LOOK_MS, _HEAL, index, number))
 
     def _site(self, index: int, on: Resolution) -> Site:
         return Site(

@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import ON_VOTERS, Dice
-from nemesis.faults.kind import ONE_NODE, Drawing, Effect, FaultKind, Healed, Injected, Loss, Site
+from nemesis.faults.kind import ONE_NODE, Drawing, Effect, FaultKind, Injected, Loss, Site
+from nemesis.faults.lasting import LastingFault
 from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
+from nemesis.links.rule import LinkRule
 from nemesis.processes import CannotAct
 from nemesis.world import BreakAt
 from node.core.turn import TurnStep
-from node.formats.errors import FloodmarkError
 from node.formats.trace import BREAK
 
 TURN_GROUP: Final = "turn"
@@ -43,7 +44,7 @@ _OF_LEADERS: Final = (*_OF_ALL, ("ack", 2))
 _OF_VOTERS: Final = (("", 1),)
 
 
-class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
+class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
     """A process stands before a step of the turn that emits the `nth` matching trace event; `then`
     it waits there, is suspended, is killed, or loses its power, for `for_ms` from that moment on.
 
@@ -66,6 +67,7 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
     colour = "var(--info)"
     pattern = "bars"
     of_turns = True
+    whole = True
     causes = (BREAK,)
     # No alias but its own: only our own brokers have turns.
     drawing = Drawing(
@@ -101,19 +103,10 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
             then=then,
         )
 
-    def inject(self, site: Site) -> Injected:
-        """Arm the breakpoint on every node, or, if that raises FloodmarkError, on none."""
+    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
+        """Arm the breakpoint on a node."""
         point = BreakAt(self.event, self.match, self.nth, TurnStep(self.before))
-        armed: dict[int, str] = {}
-        try:
-            for node in site.nodes:
-                armed[site.world.add_breakpoint(node, point)] = node
-        except FloodmarkError:
-            for number, node in armed.items():
-                with suppress(FloodmarkError):
-                    site.world.remove_breakpoint(node, number)
-            raise
-        return Injected(nodes=site.nodes, breakpoints=armed)
+        return site.world.add_breakpoint(node, point)
 
     def stopped(self, node: str, site: Site) -> None:
         """Suspend or end the process that stands at the breakpoint, unless it only waits, or ended
@@ -127,33 +120,23 @@ class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
                 case "power-cut":
                     site.processes.power_cut(site.number, node, lambda: 0.0)
 
-    def release(self, injected: Injected, number: int, site: Site) -> None:
-        """Disarm one breakpoint; the process of its node goes on, or a new one starts."""
-        node = injected.breakpoints[number]
+    def remove(self, site: Site, node: str, number: int) -> None:
+        """Disarm the breakpoint of a node; a process that waits there goes on."""
         site.world.remove_breakpoint(node, number)
-        del injected.breakpoints[number]
-        if node in injected.stopped:
-            with suppress(CannotAct):  # left to another fault, or up again already
-                if self.then == "suspend":
-                    site.processes.resume_again(site.number, node)
-                elif self.then != "wait":
-                    site.processes.start_again(site.number, node)
 
-    def heal(self, injected: Injected, site: Site) -> Healed:
-        """Disarm the breakpoints; processes that stand at them go on, or new ones start."""
-        failed = []
-        for number, node in [*injected.breakpoints.items()]:
-            try:
-                self.release(injected, number, site)
-            except FloodmarkError as error:
-                failed.append(f"{node}: {error}")
+    def bring_back(self, site: Site, node: str) -> None:
+        """Resume or start a node that stood there, unless another fault has done something to it
+        since."""
+        with suppress(CannotAct):
+            if self.then == "suspend":
+                site.processes.resume_again(site.number, node)
+            elif self.then != "wait":
+                site.processes.start_again(site.number, node)
+
+    def effect(self, injected: Injected) -> Effect:
+        """Count the processes that stopped there."""
         stopped = tuple(injected.stopped)
-        return Healed(
-            nodes=injected.nodes,
-            detail="; ".join(failed),
-            failed=tuple(failed),
-            effect=Effect(nodes=stopped, counts={"stopped": len(stopped)}),
-        )
+        return Effect(nodes=stopped, counts={"stopped": len(stopped)})
 
     def plainer(self) -> Iterator[Break]:
         """Yield the fault with a kill instead of a power cut, and before the usual step."""

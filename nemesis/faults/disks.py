@@ -9,10 +9,11 @@ from typing import Annotated, Final, Literal, Self
 import msgspec
 
 from nemesis.faults.dice import Dice
-from nemesis.faults.kind import ONE_NODE, Drawing, FaultKind, Healed, Injected, Loss, Site
-from nemesis.faults.per_node import heal_each, on_each
+from nemesis.faults.kind import ONE_NODE, Drawing, Loss, Site
+from nemesis.faults.lasting import LastingFault, start_if_ended
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
+from nemesis.links.rule import LinkRule
 from nemesis.world import DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 
@@ -23,7 +24,7 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 DelayMs = Annotated[int, msgspec.Meta(ge=1, le=60_000)]
 
 
-class _FailingDisk(FaultKind, frozen=True, kw_only=True):
+class _FailingDisk(LastingFault, frozen=True, kw_only=True):
     """A fault that lets the disk of the nodes `on` fail until the heal, which also starts nodes
     that have stopped because of it.
 
@@ -35,30 +36,23 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
     on_disks = True
     pattern = "stripes"
     on_processes = True
+    counted = "writes"
 
     def fails(self) -> DiskFails:
         """Return the failure of the disk."""
         raise NotImplementedError
 
-    def inject(self, site: Site) -> Injected:
-        """Let each disk fail. Raises FloodmarkError if none could be made to."""
-        return on_each(site, lambda node: site.world.add_disk_fault(node, self.fails()))
+    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
+        """Let one disk fail."""
+        return site.world.add_disk_fault(node, self.fails())
 
-    def heal(self, injected: Injected, site: Site) -> Healed:
-        """End the failure of each disk; start each node that has stopped."""
-
-        def mend(node: str, number: int) -> int:
-            writes = self.end(site, node, number)
-            if not site.world.is_up(node):
-                site.view.lost(node)
-                site.processes.start_again(site.number, node)
-            return writes
-
-        return heal_each(injected, mend, "writes")
-
-    def end(self, site: Site, node: str, number: int) -> int:
+    def remove(self, site: Site, node: str, number: int) -> int:
         """End the failure of one disk; return how many writes it affected."""
         return site.world.remove_disk_fault(node, number)
+
+    def bring_back(self, site: Site, node: str) -> None:
+        """Start a node that has stopped because of its disk."""
+        start_if_ended(site, node)
 
 
 class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
@@ -171,20 +165,16 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
         """Return the failure: each sync is confirmed and not done."""
         return DiskFails("lying")
 
-    def end(self, site: Site, node: str, number: int) -> int:
+    def remove(self, site: Site, node: str, number: int) -> int:
         """Cut the power, and let the disk sync again; return how many writes were lost."""
-        try:
-            if site.world.is_up(node):
-                site.processes.power_cut(site.number, node, lambda: 1.0)
-            else:
-                site.world.power_cut(node, 1.0)
-        except FloodmarkError:
-            site.world.remove_disk_fault(node, number)
-            raise
+        if site.world.is_up(node):
+            site.processes.power_cut(site.number, node, lambda: 1.0)
+        else:
+            site.world.power_cut(node, 1.0)
         return site.world.remove_disk_fault(node, number)
 
 
-class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
+class OldCopy(LastingFault, frozen=True, kw_only=True, tag="old-copy"):
     """The disk is copied; at the heal the node is killed, its disk is replaced by that copy, and
     the node is started."""
 
@@ -194,27 +184,26 @@ class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
     colour = _COLOUR
     on_disks = True
     pattern = "dots"
+    counted = "writes"
     sentence = "Copy the disk of {on}, and restore that copy later"
     on_processes = True
     ends_process = True
     loss = "unnoticed"
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
-    def inject(self, site: Site) -> Injected:
-        """Copy each disk. Raises FloodmarkError if none could be copied."""
-        return on_each(site, site.world.copy_disk)
+    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
+        """Copy one disk."""
+        return site.world.copy_disk(node)
 
-    def heal(self, injected: Injected, site: Site) -> Healed:
-        """Kill each node, restore the copy of its disk, and start the node."""
+    def remove(self, site: Site, node: str, number: int) -> int:
+        """Kill a node and restore the copy of its disk; return how many writes it lost by that."""
+        if site.world.is_up(node):
+            site.processes.kill(site.number, node)
+        return site.world.restore_disk(node, number)
 
-        def mend(node: str, number: int) -> int:
-            if site.world.is_up(node):
-                site.processes.kill(site.number, node)
-            lost = site.world.restore_disk(node, number)
-            site.processes.start_again(site.number, node)
-            return lost
-
-        return heal_each(injected, mend, "writes")
+    def bring_back(self, site: Site, node: str) -> None:
+        """Start the node on its old disk."""
+        site.processes.start_again(site.number, node)
 
 
 class _Damage(ProcessFault, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from msgspec.structs import replace
 
@@ -50,17 +50,16 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Injected:
-    """The result of injecting a fault: its nodes and links, and the numbers that the world gave to
-    its link rules, to its breakpoints and to its effects on single nodes (`per_node`: disk faults,
-    copies of disks, faults of system calls; with the node of each). `breakpoints` are those that
-    have not been released yet, `stopped` the nodes that have stopped at one. `effect` is the effect
-    if it was known at once. `change` is the number of a change of the cluster that is under way."""
+    """The result of injecting a fault: its nodes and links, and, by the numbers that the world gave
+    them, the nodes where it is `held` in force ("": a rule of links). `effects` are those of the
+    places that were healed, `stopped` the nodes that have stopped at a breakpoint. `effect` is the
+    effect if it was known at once. `change` is the number of a change of the cluster that is under
+    way."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
-    rules: tuple[int, ...] = ()
-    breakpoints: dict[int, str] = field(default_factory=dict)
-    per_node: Mapping[int, str] = field(default_factory=dict)
+    held: dict[int, str] = field(default_factory=dict)
+    effects: list[Any] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     detail: str = ""
     effect: Effect | None = None
@@ -146,8 +145,9 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     def stopped(self, node: str, site: Site) -> None:
         """Act on a node that has stopped at a breakpoint of this fault. Raises FloodmarkError."""
 
-    def release(self, injected: Injected, number: int, site: Site) -> None:
-        """Undo the fault on the node of one breakpoint, while the others stay in force."""
+    def release(self, injected: Injected, number: int, site: Site, notes: list[str]) -> None:
+        """Undo the fault at one place, while it stays in force at others; add a note to `notes` if
+        nothing of it was left."""
         raise NotImplementedError
 
     def heal(self, injected: Injected, site: Site) -> Healed:

@@ -6,14 +6,14 @@ is healed."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar, Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import ON_VOTERS, Dice
-from nemesis.faults.kind import KINDS, Effect, FaultKind, Healed, Injected, Site
+from nemesis.faults.kind import KINDS, Effect, Injected, Site
+from nemesis.faults.lasting import LastingFault, Place
 from nemesis.links.abilities import LinkAbilities
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
@@ -38,10 +38,11 @@ KIND_GROUPS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 _OTHER_ENDS: Final = (("rest", 5), ("any", 2), ("follower", 2), ("voters", 1.5), ("clients", 1.5))
 
 
-class LinkFault(FaultKind, frozen=True, kw_only=True):
+class LinkFault(LastingFault, frozen=True, kw_only=True):
     """A fault on the links between some nodes, carried out by link rules."""
 
     on_links = True
+    whole = True
     chooses_messages: ClassVar[bool] = False
     """Return whether every such fault acts on some messages of a link and not on others."""
 
@@ -73,43 +74,40 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         return LinkRule(senders=(), receivers=(), **fields)
 
-    def inject(self, site: Site) -> Injected:
-        """Put all rules in force, or, if that raises FloodmarkError, none."""
+    def places(self, site: Site) -> Iterable[Place]:
+        """Return the rules. Raises FloodmarkError if the fault would change no link."""
         target = getattr(self, "to", "")
         rules = self.rules(site, site.others(target) if target else ())
         if not rules:
             raise FloodmarkError(
                 f"nobody else is {target} now" if target else "too few brokers for it"
             )
-        numbers: list[int] = []
-        try:
-            numbers.extend(map(site.world.add_rule, rules))
-        except FloodmarkError:
-            for number in numbers:
-                with suppress(FloodmarkError):
-                    site.world.remove_rule(number)
-            raise
-        links = links_of(rules)
-        nodes = site.nodes or tuple(sorted({node for link in links for node in link}))
-        return Injected(nodes=nodes, links=links, rules=tuple(numbers))
+        return [("", rule) for rule in rules]
 
-    def heal(self, injected: Injected, site: Site) -> Healed:
-        """End all rules and count the messages that they affected."""
-        counts, failed = Counts(), []
-        for number in injected.rules:
-            try:
-                counts.add(site.world.remove_rule(number))
-            except FloodmarkError as error:
-                failed.append(str(error))
-        return Healed(
+    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
+        """Put a rule in force; return its number."""
+        assert rule is not None
+        return site.world.add_rule(rule)
+
+    def remove(self, site: Site, node: str, number: int) -> Counts:
+        """End a rule; return the messages that it affected."""
+        return site.world.remove_rule(number)
+
+    def in_force(self, site: Site, held: dict[int, str], places: Sequence[Place]) -> Injected:
+        """Return the fault as injected, with the links of its rules."""
+        links = links_of(rule for _, rule in places if rule is not None)
+        nodes = site.nodes or tuple(sorted({node for link in links for node in link}))
+        return Injected(nodes=nodes, links=links, held=held)
+
+    def effect(self, injected: Injected) -> Effect:
+        """Count the messages that all rules affected."""
+        counts = Counts()
+        for each in injected.effects:
+            counts.add(each)
+        return Effect(
             nodes=injected.nodes,
-            detail="; ".join(failed),
-            failed=tuple(failed),
-            effect=Effect(
-                nodes=injected.nodes,
-                counts=_effect_counts(counts),
-                detail=f"{counts.matched} {counts.of} matched",
-            ),
+            counts=_effect_counts(counts),
+            detail=f"{counts.matched} {counts.of} matched",
         )
 
     def plainer(self) -> Iterator[Self]:

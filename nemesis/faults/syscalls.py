@@ -8,10 +8,11 @@ from typing import Annotated, Final, Literal, Self
 import msgspec
 
 from nemesis.faults.dice import Dice
-from nemesis.faults.kind import ONE_NODE, Drawing, FaultKind, Healed, Injected, Site
-from nemesis.faults.per_node import heal_each, on_each
+from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.lasting import LastingFault, start_if_ended
 from nemesis.faults.words import nth, target
 from nemesis.formats.cluster_spec import Cluster, Workload
+from nemesis.links.rule import LinkRule
 from nemesis.world import CallFails
 
 Group = Literal["sync", "write", "read", "open"]
@@ -23,7 +24,7 @@ _IN_WORDS: Final = {
 }
 
 
-class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
+class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
     """System calls of the group `calls` in the processes of `on` fail, lie, take longer or kill the
     process, from the `nth` call on.
 
@@ -43,6 +44,7 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
     colour = "#6b5b95"
     on_processes = True
     ends_process = True
+    counted = "calls"
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
@@ -54,22 +56,18 @@ class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
         if (self.action == "delay") != bool(self.delay_ms):
             yield "action delay needs delay_ms, and no other action takes it"
 
-    def inject(self, site: Site) -> Injected:
-        """Attach strace to the processes of each node. Raises FloodmarkError if all fail."""
+    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
+        """Attach strace to the processes of a node."""
         fails = CallFails(self.calls, self.action, self.errno, self.delay_ms, self.nth)
-        return on_each(site, lambda node: site.world.add_call_fault(node, fails))
+        return site.world.add_call_fault(node, fails)
 
-    def heal(self, injected: Injected, site: Site) -> Healed:
-        """Detach strace; start a node that has ended because of it."""
+    def remove(self, site: Site, node: str, number: int) -> int:
+        """Detach strace; return how many calls were affected."""
+        return site.world.remove_call_fault(node, number)
 
-        def mend(node: str, number: int) -> int:
-            calls = site.world.remove_call_fault(node, number)
-            if not site.world.is_up(node):
-                site.view.lost(node)
-                site.processes.start_again(site.number, node)
-            return calls
-
-        return heal_each(injected, mend, "calls")
+    def bring_back(self, site: Site, node: str) -> None:
+        """Start a node that has ended because of it."""
+        start_if_ended(site, node)
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:

@@ -112,8 +112,8 @@ class RecordingWorld(World):
         return self.last_rule
 
     def remove_disk_fault(self, node: str, number: int) -> int:
-        fault = self.disk_faults.pop(number)
-        self._act(f"remove_disk_fault {fault.what}", node)
+        self._act(f"remove_disk_fault {self.disk_faults[number].what}", node)
+        del self.disk_faults[number]
         return self.writes
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:

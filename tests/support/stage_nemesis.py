@@ -132,6 +132,10 @@ class NemesisStage:
         """Let this act fail from here on."""
         self.storm.world.broken.add(" ".join(map(str, act)))
 
+    def mends(self, *act: int | str) -> None:
+        """Let this act succeed again."""
+        self.storm.world.broken.remove(" ".join(map(str, act)))
+
     def declares(self, unsynced: int) -> None:
         """Let nodes have declared files with this many unsynced bytes."""
         self.storm.world.declares_unsynced, self.storm.world.unsynced = True, unsynced
