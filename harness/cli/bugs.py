@@ -27,40 +27,22 @@ def find(request: BugSearchRequest) -> int:
 
     Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was found
     and no correct protocol broke a promise, else 1, or 2 when it was ended early."""
-    if request.system is not None:
-        return _find_losses(request)
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
-    from harness.search.catalogue import known_bugs_table
-    from harness.search.catalogue.find_bugs import find_bugs
+    from harness.search.catalogue import catalogue, table
+    from harness.search.catalogue.entries import entries
 
+    wanted = entries(request)
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        result = find_bugs(request, interrupts, progress, output_of(request.json))
-    if request.json:
-        print_json(result)
-    else:
-        print(known_bugs_table.as_text(result.rows, result.correct))
-    return 0 if result.is_complete(request.only) else 2 if interrupts.asked else 1
-
-
-def _find_losses(request: BugSearchRequest) -> int:
-    """Search for the known losses of third-party systems, on real processes."""
-    from harness.runs.interrupts import Interrupts
-    from harness.runs.progress import Progress
-    from harness.search.catalogue import find_losses
-    from harness.search.catalogue.known_losses import wanted_losses
-
-    rows = wanted_losses(request.system or "", request.only)
-    with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        made = find_losses.find_losses(request, interrupts, progress, output_of(request.json))
+        made = catalogue.find(request, interrupts, progress, output_of(request.json))
     if request.page is not None:
-        find_losses.put_into_file(request.page, find_losses.as_markdown(rows, made))
+        markdown = table.as_markdown(wanted, made.results)
+        table.put_into_file(request.page, lambda document: markdown, (table.BEGIN, table.END))
     if request.json:
         print_json(made)
     else:
-        print(find_losses.as_text(rows, made))
-    found = {one.code for one in made if one.found}
-    return 0 if all(row.code in found for row in rows) else 2 if interrupts.asked else 1
+        print(table.as_text(wanted, made.results))
+    return 0 if not made.open else 2 if interrupts.asked else 1
 
 
 SUBCOMMANDS: Final[dict[str, Command]] = {"find": find}

@@ -20,13 +20,12 @@ from harness.nightly import plan
 from harness.nightly.jobs import RealJob
 from harness.runs.options import requested
 from harness.runs.requests import RunRequest, SystemRowsRequest
-from harness.search.catalogue.find_losses import put_into
+from harness.search.catalogue.table import put_into_file
 from harness.search.jobs import JobProcesses, do_one
 from harness.search.worlds.real import BESIDE_THE_STORM_S
 from harness.systems.setup import Setup
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import FloodmarkError, UsageError
-from node.formats.files import write_whole
 from node.formats.json_input import read_file
 
 FILE: Final = Path(__file__).parents[1] / "systems" / "rows.json"
@@ -155,8 +154,7 @@ def run_row(
 
 def write(page: Path, made: Sequence[RowRuns]) -> None:
     """Write the table into a document. Raises StorageError."""
-    before = page.read_text("utf-8") if page.is_file() else ""
-    write_whole(page, put_into(before, lines(before, made), (BEGIN, END)).encode())
+    put_into_file(page, lambda before: lines(before, made), (BEGIN, END))
 
 
 def lines(document: str, made: Sequence[RowRuns]) -> str:

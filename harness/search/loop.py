@@ -456,12 +456,14 @@ def _is_decided(counts: RunCounts, most: int) -> bool:
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a search: `seconds` or `schedules` (0: no such limit), or the first finding.
-    The share `reserve` of the seconds is kept for shrinking and completing a finding."""
+    The share `reserve` of the seconds is kept for shrinking and completing a finding, which takes
+    up to `finish_s` even if less is left."""
 
     seconds: float = 0.0
     schedules: int = 0
     until_failure: bool = False
     reserve: float = 0.3
+    finish_s: float = 0.0
 
 
 class Search:
@@ -481,6 +483,9 @@ class Search:
         report: Callable[[Finding, Path], None] = lambda finding, folder: None,
         finished: Callable[[Finding, Path], None] = lambda finding, folder: None,
         local: bool = True,
+        slice_s: float = 0.0,
+        form_runs: int = MOST_RUNS,
+        goes_on: bool = False,
         version: str = "",
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -488,7 +493,8 @@ class Search:
         called with each finding of a new bucket, `finished` when it is shrunk. A finding for which
         `wanted` returns False is dropped. If `settled` returns False for a shrunk finding, another
         one of the same bucket is looked for. Without `local`, jobs run on machines that cannot
-        write to the store."""
+        write to the store. A job searches for at most `slice_s` seconds (0: no limit). With
+        `goes_on`, a search that was finished is continued too."""
         self.subject = subject
         self._lost_in_a_row = 0
         self.total = Searched(protocol=subject.name, seed=seed)
@@ -506,6 +512,8 @@ class Search:
         self._report = report
         self._finished = finished
         self._local = local
+        self._slice_s = slice_s
+        self._form_runs = form_runs
         self._clock_s = clock_s
         self._next = 0
         self._left: list[tuple[int, int]] = []
@@ -514,7 +522,7 @@ class Search:
         """The buckets that are being shrunk, and the undecided findings that are being decided."""
         self._undecided: dict[str, Finding] = {}
         """By the key of the job that decides."""
-        if state_of(journal.rows) == FINISHED:
+        if state_of(journal.rows) == FINISHED and not goes_on:
             journal.clear()
         self._before_s = journal.worked_s()
         self._began_s = clock_s()
@@ -543,13 +551,17 @@ class Search:
         """Search until the budget is used up or `stop` returns True. Raises StorageError."""
         limit_s = self._budget.seconds + GRACE_S if self._budget.seconds else math.inf
         work_through(self, pool, lambda: stop() or self.seconds() >= limit_s)
+        self.end(STOPPED if stop() else FINISHED)
+
+    def end(self, state: str) -> None:
+        """Note in the journal how the search ended, and remove the runs that were cut off."""
         for bucket, finding in self.kept.items():
             self.kept[bucket] = findings.latest(self._store, finding)
         self._sweep()
         for finding in self._undecided.values():
             self.total.unknown_runs.append(finding.run)
             _add_problem(self.total, UNDECIDED.format(finding.number, finding.sentence))
-        self._add(Ended(state=STOPPED if stop() else FINISHED), 0.0)
+        self._add(Ended(state=state), 0.0)
 
     def _resume(self) -> None:
         """Take over the rows of the journal."""
@@ -623,7 +635,7 @@ class Search:
             count=number,
             known=tuple(self.kept),
             unknown=max(0, MOST_UNKNOWN - len(self.total.unknown_runs)),
-            seconds=self.left_s(),
+            seconds=min(filter(None, (self.left_s(), self._slice_s)), default=0.0),
             store=str(self._store),
             run_name=f"{self.run_name}-{first:04d}",
         )
@@ -638,11 +650,13 @@ class Search:
         )
 
     def _finish_job(self, finding: Finding) -> FinishJob:
+        left_s = self.left_s()
         return FinishJob(
             key=f"finding/{findings.folder_of(self._store, finding).name}",
             subject=self.subject,
             finding=finding,
-            seconds=self.left_s(),
+            seconds=max(left_s, self._budget.finish_s) if left_s else 0.0,
+            form_runs=self._form_runs,
             store=str(self._store) if self._local else "",
             run_name=f"{self.run_name}-{finding.number:04d}-smaller",
         )

@@ -135,8 +135,8 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: Annotated[
         Budget | None,
         Meta(
-            description="Time for each search, of one core, or of a system with all that follows "
-            "a find [default: 5m, of a system 15m]."
+            description="Time for each search, of one core or of a system [default: 5m, of a "
+            "system 15m]."
         ),
     ] = None
     seeds: Annotated[
@@ -145,15 +145,6 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     schedules_for_correct: Annotated[
         int,
         Meta(ge=0, le=10**9, description="Also run this many schedules on each correct protocol."),
-    ] = 0
-    real: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1000,
-            description="Replay each shrunk schedule this many times on real processes.",
-            extra={"option": "replays"},
-        ),
     ] = 0
     system: Annotated[
         str | None,

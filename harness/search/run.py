@@ -128,7 +128,7 @@ def pool_of(request: SearchRequest, subject: Subject) -> Pool:
 
         return SparkJobs(request.master)
     if isinstance(subject, StormSubject):
-        return storm_pool(subject, request.jobs, request.store)
+        return storm_pool(request.jobs, request.store, subject.links)
     return simulated_pool(request.jobs, request.store)
 
 
@@ -137,9 +137,9 @@ def simulated_pool(jobs: int, store: Path) -> JobProcesses:
     return JobProcesses(worker_count(jobs), output_file(store), jobs_each=JOBS_EACH)
 
 
-def storm_pool(subject: StormSubject, jobs: int, store: Path) -> JobProcesses:
+def storm_pool(jobs: int, store: Path, links: str = "") -> JobProcesses:
     """Return a pool for real processes. Raises UsageError for several jobs on kernel links."""
-    if subject.links == KERNEL_LINKS:
+    if links == KERNEL_LINKS:
         if jobs > 1:
             raise UsageError("--links kernel has room for one cluster: use --jobs 1")
         namespaces.enter()

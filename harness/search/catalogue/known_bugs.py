@@ -1,12 +1,11 @@
 """The known bugs that a search can look for, as data.
 
 A target is a historical bug turned on in a correct protocol, or a promise that a faulty protocol is
-known to break. `harness.search.catalogue.find_bugs` searches for each."""
+known to break. `harness.search.catalogue.catalogue` searches for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
@@ -14,39 +13,6 @@ from checker.formats.anomalies import LIVENESS, LOG
 from node.core import protocol as protocols
 from node.core.bugs import KNOWN_BUGS
 from node.formats.errors import UsageError, unknown_name
-
-KNOWN_FAULTS: Final = {
-    "M1": 3,
-    "M1b": 2,
-    "M1c": 3,
-    "M2": 3,
-    "M2b": 4,
-    "M2d": 3,
-    "M2e": 3,
-    "M4": 3,
-    "M5": 3,
-    "M6": 2,
-    "M7": 3,
-    "M8": 1,
-    "M10": 3,
-    "M11": 3,
-    "M16": 3,
-    "M18": 1,
-    "M19": 1,
-    "M20": 1,
-    "M22": 2,
-    "M23": 3,
-    "R1": 3,
-    "R2": 2,
-    "R6": 1,
-    "LB1": 3,
-    "LB2": 2,
-    "high-watermark-1": 3,
-    "high-watermark-2": 2,
-    "kip-101-2": 3,
-}
-"""Faults in the shortest schedule that the bug's description (the column *seen in*) needs: each
-kill, cut, held message and asked-for election counts as one, what follows by itself as none."""
 
 
 class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 Each row declares a system, a configuration, how many nodes may lose data, and how a finding of the
 loss looks. It does not tell the search how to find it: all rows are searched with the same
-generator (`harness.search.catalogue.find_losses`)."""
+generator (`harness.search.catalogue.catalogue`)."""
 
 from __future__ import annotations
 

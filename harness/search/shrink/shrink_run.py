@@ -53,7 +53,7 @@ def shrink_run(
         job = _of_run(request, stop, progress, output)
     subject = job.subject
     if isinstance(subject, StormSubject):
-        pool = storm_pool(subject, 1, request.store)
+        pool = storm_pool(1, request.store, subject.links)
     else:
         pool = simulated_pool(1, request.store)
     folder = findings.keep_unless_smaller(job.finding, request.store)

@@ -13,7 +13,7 @@ from harness.formats.nightly_journal import Ran, Skipped
 from harness.formats.nightly_run import RowRuns
 from harness.nightly import rows
 from harness.nightly.rows import BEGIN, END, SystemRow
-from harness.search.catalogue.find_losses import put_into
+from harness.search.catalogue.table import put_into
 from harness.search.jobs import JobProcesses
 from node.formats.errors import FloodmarkError
 from tests.support import trial_adapters

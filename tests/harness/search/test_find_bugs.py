@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from harness.formats.finding import SCHEDULE
 from harness.formats.journal import Finished, Searched
-from harness.runs import run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import findings
-from harness.search.catalogue import known_bugs, known_bugs_table
-from harness.search.catalogue.find_bugs import RealReplayed, RealReplayJob, find_bugs
+from harness.search.catalogue import catalogue, known_bugs, table
+from harness.search.catalogue.entries import entries
 from harness.search.catalogue.known_bugs import SearchTarget
 from harness.search.draw.generator import GENERATOR_VERSION
+from harness.search.jobs import EndedJob
 from harness.search.loop import Drawn, FinishJob, SearchJob
 from harness.search.requests import BugSearchRequest
 from harness.search.worlds.attempt import attempt
@@ -34,34 +34,25 @@ AT_FAULT = SearchTarget(
 
 
 class Canned(LocalPool):
-    """Finds M19 with its second slice, LB1 never; a replay fails every other time."""
+    """Finds M19 with its second slice, LB1 never; each slice is 20 s of a core."""
 
     def __init__(self) -> None:
         super().__init__()
         self.slices: list[tuple[str, int]] = []
 
     def do(self, job: Any) -> object:
-        match job:
-            case SearchJob(subject=BugSubject(target=target)):
-                self.slices.append((target.code, job.first))
-                row = Searched(key=job.key, protocol=target.code, seed=job.seed, first=job.first)
-                row.schedules, row.core_s, row.generator = 10, 20.0, GENERATOR_VERSION
-                if target.code == "M19" and job.first:
-                    row.findings = [found(target)]
-                return row
-            case FinishJob():
-                worlds = 28 if job.form_runs else 0
-                finding = replace(job.finding, shrunk=True, stability=20, failing_worlds=worlds)
-                return Finished(key=job.key, finding=finding, folder="findings/x")
-            case RealReplayJob():
-                return RealReplayed(
-                    key=job.key,
-                    finding=Path(job.folder).name,
-                    failed=job.number % 2 == 1,
-                    verdict="invalid",
-                    sentence="lost",
-                )
-        return job.do()
+        if isinstance(job, SearchJob):
+            name = job.subject.name
+            self.slices.append((name, job.first))
+            row = Searched(key=job.key, protocol=name, seed=job.seed, first=job.first)
+            row.schedules, row.core_s, row.generator = 10, 20.0, GENERATOR_VERSION
+            row.virtual_us = 1_000_000
+            if name == "M19" and job.first:
+                row.findings = [replace(found(TARGETS["M19"]), number=job.first + 9)]
+            return row
+        assert isinstance(job, FinishJob)
+        finding = replace(job.finding, shrunk=True, stability=20)
+        return Finished(key=job.key, finding=finding, folder="findings/x")
 
 
 def found(target: SearchTarget) -> Any:
@@ -70,50 +61,67 @@ def found(target: SearchTarget) -> Any:
     return BugWorld(target).found(drawn)
 
 
-def find(store: Path, pool: LocalPool, **changes: Any) -> list[known_bugs_table.Row]:
-    request = BugSearchRequest(only=("M19", "LB1"), seeds=1, budget_s=60.0, store=store, **changes)
+def asked(store: Path, **changes: Any) -> BugSearchRequest:
+    return BugSearchRequest(**{"only": ("M19", "LB1"), "seeds": 1, "store": store, **changes})
+
+
+def find(store: Path, pool: LocalPool | None = None, **changes: Any) -> catalogue.SearchedBugs:
+    request = asked(store, **{"budget_s": 60.0, **changes})
     with Interrupts() as interrupts, Progress(quiet=True) as progress:
-        return find_bugs(request, interrupts, progress, lambda line: None, pool).rows
+        return catalogue.find(request, interrupts, progress, lambda line: None, pool)
 
 
 def test_open_searches_go_on_and_the_one_with_least_time_is_next(tmp_path: Path) -> None:
     pool = Canned()
-    rows = find(tmp_path, pool, page=tmp_path / "page.md")
+    made = find(tmp_path, pool)
     assert pool.slices == [("M19", 0), ("LB1", 0), ("M19", 10), ("LB1", 10), ("LB1", 20)]
-    assert [(row.target.code, row.found, row.schedules, row.seconds) for row in rows] == [
-        ("M19", 1, 20, 40.0),
-        ("LB1", 0, 30, 60.0),
+    assert [(one.code, one.found, one.schedules) for one in made.results] == [
+        ("M19", True, 20),
+        ("LB1", False, 30),
     ]
-    page = (tmp_path / "page.md").read_text()
-    assert "1 of 2 rows found by blind search; open: LB1." in page
+    assert made.open == ["LB1"]
+    assert [round(one.seconds, -1) for one in made.results] == [40, 60]
     (folder,) = (tmp_path / "findings").iterdir()
     assert findings.load(folder).shrunk
     assert load(folder / SCHEDULE).name == "m19-reads-below-hw"
+    text = table.as_text(entries(asked(tmp_path)), made.results)
+    assert "1 of 2 found by blind search; open: LB1." in text
 
     # Nothing is left to do, and an open search goes on only with more time.
     again = Canned()
-    assert find(tmp_path, again) == rows
+    assert find(tmp_path, again) == made
     assert again.jobs == []
+    more = Canned()
+    assert find(tmp_path, more, budget_s=70.0).open == ["LB1"]
+    assert more.slices == [("LB1", 30)]
 
 
-def test_replays_on_real_processes_go_on_where_they_stopped(tmp_path: Path) -> None:
-    find(tmp_path, Canned())
+def test_a_search_that_loses_its_jobs_ends_and_hides_no_other(tmp_path: Path) -> None:
+    class Losing(Canned):
+        def ended(self, within_s: float) -> list[EndedJob]:
+            return [
+                ended._replace(row=None, sentence="it died")
+                if ended.job.subject.name == "LB1"  # type: ignore[attr-defined]
+                else ended
+                for ended in super().ended(within_s)
+            ]
+
+    made = find(tmp_path, Losing())
+    assert [(one.code, one.found, one.state) for one in made.results] == [
+        ("M19", True, "finished"),
+        ("LB1", False, "stopped"),
+    ]
+    assert find(tmp_path, Canned()).results[1].state == "finished"
+
+
+def test_a_correct_protocol_holds_while_nothing_is_found(tmp_path: Path) -> None:
     pool = Canned()
-    (row, _) = find(tmp_path, pool, real=2)
-    assert [type(job) for job in pool.jobs] == [FinishJob, RealReplayJob, RealReplayJob]
-    assert row.real == "1 of 2"
-    pool = Canned()
-    (row, _) = find(tmp_path, pool, real=4)
-    assert [job.number for job in pool.jobs if isinstance(job, RealReplayJob)] == [2, 3]
-    assert row.real == "2 of 4"
-    assert find(tmp_path, Canned(), real=4)[0] == row
-
-
-def test_a_replay_that_was_cut_off_is_removed_with_its_links(tmp_path: Path) -> None:
-    folder = run_folder.create(tmp_path / "known-bugs" / "replays", "m19").path
-    (folder.parent / "a-link").symlink_to(folder.name)
-    find(tmp_path, Canned())
-    assert not folder.parent.exists()
+    made = find(tmp_path, pool, only=("M19",), schedules_for_correct=20)
+    assert made.open == []
+    assert [one.schedules for one in made.results] == [20, 20, 20, 20]
+    assert [name for name, _ in pool.slices[:2]] == ["M19", "M19"]
+    (line, *_) = table.summary(entries(asked(tmp_path, schedules_for_correct=20)), made.results)[1:]
+    assert line.startswith("kip-279 (generator ")
 
 
 @pytest.mark.integration

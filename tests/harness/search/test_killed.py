@@ -17,7 +17,6 @@ import pytest
 from harness.formats.journal import Searched, SearchRow, read_rows
 from harness.formats.nightly_journal import AnyRow
 from harness.search import findings
-from harness.search.catalogue.find_bugs import BugRow
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
@@ -31,7 +30,7 @@ TIMES = int(os.environ.get("FLOODMARK_KILLS", "4"))
     ("words", "journals", "rows"),
     [
         ("search --protocol quorum-naive --schedules 9999", "searches/*.jsonl", SearchRow),
-        ("bugs find --only M19 --only M1 --seeds 2", "known-bugs/*.jsonl", BugRow),
+        ("bugs find --only M19 --only M1 --seeds 2", "known-bugs/*.jsonl", SearchRow),
         (f"search --system {NAIVE} --schedules 99", "searches/*.jsonl", SearchRow),
         ("nightly --budget 30m", "nightly/*.jsonl", AnyRow),
     ],

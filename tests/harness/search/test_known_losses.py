@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from harness.formats.finding import Finding, RunCounts, SafeRun
-from harness.search.catalogue import find_losses, known_losses
-from harness.search.catalogue.find_losses import LossResult, is_complete, is_steady, result_of
+from harness.search.catalogue import known_losses, table
+from harness.search.catalogue.catalogue import EntryResult, result_in
+from harness.search.catalogue.entries import LossEntry
 from harness.search.catalogue.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
 from harness.search.loop import Budget, journal_of
 from harness.search.worlds.attempt import Attempt
@@ -21,6 +22,7 @@ from tests.support.storm_fakes import FakeStorms, find_of, loses_a_write
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
 ROW = KNOWN_LOSSES[0]
+ENTRY = LossEntry(ROW)
 
 
 def finding(**changes: object) -> Finding:
@@ -47,8 +49,8 @@ def finding(**changes: object) -> Finding:
     return msgspec.structs.replace(made, **changes)
 
 
-def searched(seed: int, seconds: float, found: Finding | None) -> LossResult:
-    return LossResult(
+def searched(seed: int, seconds: float, found: Finding | None) -> EntryResult:
+    return EntryResult(
         code=ROW.code,
         seed=seed,
         budget_s=900.0,
@@ -56,7 +58,7 @@ def searched(seed: int, seconds: float, found: Finding | None) -> LossResult:
         seconds=seconds,
         schedules=seed * 10,
         finding=found,
-        storms=(20 + seed // 3,),
+        generators=(20 + seed // 3,),
         version="2.15.1",
     )
 
@@ -114,7 +116,7 @@ def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(
         shrinks=False,
     )
     subject = StormSubject(system=TRIAL, disks="none", loss="told")
-    made = result_of(journal_of(tmp_path, subject, 3), row, 3)
+    made = result_in(journal_of(tmp_path, subject, 3), LossEntry(row), 3)
     assert made is not None
     assert (made.found, made.schedules) == (True, 4)
     assert made.finding is not None
@@ -135,7 +137,7 @@ def test_a_smaller_schedule_shows_the_known_loss_too(
         *(tmp_path, TRIAL, Budget(until_failure=True)),
         loss="disk",
         wanted=row.is_found,
-        settled=is_steady,
+        settled=LossEntry(row).settles,
     )
     found = find_of(made)
     assert len(found.faults) == 1
@@ -146,43 +148,43 @@ def test_a_smaller_schedule_shows_the_known_loss_too(
 def test_the_table_has_medians_and_the_smallest_schedule() -> None:
     unshrunk = finding(counts=RunCounts(failed=1, of=1), faults=("1.00 s: Kill n1",))
     made = [searched(1, 100.0, unshrunk), searched(2, 300.0, finding()), searched(3, 900.0, None)]
-    cells = dict(zip(find_losses.HEADINGS, find_losses.cells(ROW, made), strict=True))
-    assert cells == {
-        "system": "nats 2.15.1",
-        "configuration": "default",
-        "loss": ROW.loss,
+    (cells,) = table.rows([ENTRY], made)
+    assert dict(zip(table.HEADINGS, cells, strict=True)) == {
+        "code": ROW.code,
+        "on": "nats 2.15.1",
+        "breaks": ROW.loss,
         "found": "2 of 3",
-        "blind time": "300 s (100 to 900)",
-        "storms": "20 and 21",
+        "time": "300 s (100 to 900)",
+        "schedules": "20",
         "faults": "2",
         "fails in": "3 of 3",
         "safe runs": "valid, valid",
     }
-    assert find_losses.details(ROW, made) == (
-        f"**{ROW.code}**: Kill a follower of log-0, for 4.00 s; Kill the leader of log-0 "
-        "(as drawn). Storms: 20. Safe: `sync=always`."
+    assert table.details(ENTRY, made) == (
+        f"**{ROW.code}** `no-lost-acknowledged-write: one disk`: Kill a follower of log-0, for "
+        "4.00 s; Kill the leader of log-0 (as drawn). Safe: `sync=always`."
     )
 
 
 def test_a_page_has_the_rows_that_were_searched() -> None:
-    text = find_losses.as_markdown(KNOWN_LOSSES, [searched(1, 100.0, finding())])
+    known = [LossEntry(row) for row in KNOWN_LOSSES]
+    text = table.as_markdown(known, [searched(1, 100.0, finding())])
     assert text.count("\n| ") == 2
     assert text.count("\n* **") == 1
     assert max(map(len, text.splitlines())) <= 120
-    told = find_losses.as_text(KNOWN_LOSSES, [searched(1, 100.0, finding())])
-    assert "nats-one-disk:\n  system: nats 2.15.1\n" in told
-    assert "kafka-unclean:\n  system: kafka\n" in told
+    words = table.as_text(known, [searched(1, 100.0, finding())]).splitlines()
+    assert words[1].split()[:3] == ["nats-one-disk", "nats", "2.15.1"]
     # A finding that was run on the safe configuration is shown first.
     smaller = finding(faults=("1.00 s: Kill n1",), safe_runs=())
-    assert not is_complete(smaller)
-    assert is_complete(msgspec.structs.replace(smaller, safe_settings=None))
-    shown = find_losses.best([searched(1, 1.0, smaller), searched(2, 1.0, finding())])
+    assert not ENTRY.is_complete(smaller)
+    assert ENTRY.is_complete(msgspec.structs.replace(smaller, safe_settings=None))
+    shown = table.best(ENTRY, [searched(1, 1.0, smaller), searched(2, 1.0, finding())])
     assert shown == finding()
 
 
 def test_the_table_replaces_itself_in_a_document() -> None:
-    old = find_losses.put_into("# Systems\n\nText.\n", "| old |")
-    new = find_losses.put_into(f"{old}\nMore.\n", "| new |")
+    old = table.put_into("# Systems\n\nText.\n", "| old |")
+    new = table.put_into(f"{old}\nMore.\n", "| new |")
     assert new.startswith("# Systems\n\nText.\n\n")
     assert "| new |" in new
     assert "| old |" not in new

@@ -1,0 +1,345 @@
+"""`floodmark bugs find`: a blind search for each entry of a catalogue, with each seed.
+
+An entry is a known bug, a promise that a faulty protocol breaks, a known loss of a third-party
+system, or a protocol that keeps every promise. Each search is one of `harness.search.loop` with a
+journal of its own, so it continues when the command is called again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.formats.finding import Finding
+from harness.formats.journal import (
+    FINISHED,
+    STOPPED,
+    Finished,
+    JobJournal,
+    SearchBegan,
+    Searched,
+    SearchRow,
+    read_rows,
+    state_of,
+)
+from harness.runs.interrupts import Interrupts
+from harness.runs.progress import Progress
+from harness.search import loop
+from harness.search.catalogue.entries import Entry, entries
+from harness.search.catalogue.known_losses import ALL
+from harness.search.jobs import EndedJob, Job, Pool, work_through
+from harness.search.loop import AnySearchJob, Budget, Search
+from harness.search.requests import BugSearchRequest
+from harness.search.run import simulated_pool, storm_pool
+from node.formats.errors import FloodmarkError, UsageError
+
+FOLDER: Final = "known-bugs"
+"""The journals, in the store."""
+SLICE_S: Final = 20.0
+"""The longest time in which one job searches for one bug; most need less."""
+FINISH_SHARE: Final = 0.5
+"""The share of the time of a search that shrinking gets at least."""
+Print = Callable[[str], None]
+
+
+class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one search for an entry: in how many seconds (of one core, in the simulated
+    world) and schedules it was found, and the finding. `unwanted` counts other failures by bucket,
+    `generators` has the versions of the generator."""
+
+    code: str
+    seed: int
+    budget_s: float
+    found: bool
+    seconds: float
+    schedules: int
+    virtual_us: int = 0
+    failures: int = 0
+    finding: Finding | None = None
+    unwanted: dict[str, int] = {}
+    problems: list[str] = []
+    generators: tuple[int, ...] = ()
+    version: str = ""
+    state: str = ""
+
+
+class SearchedBugs(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of all searches in a store, earlier ones too, and the entries asked for that are
+    still open: a bug that was not found, or a protocol that broke a promise."""
+
+    results: list[EntryResult]
+    open: list[str]
+
+
+def find(
+    request: BugSearchRequest,
+    interrupts: Interrupts,
+    progress: Progress,
+    output: Print,
+    pool: Pool | None = None,
+) -> SearchedBugs:
+    """Search for the entries of a request, and shrink and explain what is found. Skip searches
+    that are done. Raises UsageError, and StorageError when the store cannot be written."""
+    wanted = entries(request)
+    progress.phase("searching for known bugs")
+    if pool is None:
+        pool_of = simulated_pool if request.system is None else storm_pool
+        pool = pool_of(request.jobs, request.store)
+    with closing(pool):
+        policy = Catalogue(request, wanted, output)
+
+        def stop() -> bool:
+            progress.tell(policy.status())
+            return interrupts.asked
+
+        try:
+            work_through(policy, pool, stop)
+        finally:
+            policy.close(STOPPED)
+    results = [made for entry in wanted for made in results_of(request.store, entry)]
+    shown = {made.code for made in results if made.found}
+    open_ = [entry.code for entry in wanted if (entry.code in shown) is entry.holds]
+    return SearchedBugs(results=results, open=open_)
+
+
+class _OpenSearch:
+    """A search that is under way. Its time passes only while a job of it runs; in the simulated
+    world it is that of one core."""
+
+    def __init__(self, entry: Entry, seed: int) -> None:
+        self.entry = entry
+        self.seed = seed
+        self.running = 0
+        self._spent_s = 0.0
+        self._since_s = 0.0
+        self.journal: JobJournal[SearchRow]
+        self.search: Search
+
+    @property
+    def name(self) -> str:
+        """The entry and the seed."""
+        return f"{self.entry.code}, seed {self.seed}"
+
+    def clock_s(self) -> float:
+        """Return for how many seconds the search has worked since it was opened."""
+        return self._spent_s + (time.monotonic() - self._since_s if self.running else 0.0)
+
+    def started(self) -> None:
+        if not self.running:
+            self._since_s = time.monotonic()
+        self.running += 1
+
+    def ended(self, ended: EndedJob | None) -> None:
+        """Count the time of a job."""
+        row = None if ended is None else ended.row
+        if isinstance(row, Searched) and row.virtual_us:
+            self._spent_s += row.core_s
+        else:
+            self._spent_s = self.clock_s()
+        self._since_s = time.monotonic()
+        self.running -= 1
+
+
+class Catalogue:
+    """The policy of `floodmark bugs find`. Simulated searches take turns, one job each: next is the
+    one that has worked least. Those on real processes follow each other, because storms of one
+    system share a cluster."""
+
+    def __init__(self, request: BugSearchRequest, wanted: Sequence[Entry], output: Print) -> None:
+        """Plan the searches that are not done. Raises UsageError for one that cannot be made."""
+        self._request = request
+        self._output = output
+        self._takes_turns = request.system is None
+        self._all = 0
+        self._found = 0
+        self._waiting: list[_OpenSearch] = []
+        self._open: list[_OpenSearch] = []
+        self._of: dict[int, _OpenSearch] = {}
+        missing: set[str] = set()
+        for seed in range(request.seeds):
+            for entry in wanted:
+                if (entry.holds and seed) or entry.code in missing:
+                    continue
+                try:
+                    entry.version()
+                except UsageError as error:
+                    if request.system != ALL:
+                        raise
+                    output(f"{entry.code}: not searched: {error}")
+                    missing.add(entry.code)
+                    continue
+                self._plan(entry, seed)
+
+    def _plan(self, entry: Entry, seed: int) -> None:
+        self._all += 1
+        made = result_of(self._request.store, entry, seed)
+        if made is not None and self._is_done(entry, made):
+            self._found += made.found
+            return
+        self._waiting.append(_OpenSearch(entry, seed))
+
+    def _is_done(self, entry: Entry, made: EntryResult) -> bool:
+        if made.state != FINISHED:
+            return False
+        if entry.holds:
+            generators = entry.subject().generator in made.generators
+            return generators and made.schedules >= self._request.schedules_for_correct
+        return made.found or made.budget_s >= self._request.search_s
+
+    def _begin(self, one: _OpenSearch) -> None:
+        """Open a search, with its journal."""
+        request, entry, limit_s = self._request, one.entry, self._request.search_s
+        budget = Budget(seconds=limit_s, until_failure=True, finish_s=FINISH_SHARE * limit_s)
+        if entry.holds:
+            budget = Budget(schedules=request.schedules_for_correct)
+        # Third-party systems take long to shrink on: one finding of each loss is enough.
+        before = [] if self._takes_turns else results_of(request.store, entry)
+        shown = [made.finding for made in before if made.finding is not None]
+        one.journal = JobJournal[SearchRow](_file(request.store, entry, one.seed), SearchRow)
+        one.search = Search(
+            entry.subject(),
+            one.journal,
+            request.store,
+            seed=one.seed,
+            budget=budget,
+            shrinks=not any(map(entry.is_complete, shown)),
+            wanted=entry.shows,
+            settled=entry.settles,
+            report=lambda finding, folder: self._tell(one, finding, folder),
+            finished=lambda finding, folder: self._tell_shrunk(one, finding, folder),
+            slice_s=SLICE_S if self._takes_turns else 0.0,
+            form_runs=0,
+            goes_on=True,
+            version=entry.version(),
+            clock_s=one.clock_s,
+        )
+
+    # -- the policy
+
+    def next_job(self) -> Job | None:
+        while (one := self._next()) is not None:
+            job = one.search.next_job()
+            if job is not None:
+                self._of[id(job)] = one
+                one.started()
+                return job
+            if one.running:
+                return None
+            self._end(one, FINISHED)
+        return None
+
+    def _next(self) -> _OpenSearch | None:
+        """Return the search whose turn it is."""
+        at_once = len(self._waiting) if self._takes_turns else 1 - len(self._open)
+        for one in self._waiting[: max(at_once, 0)]:
+            self._waiting.remove(one)
+            self._begin(one)
+            self._open.append(one)
+        if not self._takes_turns:
+            return self._open[0] if self._open else None
+        idle = (one for one in self._open if not one.running)
+        return min(idle, key=lambda one: (one.entry.holds, one.search.seconds()), default=None)
+
+    def longest_s(self, job: Job) -> float:
+        assert isinstance(job, AnySearchJob)
+        return job.subject.longest_s(job)
+
+    def take(self, ended: EndedJob) -> None:
+        one = self._of.pop(id(ended.job))
+        one.ended(ended)
+        try:
+            one.search.take(ended)
+        except FloodmarkError as error:
+            if ended.row is not None:
+                raise
+            self._output(f"{one.name}: {error}")
+            self._end(one, STOPPED)
+
+    def cut_off(self, job: Job) -> None:
+        self._of.pop(id(job)).ended(None)
+
+    def _end(self, one: _OpenSearch, state: str) -> None:
+        self._open.remove(one)
+        with closing(one.journal):
+            one.search.end(state)
+
+    def close(self, state: str) -> None:
+        """End the searches that are open."""
+        for one in list(self._open):
+            self._end(one, state)
+
+    # -- what is printed
+
+    def status(self) -> str:
+        """Return a line on the progress."""
+        return f"{self._found} of {self._all} searches found their bug"
+
+    def _tell(self, one: _OpenSearch, finding: Finding, folder: Path) -> None:
+        self._found += 1
+        self._output(
+            f"{one.name}: found after {finding.schedules_before + 1:,} schedules, "
+            f"{finding.seconds_before:.0f} s: {finding.bucket}, kept in {folder}"
+        )
+
+    def _tell_shrunk(self, one: _OpenSearch, finding: Finding, folder: Path) -> None:
+        before, after = len(finding.drawn.faults), len(finding.faults)
+        self._output(f"{one.name}: {before} faults shrunk to {after}; kept in {folder}")
+
+
+# -- what is in the store
+
+
+def results_of(store: Path, entry: Entry) -> list[EntryResult]:
+    """Return the results of all searches for an entry in a store, by seed."""
+    files = (store / FOLDER).glob(f"{entry.code}-*.jsonl")
+    seeds = (file.stem.removeprefix(f"{entry.code}-") for file in files)
+    numbers = sorted(int(seed) for seed in seeds if seed.isdigit())
+    return [made for n in numbers if (made := result_of(store, entry, n)) is not None]
+
+
+def result_of(store: Path, entry: Entry, seed: int) -> EntryResult | None:
+    """Return the result of the search for an entry with a seed, if any. Raises StorageError."""
+    return result_in(_file(store, entry, seed), entry, seed)
+
+
+def result_in(file: Path, entry: Entry, seed: int) -> EntryResult | None:
+    """Return the result of the search with this journal, if any. Raises StorageError."""
+    rows: list[Any] = read_rows(file, SearchRow)
+    began = [row for row in rows if isinstance(row, SearchBegan)]
+    if not began:
+        return None
+    total = Searched(protocol=entry.code, seed=seed)
+    first: Finding | None = None
+    shown: Finding | None = None
+    for row in rows:
+        if isinstance(row, Searched):
+            loop.add(total, row)
+            first = first or next(iter(row.findings), None)
+        elif isinstance(row, Finished) and (shown is None or not entry.settles(shown)):
+            shown = row.finding
+    shown = shown or first
+    worked_s = total.core_s if total.virtual_us else max(row.worked_s for row in rows)
+    return EntryResult(
+        code=entry.code,
+        seed=seed,
+        budget_s=began[-1].budget_s,
+        found=first is not None,
+        seconds=round(worked_s if first is None else first.seconds_before, 1),
+        schedules=total.schedules if first is None else first.schedules_before + 1,
+        virtual_us=total.virtual_us,
+        failures=total.failures,
+        finding=shown,
+        unwanted={n: c for n, c in total.buckets.items() if shown is None or n != shown.bucket},
+        problems=total.problems,
+        generators=tuple(sorted({row.generator for row in rows if isinstance(row, Searched)})),
+        version=(shown is not None and shown.version) or began[-1].version,
+        state=state_of(rows),
+    )
+
+
+def _file(store: Path, entry: Entry, seed: int) -> Path:
+    return store / FOLDER / f"{entry.code}-{seed}.jsonl"

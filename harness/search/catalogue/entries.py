@@ -1,0 +1,135 @@
+"""The entries of the catalogue: known bugs, promises, known losses, and protocols that hold."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+
+from harness.formats.finding import Finding
+from harness.search.catalogue.known_bugs import SearchTarget, correct_protocols, wanted_targets
+from harness.search.catalogue.known_losses import KnownLoss, wanted_losses
+from harness.search.loop import Subject
+from harness.search.requests import BugSearchRequest
+from harness.search.run import storm_subject
+from harness.search.worlds.bug_world import BugSubject
+from harness.search.worlds.real import StormSubject
+from harness.search.worlds.simulated import SimulatedSubject
+
+CHUNK: Final = 250
+"""Schedules of a correct protocol that are tried in one job."""
+
+
+class Entry(Protocol):
+    """A row of the catalogue. `code` is unique, `what` is broken, `note` explains it further.
+    `holds`: nothing must be found."""
+
+    code: str
+    what: str
+    note: str
+    holds: bool
+
+    def subject(self) -> Subject:
+        """Return the protocol or system to search. Raises UsageError if it is not installed."""
+        ...
+
+    def version(self) -> str:
+        """Return the version of the system, "" for a protocol. Raises UsageError likewise."""
+        ...
+
+    def on(self, version: str) -> str:
+        """Return the system of this version, or the protocol, as a text."""
+        ...
+
+    def shows(self, finding: Finding) -> bool:
+        """Return whether a finding is of this entry."""
+        ...
+
+    def settles(self, finding: Finding) -> bool:
+        """Return whether no other finding is looked for after a shrunk one."""
+        ...
+
+    def is_complete(self, finding: Finding) -> bool:
+        """Return whether a finding has all that the table shows, so that no other is shrunk."""
+        ...
+
+
+class ProtocolEntry:
+    """A known bug, a promise that a faulty protocol breaks, or (without a target) a protocol that
+    keeps every promise."""
+
+    def __init__(self, protocol: str, target: SearchTarget | None = None) -> None:
+        self.holds = target is None
+        self.code = protocol if target is None else target.code
+        self.what = "" if target is None else f"{target.breaks} ({target.name})"
+        self.note = f"Seen in: {target.source}" if target is not None and target.source else ""
+        self._protocol = protocol
+        self._target = target
+
+    def subject(self) -> Subject:
+        if self._target is None:
+            return SimulatedSubject(protocol=self._protocol, internal=True, chunk=CHUNK)
+        return BugSubject(target=self._target)
+
+    def version(self) -> str:
+        return ""
+
+    def on(self, version: str) -> str:
+        return self._protocol
+
+    def shows(self, finding: Finding) -> bool:
+        return True
+
+    def settles(self, finding: Finding) -> bool:
+        return True
+
+    def is_complete(self, finding: Finding) -> bool:
+        return False
+
+
+class LossEntry:
+    """A known loss of a third-party system."""
+
+    holds = False
+
+    def __init__(self, row: KnownLoss) -> None:
+        self.code = row.code
+        self.what = row.loss
+        self.note = f"With: {settings_text(row.settings)}" if row.settings else ""
+        self.shows = row.is_found
+        self._row = row
+
+    def subject(self) -> StormSubject:
+        row = self._row
+        subject = storm_subject(row.system, row.settings, disks=row.disks)
+        return msgspec.structs.replace(subject, loss=row.code)
+
+    def version(self) -> str:
+        return self.subject().find().version()
+
+    def on(self, version: str) -> str:
+        return f"{self._row.system} {version}".rstrip()
+
+    def settles(self, finding: Finding) -> bool:
+        """Return whether the smallest schedule failed in most of its several runs."""
+        return 2 * finding.counts.failed > finding.counts.of > 1
+
+    def is_complete(self, finding: Finding) -> bool:
+        """Return whether it fails in most runs, and was run on a safe configuration, if any."""
+        safe = finding.safe_settings is None or bool(finding.safe_runs)
+        return self.settles(finding) and safe
+
+
+def settings_text(settings: dict[str, str]) -> str:
+    """Return settings of a system as a text in Markdown."""
+    return " ".join(f"`{name}={value}`" for name, value in settings.items())
+
+
+def entries(request: BugSearchRequest) -> list[Entry]:
+    """Return the entries that a request asks for. Raises UsageError for an unknown one."""
+    if request.system is not None:
+        return [LossEntry(row) for row in wanted_losses(request.system, request.only)]
+    found: list[Entry] = [ProtocolEntry(t.protocol, t) for t in wanted_targets(request.only)]
+    if request.schedules_for_correct:
+        found += [ProtocolEntry(name) for name in correct_protocols()]
+    return found
