@@ -197,6 +197,9 @@ class Adapter:
     """How long it may take until the partitions are made."""
     connect_s: ClassVar[float] = 3.0
     """How long `connect` may take."""
+    refuses_root: ClassVar[bool] = False
+    """Return whether the servers refuse to run as root, or drop its rights: then they see the user
+    1000, to whom their folder belongs."""
     stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)
     """Exit codes of a node that was asked to end (SIGTERM)."""
     changes: ClassVar[tuple[str, ...]] = ()

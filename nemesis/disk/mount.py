@@ -15,6 +15,7 @@ from node.formats import host_tools
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import reason
 from node.formats.host_tools import FUSE
+from node.runtime.namespaces import map_user
 
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWUSER: Final = 0x10000000
@@ -35,9 +36,7 @@ def enter_own_namespaces() -> None:
     user, group = os.geteuid(), os.getegid()
     _call("unshare", "user namespaces", _CLONE_NEWUSER | _CLONE_NEWNS)
     try:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        map_user(user, group, user, group)
     except OSError as error:
         raise CannotMount(f"a user namespace cannot be set up: {reason(error)}") from None
     _call("mount", "mount namespaces", None, b"/", None, _MS_REC | _MS_PRIVATE, None)

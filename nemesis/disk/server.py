@@ -337,6 +337,11 @@ class DiskServer:
 
     def _mknod(self, number: int, body: Body) -> bytes:
         mode, *_ = wire.MKNOD_IN.unpack_from(body)
+        if stat.S_ISSOCK(mode):
+            self._check_room()
+            parent, name = self._inode(number), wire.names(body[wire.MKNOD_IN.size :])[0]
+            self._volume.make_socket(parent, name, mode)
+            return self._entry(parent, name)
         if not stat.S_ISREG(mode):
             raise _Refused(errno.EPERM)
         return self._new(number, body[wire.MKNOD_IN.size :], mode)[0]

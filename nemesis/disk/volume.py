@@ -157,6 +157,12 @@ class Volume:
         os.mkdir(path, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=self.root)
         self._named("make-folder", path)
 
+    def make_socket(self, parent: Inode, name: str, mode: int) -> None:
+        """Make the name of a socket, which the kernel serves."""
+        path = _below(parent, name)
+        os.mknod(path, stat.S_IFSOCK | stat.S_IMODE(mode), dir_fd=self.root)
+        self._named("make", path)
+
     def make_symlink(self, parent: Inode, name: str, target: str) -> None:
         """Make a symbolic link."""
         path = _below(parent, name)

@@ -1,8 +1,12 @@
-"""Entering the namespaces of another process that serves a disk, where that disk is mounted.
-Standard library only: the launcher of other systems runs this file by its path."""
+"""Entering the namespaces of a process that serves a disk, where that disk is mounted, and a user
+namespace of one's own. Standard library only: the launcher of other systems runs this file by its
+path."""
 
 import ctypes
 import os
+
+_NEW_USER = 0x10000000
+ORDINARY = 1000
 
 
 def enter(pid: int) -> None:
@@ -19,3 +23,23 @@ def enter(pid: int) -> None:
         os.close(space)
     # A folder of the same name, but what is mounted over it.
     os.chdir(here)
+
+
+def map_user(inside: int, inside_group: int, user: int, group: int) -> None:
+    """Let this process, which is in a new user namespace, see `user` and `group`, which it had
+    before, as these. Raises OSError."""
+    lines = {"setgroups": "deny", "uid_map": f"{inside} {user} 1"}
+    lines["gid_map"] = f"{inside_group} {group} 1"
+    for file, line in lines.items():
+        with open(f"/proc/self/{file}", "w") as opened:
+            opened.write(line)
+
+
+def be_ordinary() -> None:
+    """Let this process, which must have one thread, see itself as the user 1000: to it, files of
+    the user that it is belong to that one. Raises OSError."""
+    user, group = os.geteuid(), os.getegid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_USER) != 0:
+        raise OSError(ctypes.get_errno(), "cannot make a user namespace")
+    map_user(ORDINARY, ORDINARY, user, group)

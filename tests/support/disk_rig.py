@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from harness.systems.external.processes import on_disk
+from harness.systems.external.processes import entering
 from nemesis.disk.control import UserDisk
 from tests.support.waiting import PATIENCE_S, until
 
@@ -31,9 +31,14 @@ def disk(place: Path, **options: Any) -> Iterator[UserDisk]:
 class Program:
     """Python code that runs on a disk, and talks by lines."""
 
-    def __init__(self, used: UserDisk, code: str) -> None:
+    def __init__(self, used: UserDisk, code: str, *, ordinary: bool = False) -> None:
         self.process = subprocess.Popen(
-            [*on_disk(used.pid), sys.executable, "-c", f"import os, sys\n{code}"],
+            [
+                *entering(used.pid, ordinary=ordinary),
+                sys.executable,
+                "-c",
+                f"import os, sys\n{code}",
+            ],
             cwd=used.folder,
             text=True,
             stdin=subprocess.PIPE,

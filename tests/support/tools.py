@@ -77,6 +77,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "mount": (file_systems, "be root on a machine that can mount file systems"),
     "nats": (server_of("nats"), "pip install '.[nats]' in a clone of floodmark"),
     "node": (program("node"), "apt-get install nodejs"),
+    "postgres": (server_of("postgres"), "install postgresql (Debian)"),
     "rabbitmq": (server_of("rabbitmq"), "install rabbitmq-server (Debian)"),
     "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
     "pysyncobj": (server_of("pysyncobj"), "pip install '.[pysyncobj]' in a clone of floodmark"),

@@ -86,6 +86,7 @@ KNOWN_LOSSES: Final = (
     KnownLoss(
         code="rabbitmq-stale-log", system="rabbitmq", loss="a stale log", disks="one", lost_disks=1
     ),
+    KnownLoss(code="postgres-promotion", system="postgres", loss="a standby lags as it leads"),
 )
 """The rows of the table, in its order."""
 

@@ -27,7 +27,7 @@ from harness.systems.external.load import AdapterChoice, in_words
 from harness.systems.external.logs import DumpConfig, NodeDump, dump_logs
 from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe
-from harness.systems.external.processes import ExternalProcesses, Launch, on_disk
+from harness.systems.external.processes import ExternalProcesses, Launch, entering
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.versions import servers_of, unsupported_change
 from harness.systems.external.world import ExternalWorld
@@ -396,8 +396,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             raise FloodmarkError(
                 f"system '{self._name}': command must return a list of words, not {command!r}"
             )
-        if self._disks is not None:
-            command = [*on_disk(self._disks.start(name)), *command]
+        disk = 0 if self._disks is None else self._disks.start(name)
+        command = [*entering(disk, ordinary=self._adapter.refuses_root), *command]
         launch = Launch(
             command=list(command),
             folder=me.folder,

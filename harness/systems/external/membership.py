@@ -391,7 +391,9 @@ class MemberChanges:
         return len(votes) >= len(among) // 2 + 1
 
     def _agree(self) -> bool:
-        """Return whether a majority of the members lists exactly the members."""
+        """Return whether a majority of the members lists exactly the members, if any can tell."""
+        if type(self._adapter).members is Adapter.members:
+            return True
         others = [n for n in self._nodes if n not in self.members and not n.startswith("v")]
         return self._confirmed(self.members, self.members, others)
 

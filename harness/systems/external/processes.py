@@ -259,10 +259,14 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
 _NODE: Final = "FLOODMARK_NODE"
 
 
-def on_disk(pid: int) -> list[str]:
-    """Return the words to put before a command line whose process must not outlive this one, and
-    whose disk is in user space, served by the process `pid`."""
-    return launcher.starter(launcher.DISK, namespaces.__file__, str(pid))
+def entering(disk: int, *, ordinary: bool) -> list[str]:
+    """Return the words to put before a command line whose process must not outlive this one. Its
+    disk is in user space, served by the process `disk`, unless that is 0; if `ordinary`, it sees
+    another user than root."""
+    file, words = namespaces.__file__, list[str]()
+    words += [launcher.DISK, file, str(disk)] if disk else []
+    words += [launcher.ORDINARY, file] if ordinary and os.geteuid() == 0 else []
+    return launcher.starter(*words) if words else []
 
 
 def _await_free(node: str, launch: Launch) -> None:

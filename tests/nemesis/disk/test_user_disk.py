@@ -48,6 +48,32 @@ def test_a_power_cut_takes_what_was_not_synced_and_a_kill_nothing(tmp_path: Path
         assert run(used, "print(open('log').read())") == "synced,"
 
 
+def test_a_server_that_refuses_root_sees_another_user_to_whom_its_disk_belongs(
+    tmp_path: Path,
+) -> None:
+    code = "open('log', 'w').write('x')\nprint(os.geteuid(), os.stat('log').st_uid)"
+    seen = 1000 if os.geteuid() == 0 else os.geteuid()
+    with disk(tmp_path) as used:
+        assert Program(used, code, ordinary=True).end() == (0, f"{seen} {seen}")
+    assert (tmp_path / "n1" / "log").stat().st_uid == os.geteuid()
+
+
+def test_a_socket_has_a_name_that_a_power_cut_takes(tmp_path: Path) -> None:
+    code = """
+import socket
+there, here = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+there.bind('socket')
+there.listen()
+here.connect('socket')
+print(os.listdir())
+"""
+    with disk(tmp_path) as used:
+        assert run(used, code) == "['socket']"
+        used.cut(0.0)
+        used.start()
+        assert run(used, "print(os.listdir())") == "[]"
+
+
 def test_what_waits_too_long_and_what_is_there_at_an_order_is_written_back(tmp_path: Path) -> None:
     with disk(tmp_path, write_back_ms=40) as used:
         for code in ("open('log', 'a').write('x')", ""):

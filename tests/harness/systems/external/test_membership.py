@@ -47,6 +47,9 @@ class Rig:
                 if not partition and "success" not in rig.deaf:
                     rig.listed &= {node.identity for node in want}
 
+            def members(self, me: Node) -> Members:
+                return rig.said()[me.name][1]
+
             def operate(self, action: str, me: Node, nodes: Sequence[Node]) -> None:
                 rig.log.append(f"{action} {me.name}")
 
@@ -181,6 +184,17 @@ def test_the_lists_of_the_members_are_those_of_the_end() -> None:
     assert record is not None
     assert record.final == ("n1", "n2", "n3")
     assert record.said == {name: ["n1", "n2", "n3", "n4"] for name in ("n1", "n2", "n3")}
+
+
+def test_a_system_whose_nodes_tell_nothing_of_members_is_not_waited_for() -> None:
+    rig = Rig()
+    rig.deaf = {"n1", "n2", "n3"}
+    type(rig.adapter).members = Adapter.members
+    assert rig.do("operate", "n2", action="promote") == "installed"
+    rig.heal()
+    record = rig.changes.record()
+    assert record is not None
+    assert not record.stuck
 
 
 def test_an_action_of_an_operator() -> None:
