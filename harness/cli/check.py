@@ -23,10 +23,6 @@ def check(request: CheckRequest) -> int:
         return EXIT_UNKNOWN if sentences else 0
     promise = promise_in(request.promise) if request.promise else None
     folders = run_folders(request.runs, promise)
-    if request.outside:
-        from harness.runs.outside import judge_outside
-
-        return EXIT_CODES[worst(judge_outside(folders, print))]
     spark = SparkSoon(options=SparkOptions(request.master)) if request.spark else None
     results = judge(folders, spark, tell, Keep(request.out, request.again))
     if request.json:

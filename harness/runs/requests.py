@@ -213,10 +213,6 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     again: Annotated[
         bool, Meta(description="Judge a run even if nothing changed since its last verdict.")
     ] = False
-    outside: Annotated[
-        bool,
-        Meta(description="Judge by the invariants of the KIP-966 model (only protocol kafka)."),
-    ] = False
     promise: Annotated[
         Path | None,
         Meta(

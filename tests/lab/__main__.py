@@ -1,6 +1,7 @@
 """The laboratory: measurements and campaigns that judge floodmark itself.
 
     python -m tests.lab judges       our checks beside the outside judge, on drawn schedules
+    python -m tests.lab outside      the outside judge alone, on run folders
     python -m tests.lab damage       verdicts on damaged copies of runs
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
     python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
@@ -17,7 +18,7 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("judges", "damage", "storms", "kill_campaign")
+EXPERIMENTS: Final = ("judges", "outside", "damage", "storms", "kill_campaign")
 
 
 def main(words: list[str]) -> int:

@@ -16,12 +16,12 @@ import msgspec
 
 from checker.formats.anomalies import CATALOGUE, LIVENESS
 from checker.formats.verdict import Verdict
-from checker.outside.judge import judge_trace
-from checker.outside.run_folder import PROTOCOL, why_not_judged
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
 from harness.sim.run import SimResult, batched_collections, simulate
 from node.core.bugs import canonical
+from tests.lab.outside_judge.judge import judge_trace
+from tests.lab.outside_judge.run_folder import PROTOCOL, why_not_judged
 
 LOST: Final = {"acknowledged-lost", "acknowledged-early"}
 """A record that was acknowledged early and lost before the client knew is no loss of ours."""

@@ -10,10 +10,10 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from checker.outside.judge import judge_trace
 from harness.search.catalogue.known_bugs import search_targets
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule, load
+from tests.lab.outside_judge.judge import judge_trace
 from tests.support.paths import ROOT
 
 FOLDER: Final = ROOT / "tests/outside"

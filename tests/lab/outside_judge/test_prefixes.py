@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checker.outside.prefixes import EMPTY, Prefix, Prefixes
+from tests.lab.outside_judge.prefixes import EMPTY, Prefix, Prefixes
 
 Log = tuple[tuple[int, int], ...]
 """Batches as (records, contents)."""

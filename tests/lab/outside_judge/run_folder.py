@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from checker.outside.judge import Event, OutsideJudge, judge_trace
 from node.formats import json_input
 from node.formats.reading import open_file
+from tests.lab.outside_judge.judge import Event, OutsideJudge, judge_trace
 
 PROTOCOL: Final = "kafka"
 """The one protocol that the model describes."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from checker.outside.prefixes import EMPTY, Prefix, Prefixes
+from tests.lab.outside_judge.prefixes import EMPTY, Prefix, Prefixes
 
 Event = Mapping[str, Any]
 METADATA: Final = "__cluster_metadata-0"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from checker.outside.judge import INVARIANTS, OutsideJudge, judge_trace
-from checker.outside.run_folder import OutsideVerdict, judge_folder
+from tests.lab.outside_judge.judge import INVARIANTS, OutsideJudge, judge_trace
+from tests.lab.outside_judge.run_folder import OutsideVerdict, judge_folder
 from tests.support.checker.story import NODES, P
 from tests.support.checker.story_text import blocks, steps_of, take
 
