@@ -15,7 +15,7 @@ def explore(request: ExploreRequest) -> int:
     """Explore everything that can happen within bounds.
 
     Steps the brokers themselves, breadth first, while the clock stands still. Prints the bounds,
-    the reductions, and the shortest counterexample as a schedule that fails in the simulated world.
+    the reductions, and the shortest path to a violation, which is written as a run folder.
     Exit code: 1 when an invariant was violated, 0 when none was within the bounds, 2 when that is
     open at a limit."""
     from harness.sim import compiled
@@ -42,10 +42,10 @@ def _print(explored: Explored) -> None:
     from harness.explore.report import lines
     from harness.runs.program import command_line
 
-    for line in lines(explored.result):
-        print(line)
-    if explored.confirmed:
-        print(f"simulated: {explored.sentence}")
-        print(f"replay: {command_line('replay', explored.folder)}")
-    elif explored.result.counterexamples:
-        print(f"simulated: none of {explored.tried} counterexamples failed there as a schedule")
+    if explored.result is not None:
+        for line in lines(explored.result, explored.found):
+            print(line)
+    if explored.found is not None:
+        print(f"judged: {explored.sentence}")
+        print(f"page: {command_line('report', explored.folder)}")
+        print(f"again: {command_line('explore', '--replay', explored.folder)}")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
+from harness.clients.workload import decode_batch
 from harness.explore.bounds import Bounds
 from harness.explore.node_view import NodeView
-from harness.formats.history import Op, Read, RecordRun, Send
+from harness.formats.history import Op, Read, Send
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.systems.floodmark.brokers import promise_of
 from nemesis.formats.schedule import Schedule
@@ -86,7 +87,7 @@ class Invariants:
         checker = self._reset(memory.value, views)
         checker.turn(node, seen)
         for message, body in answers:
-            if (op := _operation(message, body)) is not None:
+            if (op := operation_of(message, body)) is not None:
                 checker.on_history(op)
         self._views = _nobody
         return self._memory(checker), next((v for v in checker.violations if v.visible), None)
@@ -123,18 +124,14 @@ def _of_metadata(event: dict[str, Any]) -> bool:
     return event.get("partition") == METADATA_PARTITION
 
 
-def _operation(message: Any, body: bytes | None) -> Op | None:
+def operation_of(message: Any, body: bytes | None) -> Op | None:
     """Return the line of a history for an answer to a client, None for one that proves nothing."""
     if isinstance(message, ProduceResponse) and message.error is Error.NONE:
         sends = (Send(partition=message.partition, value=0, offset=message.base_offset),)
         return Op(op=0, t_us=0, process=1, client="c1", type="ok", f="send", sends=sends)
     if isinstance(message, FetchResponse) and message.error is Error.NONE:
         _, _, data = split_fetch_body(body)
-        runs = tuple(
-            RecordRun(offset=one.base_offset, value=int(one.payload))
-            for one in batches.split(data)
-            if not one.control
-        )
-        reads = (Read(partition=message.partition, records=runs),)
+        runs = tuple(run for one in batches.split(data) for run in decode_batch(one))
+        reads = (Read(partition=message.partition, start=0, records=runs),)
         return Op(op=0, t_us=0, process=1, client="c1", type="ok", f="poll", reads=reads)
     return None

@@ -8,11 +8,12 @@ election timeout. `docs/explore.md` says why no other order needs to be tried wi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from harness.clients.workload import MIN_RECORD_BYTES, encode_batch
 from harness.explore.bounds import BUDGETS, Bounds
 from harness.explore.invariants import Invariants, Memory
 from harness.explore.local_steps import Event, LocalStep, LocalSteps
@@ -21,7 +22,6 @@ from harness.explore.waits import LONGEST, Action, Waits, is_cut
 from harness.sim.invariant_checker import Violation
 from harness.systems.floodmark.brokers import topic_of
 from nemesis.faults.admin import rotated
-from node.core import batch as batches
 from node.core.batch import Produced
 from node.core.messages import (
     CONSUMER,
@@ -50,8 +50,13 @@ Sent = tuple[int, int, int]
 STEP: Final[Action] = ("step",)
 """The forced step."""
 _encoder: Final = msgspec.msgpack.Encoder()
-_MOST_RECORDS: Final = 10
+_MOST_RECORDS: Final = 16
 """More records than bounds can have: first attempts have smaller numbers."""
+STORM: Final[Action] = ("storm",)
+FINAL: Final[Action] = ("final",)
+"""The end of the start, and of a path, among the steps of a path that is replayed."""
+MOST_SILENCES: Final = 40
+"""The number of waits that end while a cluster is left alone."""
 STRETCH: Final = 12
 """The number of forced steps before a state is looked up: many states lead to the same chain."""
 _Judged = tuple[Memory, Violation | None]
@@ -210,18 +215,57 @@ class Model:
         return made
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
-        """Yield the steps of a path: each action, then the steps of nodes that it causes."""
-        state = self.boot()
+        """Yield the steps of a path: those of the start; each action, then the steps of nodes that
+        it causes; and those of a cluster that is healed, left alone, and read. `STORM` and `FINAL`
+        stand between the three."""
+        steps: list[NodeStep] = []
+        state, _ = self._noting(steps, lambda: (self.boot(), None))
+        yield from (*steps, STORM)
         for action in actions:
-            steps: list[NodeStep] = []
-            if action == STEP:
-                forced = self._forced(state)
-                state, violation = self._noting(steps, self._forced_step, state, forced)
-            else:
+            steps = []
+            if action != STEP:
                 yield action
-                state, violation = self._noting(steps, self.apply, state, action)
+            state, violation = self._noting(steps, self.apply, state, action)
             state, violation = self._noting(steps, self._followed, state, violation)
             yield from steps
+        yield FINAL
+        steps = []
+        self._noting(steps, self._left_alone, state)
+        yield from steps
+
+    def violates(self, actions: Iterable[Action]) -> bool:
+        """Return whether a path from the first state is possible and ends with a violation."""
+        state, violation = self.boot(), None
+        for action in actions:
+            possible = {edge.action for edge in self.edges(state)}
+            if violation is not None or action not in possible:
+                return False
+            state, violation = self._followed(*self.apply(state, action))
+        return violation is not None
+
+    def _left_alone(self, state: State) -> tuple[State, None]:
+        """Return the state after links are healed, nodes are started, all waits have ended, and
+        the leader was sent one more record, and was read. Violations meanwhile do not count."""
+        state = state._replace(cuts=(), held=())
+        for at in range(len(self.names)):
+            if not self._view(state, at).up:
+                state, _ = self._after(state, at, ("start",), state.queue)
+        for event in (self._record(self.bounds.records + 1), self._consume()):
+            state = self._rested(state)
+            for at in self.brokers:
+                if self._view(state, at).up and self._leads(self._view(state, at)):
+                    state, _ = self._after(state, at, event, state.queue)
+        return self._rested(state), None
+
+    def _rested(self, state: State) -> State:
+        """Return the state after all messages and waits, whatever is violated."""
+        silences = iter(range(MOST_SILENCES))
+        for _ in range(LONGEST):
+            forced = self._forced(state) or next(self._silences(state), None)
+            if forced is None or (forced[0] == "expire" and next(silences, None) is None):
+                break
+            state, _ = self._forced_step(state, forced)
+        return state
 
     def _noting(
         self, steps: list[NodeStep], make: Callable[..., Any], *what: Any
@@ -233,17 +277,6 @@ class Model:
         finally:
             self._seen = None
         return state, violation
-
-    def message_at(
-        self, actions: Sequence[Action], held: int | None = None
-    ) -> tuple[str, str, Any, bytes | None]:
-        """Return the oldest message under way after a path, or the late one of index `held`."""
-        state = self.boot()
-        for action in actions:
-            state, violation = self._followed(*self.apply(state, action))
-            assert violation is None
-        source, to, message = state.queue[0] if held is None else state.held[held]
-        return self.names[source], self.names[to], *self.local.messages[message]
 
     def _followed(
         self, state: State, violation: Violation | None
@@ -497,11 +530,19 @@ class Model:
         corr = value + _MOST_RECORDS * attempt
         request = ProduceRequest(partition=PARTITION, corr=corr, timeout_ms=3000)
         produced = Produced(value, 0, 0) if self.bounds.retries else None
-        return self._sent(CLIENT, request, batches.build(1, b"%d" % value, produced=produced))
+        body = encode_batch(PARTITION, value, 1, MIN_RECORD_BYTES, produced)
+        return self._sent(CLIENT, request, body)
 
     def _read(self, state: State, at: int) -> Any:
-        event = self._sent(CLIENT, FetchRequest(partition=PARTITION, replica=CONSUMER))
-        return self._after(self._spent(state, "reads"), at, event, state.queue)
+        return self._after(self._spent(state, "reads"), at, self._consume(), state.queue)
+
+    def _consume(self) -> Event:
+        return self._sent(CLIENT, FetchRequest(partition=PARTITION, replica=CONSUMER))
+
+    def record_of(self, message: AnyMessage) -> int:
+        """Return the value of the record that a request of a client sends, or that an answer is
+        about; 0 for a read."""
+        return message.corr % _MOST_RECORDS
 
     def _fence(self, state: State, at: int) -> Any:
         pairs = [(voter, at) for voter in self.voters]

@@ -30,8 +30,8 @@ _ENDED: Final = {
 }
 
 
-def lines(result: Exploration) -> Iterator[str]:
-    """Yield the lines that tell a person the result, without the schedule."""
+def lines(result: Exploration, first: Counterexample | None) -> Iterator[str]:
+    """Yield the lines that tell a person the result, with the path to a violation."""
     yield result.bounds.words()
     yield (
         f"{result.states:,} states, {result.edges:,} transitions, {result.nodes:,} states of nodes "
@@ -42,8 +42,7 @@ def lines(result: Exploration) -> Iterator[str]:
         f"digest {result.digest}"
     )
     yield from (f"reduced: {words}" for words in REDUCTIONS)
-    if result.counterexamples:
-        first = result.counterexamples[0]
+    if first is not None:
         yield f"violated: {first.invariant} ({first.property}): {first.sentence}"
         yield from (
             f"  {number}. {words}" for number, words in enumerate(told(result.bounds, first), 1)

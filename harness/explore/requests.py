@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from harness.explore.bounds import Bounds
-from harness.formats.options import Budget, Json, Quiet, Store
+from harness.formats.options import READABLE, Budget, Json, Quiet, Store
 
 
 class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,5 +35,12 @@ class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
     store: Annotated[Store, Meta(description="Folder for results; they go to its explored/.")] = (
         Path("store")
     )
+    replay: Annotated[
+        Path | None,
+        Meta(
+            description="Follow the path of this run folder of an earlier exploration again.",
+            extra=READABLE,
+        ),
+    ] = None
     quiet: Quiet = False
     json: Json = False

@@ -1,93 +1,110 @@
-"""An exploration as a command makes it: explore, confirm a counterexample, and save it."""
+"""An exploration as a command makes it: explore, and write the path to a violation as a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from harness.explore.explorer import Exploration, Explorer
+from harness.explore.bounds import Bounds
+from harness.explore.explorer import Counterexample, Exploration, Explorer
+from harness.explore.model import Model
 from harness.explore.requests import ExplorationLimits, ExploreRequest
-from harness.explore.to_schedule import Confirmed, confirm
-from harness.formats.finding import SCHEDULE
+from harness.explore.to_run import files_of
 from harness.search.deadline import Stop, never
-from harness.sim import compiled
+from harness.sim import compiled, folder
 from node.formats.errors import UsageError
 from node.formats.files import as_part, make_folder, write_whole
+from node.formats.json_input import Unreadable, read_file
 
 FOLDER: Final = "explored"
 """The folder of a store that keeps what explorations found."""
+FILE: Final = "counterexample.json"
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """`counterexample.json`: the bounds of an exploration, and the path that it found."""
+
+    bounds: Bounds
+    found: Counterexample
 
 
 class Explored(msgspec.Struct, frozen=True, kw_only=True):
-    """An exploration, and whether its counterexample was confirmed. `confirmed`: a schedule made of
-    one of the `tried` counterexamples (all of the same length) failed in the simulated world; it
-    took `runs` runs, and the schedule is in `folder`. `broken` are the properties that it breaks,
-    `faults` is the number of its faults."""
+    """An exploration, None if a path was followed again, and the run of its counterexample: its
+    folder, the verdict of the checker as a sentence, and the broken properties."""
 
-    result: Exploration
-    confirmed: bool = False
-    tried: int = 0
-    runs: int = 0
+    result: Exploration | None = None
+    found: Counterexample | None = None
     folder: str = ""
     sentence: str = ""
     broken: tuple[str, ...] = ()
-    faults: int = 0
 
     @property
     def exit_code(self) -> int:
         """The exit code: 1 for a violation, 0 for none within the bounds, 2 if stopped."""
-        return {"violation": 1, "none": 0}.get(self.result.outcome, 2)
+        if self.found is not None:
+            return 1
+        return 0 if self.result is not None and self.result.outcome == "none" else 2
 
 
 def explore(
     request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
 ) -> Explored:
-    """Explore, and save a schedule of a counterexample that fails in the simulated world. `told`
-    gets lines on the progress. Raises UsageError under compiled code, StorageError."""
+    """Explore, and write the path to a violation as a run folder. `told` gets lines on the
+    progress. Raises UsageError under compiled code, StorageError."""
     if compiled.in_use():
         raise UsageError(
             f"an exploration cannot step compiled code; set {compiled.PURE}=1 in the environment"
         )
+    if request.replay is not None:
+        return _repeated(request.replay)
     explorer = Explorer(request.bounds)
     limits = ExplorationLimits(seconds=request.budget_s, memory_mb=request.memory)
     result = explorer.run(limits, stop=stop, told=told)
-    return _confirmed(request, explorer, result, stop)
+    if not result.counterexamples:
+        return Explored(result=result)
+    # Those of one length differ in what they break.
+    wanted = (c for c in result.counterexamples if request.breaks in ("", c.property))
+    found = next(wanted, result.counterexamples[0])
+    path = _folder(request, found)
+    write_whole(path / FILE, msgspec.json.encode(Saved(bounds=request.bounds, found=found)))
+    return msgspec.structs.replace(_written(explorer.model, found, path), result=result)
 
 
-def _confirmed(
-    request: ExploreRequest, explorer: Explorer, result: Exploration, stop: Stop
-) -> Explored:
-    """Try the counterexamples until one fails in the simulated world."""
-    tried = 0
-    for found in result.counterexamples:
-        tried += 1
-        made = confirm(explorer.model, found, breaks=request.breaks)
-        if made is not None:
-            folder = _kept(request, made)
-            # The first counterexample of a report is the one that was confirmed.
-            rest = tuple(c for c in result.counterexamples if c is not found)
-            result = msgspec.structs.replace(result, counterexamples=(found, *rest))
-            return Explored(
-                result=result,
-                confirmed=True,
-                tried=tried,
-                runs=made.runs,
-                folder=str(folder),
-                sentence=made.attempt.sentence,
-                broken=tuple(made.attempt.broken),
-                faults=len(made.schedule.faults),
-            )
-        if stop():
-            break
-    return Explored(result=result, tried=tried)
+def _folder(request: ExploreRequest, found: Counterexample) -> Path:
+    """Make the run folder of a counterexample. Raises StorageError."""
+    subject = "-".join((request.bounds.protocol, *request.bounds.bugs))
+    name = as_part(f"{subject}-{found.invariant}-{found.counted}")
+    return make_folder(request.store / FOLDER / name, request.store)
 
 
-def _kept(request: ExploreRequest, made: Confirmed) -> Path:
-    """Write the schedule; return its folder. Raises StorageError."""
-    name = f"{made.schedule.name}-{made.schedule.digest()}"
-    folder = make_folder(request.store / FOLDER / as_part(name), request.store)
-    write_whole(folder / SCHEDULE, made.schedule.to_pretty_json(), request.store)
-    return folder
+def _written(model: Model, found: Counterexample, path: Path) -> Explored:
+    """Write a path as a run, and judge it. Raises StorageError."""
+    checked = folder.check(files_of(model, found.actions, path.name), path)
+    return Explored(
+        found=found,
+        folder=str(path),
+        sentence=checked.sentence,
+        broken=tuple(dict.fromkeys((found.property, *checked.broken))),
+    )
+
+
+def _repeated(path: Path) -> Explored:
+    """Follow the path of a run folder again. Raises UsageError if it is none, or leads to no
+    violation."""
+    try:
+        saved = read_file(path / FILE, Saved)
+    except (OSError, Unreadable) as error:
+        raise UsageError(f"{path}: not a folder that `explore` wrote: {error}") from None
+    actions = tuple(map(_as_action, saved.found.actions))
+    model = Model(saved.bounds.checked())
+    if not model.violates(actions):
+        raise UsageError(f"{path}: with this source the path leads to no violation")
+    return _written(model, msgspec.structs.replace(saved.found, actions=actions), path)
+
+
+def _as_action(value: Any) -> Any:
+    """Return an action that JSON has as lists."""
+    return tuple(map(_as_action, value)) if isinstance(value, list) else value

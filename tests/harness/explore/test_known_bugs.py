@@ -1,4 +1,4 @@
-"""Counterexamples of known bugs, within bounds that follow from what they do, as schedules."""
+"""Counterexamples of known bugs, within bounds that follow from what they do, as runs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from checker.engine.local import check_run
+from checker.formats.verdict import RunResult, Verdict
 from harness.explore.bounds import Bounds
-from harness.explore.explorer import Counterexample
-from harness.explore.model import Model
 from harness.explore.requests import ExploreRequest
-from harness.explore.run import explore
-from harness.explore.to_schedule import _Due, _schedule, schedules
-from harness.formats.finding import SCHEDULE
-from harness.search.worlds.attempt import attempt
-from nemesis.faults import Release
-from nemesis.formats.schedule import Schedule, load
+from harness.explore.run import FILE, explore
 from node.core.bugs import KNOWN_BUGS
-from node.core.messages import FetchRequest
+from node.formats.errors import UsageError
+from node.formats.json_input import read_file
 
 SHORTEST: Final = {
     "M1": (Bounds(kills=2), 4),
@@ -56,54 +52,34 @@ QUICK: Final = {"I1", "M1b", "M12", "M17", "M2", "R6"}
     "code",
     [pytest.param(code, marks=[] if code in QUICK else pytest.mark.nightly) for code in SHORTEST],
 )
-def test_a_known_bug_has_a_shortest_counterexample_that_fails_in_the_simulated_world(
+def test_a_known_bug_has_a_shortest_path_that_the_checker_judges_invalid(
     code: str, tmp_path: Path
 ) -> None:
     within, actions = SHORTEST[code]
     (bug,) = [bug for bug in KNOWN_BUGS if bug.code == code]
     bounds = replace(within, protocol=bug.protocol, bugs=(bug.name,)).checked()
     made = explore(ExploreRequest(bounds=bounds, breaks=bug.breaks, store=tmp_path))
-    found = made.result.counterexamples[0]
-    assert found.counted == actions
+    assert made.found is not None
+    assert made.found.counted == actions
     assert made.exit_code == 1
-    assert made.confirmed is (code != "M12"), "no schedule of M12 fails there"
-    if made.confirmed:
-        schedule = load(Path(made.folder, SCHEDULE))
-        # The shortest of M6 and M24 breaks an invariant before a client has lost anything.
-        breaks = found.property if code in ("M6", "M24") else bug.breaks
-        assert breaks in attempt(schedule, about=bug.breaks).broken
-        assert schedule.workload.idempotent is bool(within.retries)
+    # The shortest of M6 and M24 breaks an invariant before a client has lost anything.
+    assert (made.found.property if code in ("M6", "M24") else bug.breaks) in made.broken
+    assert "liveness" not in made.broken
+    folder = Path(made.folder)
+    judged = read_file(folder / "results.json", RunResult)
+    assert (judged.verdict, judged.sentence) == (Verdict.INVALID, made.sentence)
+    assert check_run(folder) == judged
+    again = explore(ExploreRequest(replay=folder))
+    assert (again.sentence, again.broken) == (made.sentence, made.broken)
+    assert read_file(folder / "results.json", RunResult) == judged
 
 
-RELEASES = Bounds(cuts=1, delays=2)
-
-
-def released(schedule: Schedule) -> list[str]:
-    return [fault.of for fault in schedule.faults if isinstance(fault, Release)]
-
-
-def test_a_release_delivers_the_held_message_and_not_the_oldest() -> None:
-    first, second = (("n2", "n1", FetchRequest(partition="log-0", offset=n), None) for n in (0, 1))
-    due = [
-        _Due(("delay",), (), 10.0, first),
-        _Due(("cut", (1, 2)), (), 20.0),
-        _Due(("delay",), (), 30.0, second),
-        _Due(("heal", (1, 2)), (), 40.0),
-        _Due(("release", 1), (), 50.0, second),
-        _Due(("release", 0), (), 60.0, first),
-    ]
-    made = _schedule(RELEASES, due, [0] * len(due), 100.0, 0, 0)
-    assert released(made) == ["cut-1", "delay-2", "delay-0"]
-
-
-def test_a_path_says_which_message_it_releases() -> None:
-    moves = Model(RELEASES)
-    state, path = moves.boot(), []
-    for wanted in ("send", "delay", "release"):
-        found = next(edge for edge in moves.edges(state) if edge.action[0] == wanted)
-        path.append(found.action)
-        state = found.state
-    told = Counterexample(
-        actions=tuple(path), invariant="x", property="liveness", sentence="", counted=2
-    )
-    assert released(next(schedules(moves, told, 2))) == ["delay-1"]
+def test_a_path_without_the_bug_is_none_that_can_be_repeated(tmp_path: Path) -> None:
+    bounds = Bounds(bugs=("ack-before-isr",), kills=1).checked()
+    made = explore(ExploreRequest(bounds=bounds, store=tmp_path))
+    file = Path(made.folder) / FILE
+    file.write_text(file.read_text().replace('["ack-before-isr"]', "[]"))
+    with pytest.raises(UsageError, match="leads to no violation"):
+        explore(ExploreRequest(replay=Path(made.folder)))
+    with pytest.raises(UsageError, match="not a folder that `explore` wrote"):
+        explore(ExploreRequest(replay=tmp_path))
