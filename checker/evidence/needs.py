@@ -224,14 +224,16 @@ def _cut_traces(group: Group) -> frozenset[str]:
     """Return the brokers whose last process ended on request, and did not trace that."""
     exits, traces = group.of(Exits), group.of(TraceFiles)
     last = zip(traces.node.tolist(), traces.incarnation.tolist(), traces.stopped, strict=True)
-    going = {(traces.name(node), incarnation) for node, incarnation, ends in last if not ends}
+    # The first incarnation that a trace does not show to have stopped.
+    upto = {traces.name(node): incarnation + bool(ends) for node, incarnation, ends in last}
     each = zip(exits.node.tolist(), exits.incarnation.tolist(), exits.by, exits.code, strict=True)
     return frozenset(
         name
         for node, incarnation, by, code in each
         if (name := exits.name(node)) in group.meta.brokers
         and (by, code) == ("stop", 0)
-        and (name, incarnation) in going
+        and name in upto
+        and incarnation >= upto[name]
     )
 
 
@@ -260,6 +262,12 @@ def _watermarks(group: Group) -> str:
                 f"the trace of {node} has no high watermark of {group.partition} above "
                 f"{highest[reads.node[row]]}, though an answer of it states {reads.hw[row]}"
             )
+    unnamed = np.flatnonzero(answers & (reads.node == 0) & (reads.hw > highest.max(initial=-1)))
+    if len(unnamed) and told.any():
+        return (
+            f"no trace has a high watermark of {group.partition} above {highest.max()}, though an "
+            f"answer states {reads.hw[unnamed[0]]}"
+        )
     for code in np.flatnonzero(stated & ~told).tolist():
         if heads.name(code) in group.replicas:
             return (

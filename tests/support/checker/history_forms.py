@@ -49,6 +49,8 @@ def as_jepsen(history: Iterable[Op], seeks: Collection[int] = ()) -> list[dict[s
         line |= {"f": op.f, "value": None if op.f == "crash" else value}
         if op.op in seeks:
             line["seek-to-beginning?"] = True
+        if op.isolation:
+            line["isolation"] = op.isolation
         if op.rebalanced:
             line["rebalance-log"] = [{"type": "assigned", "keys": [*op.rebalanced]}]
         if op.error:

@@ -1,14 +1,14 @@
 """Histories with a known truth, by class: each has one thing wrong, or looks just like it.
 
 A log is a list of records, and what clients did with it is written line by line. No check is known
-in here: whether a history is wrong follows from what was done to the log or to an answer. `draw`
-makes a member of a class or, with `wrong` false, its near miss."""
+in here: whether a history is wrong follows from what was done to the log or to an answer."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from harness.formats.history import Op, Read, RecordRun, Send
 from tests.support.checker.correct_history import runs
@@ -36,15 +36,22 @@ class Told:
         """Whether acknowledgements name offsets."""
 
     def do(self, f: Any, process: int, outcome: Any = "ok", **more: Any) -> int:
-        """Tell an operation: what it sent as `sends`, what else it knows at its end as `done`."""
+        """Tell an operation: what it sent as `sends`, what else it knows at its end as `done`. It
+        does not end if `outcome` is None."""
         done = more.pop("done", {})
         number = len({op.op for op in self.ops})
         about: dict[str, Any] = {"op": number, "process": process, "client": f"c{process}", "f": f}
         self.now_us += self.rng.choice([1, 100])
         self.ops.append(Op(t_us=self.now_us, type="invoke", **about, **more))
-        self.now_us += self.rng.choice([1, 100])
-        self.ops.append(Op(t_us=self.now_us, type=outcome, **about, **{**more, **done}))
+        if outcome is not None:
+            self.now_us += self.rng.choice([1, 100])
+            self.ops.append(Op(t_us=self.now_us, type=outcome, **about, **{**more, **done}))
         return number
+
+    def end_last(self, line: int) -> None:
+        """Let a line that is there be the last one so far."""
+        self.now_us += 1
+        self.ops.append(replace(self.ops.pop(line), t_us=self.now_us))
 
     def send(self, process: int = 0, *, at: int = -1) -> int:
         """Send a record and append it, at the end or at an offset; return where it is."""
@@ -157,7 +164,7 @@ def a_dirty_reader(told: Told, wrong: bool) -> None:
         for k, s in enumerate(sends)
     )
     told.do("txn", 3, outcome, sends=sends, done={"sends": known} if outcome == "ok" else {})
-    by_promise = told.jepsen or told.rng.random() < 0.3
+    by_promise = told.rng.random() < 0.3
     if by_promise:
         told.promise["isolation"] = "read_uncommitted"
     told.read(5, base, base + 2, **({} if by_promise else {"isolation": "read_uncommitted"}))
@@ -253,26 +260,3 @@ def a_record_is_appended_again(told: Told, wrong: bool) -> None:
     ]
     told.do("txn", 5, sends=tuple(sends), done={"sends": tuple(placed)})
     told.read_finally(90)
-
-
-CLASSES: Final[dict[str, tuple[Callable[[Told, bool], None], bool]]] = {
-    "head": (a_reader_passes_over_the_head, True),
-    "final": (a_final_reader_ends_early, True),
-    "realtime": (an_append_goes_back, True),
-    "dirty": (a_dirty_reader, True),
-    "moved": (a_moved_reader, True),
-    "subscriber": (a_subscriber_is_moved, True),
-    "retention": (a_record_below_the_head, True),
-    "end": (an_answer_ends_below_its_mark, False),
-    "nothing": (final_readers_get_nothing, False),
-    "copies": (a_record_is_appended_again, True),
-}
-"""By class: what makes its members, and whether Jepsen's histories can have them."""
-
-
-def draw(name: str, seed: int, *, wrong: bool, jepsen: bool) -> Told:
-    """Return a member of a class, or a near miss."""
-    told = Told(random.Random(f"{name} {seed}"), jepsen)
-    CLASSES[name][0](told, wrong)
-    told.wrong = wrong
-    return told

@@ -1,0 +1,215 @@
+"""The same history as another tool would have written it: nothing that it says changes.
+
+Operations get other names, numbers and places, polls are split, other clients work beside them, and
+the lines of each form are written in other ways (`disguised_lines`). No check is known in here:
+each change keeps what happened, so the verdict on a disguised history is that on the history
+itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from checker.ingest.external_history import run_folder_of
+from harness.formats.history import Op, Read, RecordRun, Send
+from tests.support.checker.correct_history import runs
+from tests.support.checker.disguised_lines import text_of
+from tests.support.checker.done import places
+from tests.support.checker.history_forms import as_tables
+
+SPREAD: Final = 1000
+"""How many times further apart the lines of a disguised history are: there is room between them."""
+NAMES: Final = ("a", "log-0", "3", "topic-1", "t:0", "orders.eu", "x_9", "P", "log-10", "ä")
+
+
+class Disguise:
+    """The changes that are drawn for one history. `splits`: whether polls may be split in two."""
+
+    def __init__(self, seed: int, *, jepsen: bool, splits: bool = True) -> None:
+        self.rng = rng = random.Random(seed)
+        self.jepsen = jepsen
+        self.splits = splits and rng.random() < 0.5
+        self.stretch = rng.choice([1, 1, 2, 3])
+        self.shift = rng.choice([0, 0, 0, 7]) if not jepsen else 0
+        self.values = rng.choice([0, 0, 5 << 32])
+        self.step = rng.choice([1, 1, 3])
+        names = [name for name in NAMES if name.isascii() or not jepsen]
+        self.names = rng.sample(names, len(names))
+        self.named: dict[str, str] = {}
+        self.processes: dict[int, int] = {}
+        self.numbers = rng.sample(range(200), 200)
+        self.beside = rng.random() < 0.5
+
+    def written(
+        self,
+        form: str,
+        folder: Path,
+        told: Sequence[Op],
+        promise: Mapping[str, Any],
+        seeks: Collection[int],
+    ) -> Path:
+        """Write a history in one of `FORMS`, and return the run folder to judge."""
+        ops = self.ops(told)
+        folder.mkdir(parents=True)
+        if form == "tables":
+            return as_tables(folder, ops, promise)
+        file = folder / ("history.edn" if form == "edn" else "history.jsonl")
+        file.write_text(text_of(form, ops, _seeks(seeks, told, ops), self.rng))
+        return run_folder_of(file, promise)
+
+    def ops(self, told: Iterable[Op]) -> list[Op]:
+        """Return the lines of a history in disguise."""
+        made = [self._op(op) for op in told]
+        if self.splits:
+            made = [*self._split(made)]
+        if self.beside:
+            made = sorted([*made, *self._others(made)], key=lambda op: op.t_us)
+        return _numbered(made)
+
+    # -- names and numbers -----------------------------------------------------------------------
+
+    def partition(self, name: str) -> str:
+        """Return the other name of a partition."""
+        if name not in self.named:
+            self.named[name] = self.names.pop()
+        return self.named[name]
+
+    def process(self, number: int) -> int:
+        """Return the other number of a process."""
+        if number not in self.processes:
+            self.processes[number] = self.numbers.pop()
+        return self.processes[number]
+
+    def offset(self, offset: int) -> int:
+        """Return where the record of an offset is; -1 and 0 stay what they mean."""
+        return offset if offset < 0 else self.shift * (offset > 0) + offset * self.stretch
+
+    def value(self, value: int) -> int:
+        return value if value < 0 else self.values + value * self.step
+
+    def _op(self, op: Op) -> Op:
+        return replace(
+            op,
+            t_us=op.t_us * SPREAD,
+            process=self.process(op.process),
+            client=f"c{self.process(op.process)}",
+            sends=tuple(sent for send in op.sends for sent in self._sends(send)),
+            reads=tuple(map(self._read, op.reads)),
+            partitions=tuple(map(self.partition, op.partitions)),
+            rebalanced=tuple(map(self.partition, op.rebalanced)),
+        )
+
+    def _sends(self, send: Send) -> Iterator[Send]:
+        """Return a send; its records are apart if offsets or values are."""
+        whole = self.stretch == self.step == 1 and not (self.shift and send.offset == 0)
+        for k in range(1 if whole else send.count):
+            yield replace(
+                send,
+                partition=self.partition(send.partition),
+                value=self.value(send.value + k),
+                count=send.count if whole else 1,
+                offset=self.offset(send.offset + k) if send.offset >= 0 else -1,
+            )
+
+    def _read(self, read: Read) -> Read:
+        epochs = [run.epoch for run in read.records for _ in range(run.count)]
+        got = [
+            (self.offset(offset), self.value(value), epoch)
+            for (offset, value), epoch in zip(places(read), epochs, strict=True)
+        ]
+        records = runs(got)
+        if self.rng.random() < 0.3:
+            records = tuple(RecordRun(*each[:2], 1, each[2]) for each in got)
+        return replace(
+            read,
+            partition=self.partition(read.partition),
+            start=self._behind(read.start),
+            hw=self._behind(read.hw),
+            log_start=self.offset(read.log_start),
+            records=records,
+        )
+
+    def _behind(self, offset: int) -> int:
+        """Return an offset at which nothing need be: right behind the record before, or later."""
+        if offset <= 0 or self.rng.random() < 0.5:
+            return self.offset(offset)
+        return self.offset(offset - 1) + 1
+
+    # -- polls -----------------------------------------------------------------------------------
+
+    def _split(self, ops: list[Op]) -> Iterator[Op]:
+        """Yield the lines with some polls in two: the second goes on where the first ended."""
+        ends = {op.op: op for op in ops if op.type == "ok"}
+        waiting: dict[int, Op] = {}
+        for op in ops:
+            if op.type == "invoke" and op.f == "poll" and op.op in ends:
+                waiting[op.op] = op
+                yield op
+            elif op.op in waiting and op.type == "ok" and self.rng.random() < 0.5:
+                yield from self._halves(waiting[op.op], op)
+            else:
+                yield op
+
+    def _halves(self, begun: Op, done: Op) -> Iterator[Op]:
+        """Yield the end of a poll, or of its first half and then the second half."""
+        if len(done.reads) != 1 or len(places(done.reads[0])) < 2:
+            yield done
+            return
+        read = done.reads[0]
+        epochs = [run.epoch for run in read.records for _ in range(run.count)]
+        got = [(*p, e) for p, e in zip(places(read), epochs, strict=True)]
+        at = self.rng.randint(1, len(got) - 1)
+        again = got[at - 1][0] + 1 if read.start >= 0 and self.rng.random() < 0.5 else -1
+        first = replace(read, records=runs(got[:at]), at_end=False)
+        second = replace(read, records=runs(got[at:]), start=again)
+        middle = done.t_us - SPREAD // 2
+        number = -1 - done.op
+        yield replace(done, t_us=middle, reads=(first,))
+        yield replace(begun, op=number, t_us=middle + 1)
+        yield replace(done, op=number, reads=(second,), rebalanced=())
+
+    # -- other clients ---------------------------------------------------------------------------
+
+    def _others(self, ops: list[Op]) -> Iterator[Op]:
+        """Yield what other clients do with a partition of their own, in which all is well."""
+        rng, name = self.rng, self.names.pop()
+        producer, reader, final = (self.numbers.pop() for _ in range(3))
+        last_us, number, sent = ops[-1].t_us, -(10**6), 0
+        base = 10**7 + self.values
+        for now_us in sorted(rng.sample(range(last_us), min(8, last_us))):
+            send = Send(partition=name, value=base + sent)
+            known = replace(send, offset=sent)
+            yield from _pair(number, now_us, producer, "send", {"sends": (send,)}, sends=(known,))
+            producer = self.numbers.pop() if rng.random() < 0.1 else producer
+            number, sent = number - 2, sent + 1
+        for process, more in ((reader, {}), (final, {} if self.jepsen else {"final": True})):
+            last_us += SPREAD
+            read = Read(partition=name, records=(RecordRun(0, base, sent),))
+            begun: dict[str, Any] = dict(more)
+            yield from _pair(number, last_us, process, "poll", begun, reads=(read,))
+            number -= 2
+
+
+def _pair(
+    number: int, now_us: int, process: int, f: Any, begun: Mapping[str, Any], **done: Any
+) -> Iterator[Op]:
+    about = {"op": number, "process": process, "client": f"c{process}", "f": f}
+    yield Op(t_us=now_us, type="invoke", **about, **begun)
+    yield Op(t_us=now_us + 1, type="ok", **about, **{**begun, **done})
+
+
+def _numbered(ops: Iterable[Op]) -> list[Op]:
+    """Return the lines with numbers from 0, in the order in which operations begin."""
+    numbers: dict[int, int] = {}
+    return [replace(op, op=numbers.setdefault(op.op, len(numbers))) for op in ops]
+
+
+def _seeks(told: Collection[int], before: Iterable[Op], after: Iterable[Op]) -> set[int]:
+    """Return the new numbers of the assignments that begin at the start."""
+    old = [op.op for op in before if op.type == "invoke" and op.f in ("assign", "subscribe")]
+    new = [op.op for op in after if op.type == "invoke" and op.f in ("assign", "subscribe")]
+    return {number for was, number in zip(old, new, strict=True) if was in told}
