@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checker.formats import anomalies
-from node.core.bugs import KNOWN_BUGS, NAMES, RULES, Bugs, apply_bugs, parse
+from node.core.bugs import KNOWN_BUGS, NAMES, Bugs, KnownBug, apply_bugs, parse
 from node.core.protocol import PROPERTIES, REGISTRY
 from tests.support.scripts import Case, play, read
 
@@ -50,9 +50,8 @@ def test_without_a_bug_a_protocol_stays_what_it_is() -> None:
         assert apply_bugs(protocol, Bugs()) is protocol
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_bug_that_is_a_rule_changes_the_protocol_it_is_a_bug_of(name: str) -> None:
-    bug = next(b for b in KNOWN_BUGS if b.name == name.replace("_", "-"))
+@pytest.mark.parametrize("bug", [bug for bug in KNOWN_BUGS if bug.rules], ids=lambda bug: bug.name)
+def test_a_bug_that_is_a_rule_changes_the_protocol_it_is_a_bug_of(bug: KnownBug) -> None:
     protocol = REGISTRY[bug.protocol]
     assert apply_bugs(protocol, parse([bug.code])) != protocol
 
