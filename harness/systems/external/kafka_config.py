@@ -46,7 +46,9 @@ def of_quorum(me: Node, others: Sequence[Node], given: Mapping[str, str], versio
         broker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500"""
     if me.is_voter:
         return f"{common}\nlog.dirs={me.folder}/logs"
-    return f"{common}\n{_of_broker(me, given)}\nbroker.rack={version}"
+    # The last of them would wait for minutes, as controllers without a majority move no leader.
+    alone = "" if me not in controllers else "\ncontrolled.shutdown.enable=false"
+    return f"{common}\n{_of_broker(me, given)}\nbroker.rack={version}{alone}"
 
 
 def _of_broker(me: Node, given: Mapping[str, str]) -> str:

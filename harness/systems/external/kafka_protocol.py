@@ -41,6 +41,7 @@ class KafkaProtocol(Adapter):
             sends = {"acks": self.setting["acks"], "message.send.max.retries": 0, "linger.ms": 0}
             sends |= {"retry.backoff.ms": NEVER_MS, "retry.backoff.max.ms": NEVER_MS}
             reads = {"group.id": client, "auto.offset.reset": "error", "enable.partition.eof": True}
+            reads["enable.auto.commit"] = False
             producer = Producer({**both, **sends, "message.timeout.ms": LONGEST_SEND_MS})
             consumer = Consumer({**both, **reads, "fetch.wait.max.ms": 50})
             producer.list_topics(timeout=2)
