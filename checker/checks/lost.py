@@ -266,7 +266,8 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
 def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
     """Say how many of these records nothing shows to be there at the end; "" if all are shown. A
     final read shows it, or a log below the HW of its replica, or the logs of all replicas. In a
-    history of another tool without final reads any read does, as in Jepsen."""
+    history of another tool without final reads any read does, as in Jepsen; if only consumer groups
+    read the partition, nothing can."""
     promise = group.meta.promise
     read = (required.flags & READ_OK) != 0
     owed = ~required.weak & np.where(read, promise.committed_stays, promise.durable_acks)
@@ -275,6 +276,8 @@ def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
         shown &= ~_ended_below(group, known, required.last)
     if group.meta.source and not len(known.final_reads):
         shown = read
+        if group.meta.promise.groups is not None and not len(known.polls):
+            return ""  # only groups read it: whether they got all is judged by `undelivered`
     required = required.take(owed & ~shown)
     if len(required):
         required = required.take(~_kept(group, known, required.value))

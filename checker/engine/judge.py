@@ -24,6 +24,7 @@ from checker.evidence.needs import missing, withheld
 from checker.formats.anomalies import FROM_ABSENCE
 from checker.output.assemble import Judged
 from checker.output.curves import Curves, curves
+from harness.formats.history import GROUP_PREFIX
 from node.formats.trace import METADATA_PARTITION
 
 ROWS: Final = pa.schema([("run", pa.int32()), ("partition", pa.string()), ("body", pa.binary())])
@@ -113,7 +114,8 @@ def _without_absence(found: Finding) -> Finding:
 
 def _curves(group: Group) -> Curves | None:
     """Return the curves of a partition. None if they fail: no measure is worth a verdict."""
-    if not group.partition or group.partition == METADATA_PARTITION:
+    special = ("", METADATA_PARTITION)
+    if group.partition in special or group.partition.startswith(GROUP_PREFIX):
         return None
     with contextlib.suppress(Exception):
         return curves(group)

@@ -187,6 +187,42 @@ class Resets(_OfProcess):
     subscribed, named = Flag(), Flag()
 
 
+class Shape(IntEnum):
+    """What a row of `GroupOps` is about: the operation itself, or something that it names."""
+
+    OPERATION = 0
+    RECORDS = 1
+    POSITION = 2
+    PARTITION = 3
+
+
+class GroupOps(Facts):
+    """Operations of members of groups (`checker.ingest.group_rows`). `what`: the number of the
+    operation's name among all; `shape`: what the row is about. Of a record run it has `count`
+    records, from `value`, `offset` and `id` on; `times`: how often these were delivered. Of a
+    position it has `offset` and `pending`. `low_us`: no record of the answer left the system
+    before. `requeue`: a nack gives its records back. Of an operation `count` is the number of
+    partitions that it names."""
+
+    order_by = ("op", "seq")
+    op, seq, what, shape = Numbers(), Numbers(0), Numbers(0), Numbers(0)
+    process, client, group, member = Numbers(), Name(), Name(), Name()
+    outcome, epoch = Numbers(0), Numbers()
+    invoke_us, complete_us, low_us = Numbers(), Numbers(), Numbers()
+    value, count, offset, id, times = Numbers(), Numbers(0), Numbers(), Numbers(), Numbers(0)
+    pending = Numbers()
+    final, requeue = Flag(), Flag()
+
+
+class GroupStates(Facts):
+    """Lines of `group-states.jsonl`, each as JSON: states of groups that replicas keep, or records
+    of the log from which they are made."""
+
+    order_by = ("line",)
+    line = Numbers()
+    text = Text()
+
+
 class OfNode(Facts):
     """A kind of facts from the log or trace of a node. `what` describes a row in a few words;
     `place` is the column with its offset, "" if it has none."""

@@ -32,6 +32,7 @@ from checker.evidence.facts import (
 from checker.evidence.group import Group
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import KINDS, Knows
+from harness.formats.history import GROUP_PREFIX
 from node.formats.json_input import decode
 from node.formats.trace import METADATA_PARTITION
 
@@ -65,6 +66,8 @@ def missing(group: Group, needs: tuple[Need, ...]) -> str:
     full stop; "" if it meets all."""
     if group.partition == METADATA_PARTITION:
         return ""  # no client writes to it, and its log is not dumped
+    if group.partition.startswith(GROUP_PREFIX):
+        needs = (Need.HISTORY,) if Need.HISTORY in needs else ()  # it has no log
     return next((lack for need in needs if (lack := group.memo(_LACKS[need]))), "")
 
 

@@ -17,8 +17,14 @@ READS: Final = "reads-below-hw"
 LOG: Final = "log-and-metadata"
 LIVENESS: Final = "liveness"
 EXERCISE: Final = "exercise"
+DELIVERY: Final = "delivery"
+OWNERSHIP: Final = "positions-and-ownership"
 
-PROPERTIES: Final = (LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, LIVENESS, EXERCISE)
+OF_GROUPS: Final = (DELIVERY, OWNERSHIP)
+"""The properties of consumer groups; a run without groups does not mention them."""
+PROPERTIES: Final = (
+    *(LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, DELIVERY, OWNERSHIP, LIVENESS, EXERCISE),
+)
 
 
 class Needs(Enum):
@@ -33,6 +39,12 @@ class Needs(Enum):
     DISKS_KEPT = "disks keep what they synced, but for as many as the protocol survives"
     APPENDED_ONCE = "a record is appended once, however often it is sent"
     CONTIGUOUS = "offsets have no holes"
+    DELIVERED = "a group is given every record until it is settled"
+    SETTLED_STAYS = "a confirmed ack or commit of a group is not forgotten"
+    FENCED = "a commit under an epoch that was superseded is refused"
+    EXCLUSIVE = "a partition has one owner in an epoch of a group"
+    EPOCHS_RISE = "the epochs of a group never start over"
+    COUNTED = "every delivery of a record is counted"
     EXERCISE = "says that the run proved little, not that the system is wrong"
     INFORMATION = "always allowed, reported for information"
 
@@ -153,6 +165,52 @@ CATALOGUE: Final = (
         from_silence="always",
         knows=(Knows.TIMES, Knows.POSITIONS, Knows.LOG_START, Knows.END),
     ),
+    AnomalyKind(
+        "undelivered",
+        DELIVERY,
+        Needs.DELIVERED,
+        from_absence=True,
+        from_silence="always",
+        knows=_TIMED,
+    ),
+    AnomalyKind(
+        "not-redelivered", DELIVERY, Needs.DELIVERED, from_absence=True, from_silence="always"
+    ),
+    AnomalyKind(
+        *("group-skip", DELIVERY, Needs.DELIVERED),
+        from_absence=True,
+        from_silence="always",
+        knows=(Knows.TIMES,),
+    ),
+    AnomalyKind(
+        *("position-ahead", OWNERSHIP, Needs.DELIVERED),
+        from_absence=True,
+        from_silence="always",
+        knows=(Knows.TIMES,),
+    ),
+    AnomalyKind(
+        "commit-lost", OWNERSHIP, Needs.SETTLED_STAYS, from_absence=True, knows=(Knows.TIMES,)
+    ),
+    AnomalyKind(
+        "position-back", OWNERSHIP, Needs.SETTLED_STAYS, from_absence=True, knows=(Knows.TIMES,)
+    ),
+    AnomalyKind(
+        *("position-phantom", OWNERSHIP, Needs.SETTLED_STAYS),
+        from_absence=True,
+        from_silence="always",
+        knows=(Knows.TIMES,),
+    ),
+    AnomalyKind(
+        "acked-redelivered", DELIVERY, Needs.SETTLED_STAYS, from_absence=True, knows=_TIMED
+    ),
+    AnomalyKind("zombie-commit", OWNERSHIP, Needs.FENCED, knows=(Knows.TIMES,)),
+    AnomalyKind("double-ownership", OWNERSHIP, Needs.EXCLUSIVE),
+    AnomalyKind("replay-differs", OWNERSHIP, Needs.NOTHING),
+    AnomalyKind("group-replicas-differ", OWNERSHIP, Needs.NOTHING),
+    AnomalyKind("epoch-back", OWNERSHIP, Needs.EPOCHS_RISE, knows=(Knows.TIMES,)),
+    AnomalyKind("delivery-order", DELIVERY, Needs.NOTHING, from_absence=True, knows=(Knows.TIMES,)),
+    AnomalyKind("over-delivered", DELIVERY, Needs.COUNTED),
+    AnomalyKind("delivery-count", DELIVERY, Needs.COUNTED, knows=(Knows.TIMES,)),
     AnomalyKind("divergent-tail", AGREEMENT, Needs.COMMITTED_STAYS, from_silence="always"),
     AnomalyKind("corrupt-batch", LOG, Needs.DISKS_KEPT),
     AnomalyKind("log-hole", LOG, Needs.DISKS_KEPT),
@@ -193,6 +251,14 @@ CATALOGUE: Final = (
         from_silence="always",
         knows=(Knows.END,),
     ),
+    AnomalyKind(
+        "group-stuck",
+        LIVENESS,
+        Needs.DISKS_KEPT,
+        from_absence=True,
+        from_silence="always",
+        knows=(Knows.TIMES,),
+    ),
     AnomalyKind("not-converged", LIVENESS, Needs.DISKS_KEPT, from_silence="always"),
     AnomalyKind("membership-stuck", LIVENESS, Needs.DISKS_KEPT, from_silence="always"),
     AnomalyKind("few-acks", EXERCISE, Needs.EXERCISE, from_absence=True),
@@ -201,6 +267,8 @@ CATALOGUE: Final = (
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("hw-regression", READS, Needs.INFORMATION, knows=_IN_TURN),
+    AnomalyKind("early-redelivery", DELIVERY, Needs.INFORMATION, knows=(Knows.TIMES,)),
+    AnomalyKind("stale-position", OWNERSHIP, Needs.INFORMATION, knows=(Knows.TIMES,)),
     AnomalyKind("int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip", knows=_VALUES),
     AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0", knows=_VALUES),
     AnomalyKind("g0-process", OFFSETS, Needs.INFORMATION, "G0-process", knows=_SENT_IN_TURN),

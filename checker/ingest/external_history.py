@@ -20,6 +20,7 @@ from checker.formats.errors import CheckerError
 from checker.ingest.ingest import tables_of
 from checker.ingest.lines import Line, Problems, read_lines
 from checker.ingest.source import HISTORIES, Source
+from harness.formats.group_state import GROUP_STATES
 from node.formats.files import make_folder, write_whole
 from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
@@ -87,7 +88,7 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
             f"{folder} is a link: results are not written where it leads; remove it."
         )
     form = form_of(file)
-    for name in HISTORIES:
+    for name in (*HISTORIES, GROUP_STATES):
         try_to_remove(folder / name, folder.parent)
     if why := foreign_entry(folder):
         raise CheckerError(f"{folder}: {why}: results are not written there; remove it.")
@@ -104,6 +105,9 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
             "complete_reads": True,
         }
         _place(file, folder / next(name for name, of in HISTORIES.items() if of == form))
+        states = file.parent / "states" / file.name
+        if form == "own" and states.is_file():
+            write_whole(folder / GROUP_STATES, states.read_bytes(), folder.parent)
         write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n", folder.parent)
     except OSError as error:
         raise CheckerError(f"{folder} cannot be written: {reason(error)}.") from None

@@ -24,6 +24,7 @@ from checker.ingest.op_columns import KINDS, TYPES, OpColumns, Words
 from checker.ingest.read_history import LATE_KINDS, strict
 from harness.formats.history import Op
 
+_OF_GROUP: Final = b'"group":'
 _MOVES: Final = ("assign", "subscribe", "crash")
 
 
@@ -52,6 +53,8 @@ class HistoryColumns:
 def read_block(first: int, text: bytes, *, uncommitted: bool = False) -> HistoryBlock:
     """Read whole lines of a history, the first of which has the number `first`. Raises NotPlain if
     one must be read by itself. `uncommitted`: readers may get records of operations that abort."""
+    if _OF_GROUP in text:
+        raise NotPlain
     lines = scan(text)
     number = first + np.arange(len(lines.ends))
     return HistoryBlock(lines, *templates(lines, _read), number, uncommitted=uncommitted)

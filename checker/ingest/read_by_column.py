@@ -54,10 +54,10 @@ def read_history(source: Source, into: Ingested) -> None:
         reader.read()
         finish(reader)
         return
-    into.tables |= {name: concat(made[name], name) for name in HISTORY_TABLES}
+    into.tables |= {name: concat(found, name) for name, found in made.items()}
     rows = (
         (name, table_of(batch))
-        for name in HISTORY_TABLES
+        for name in made
         for batch in into.tables[name].combine_chunks().to_batches()
     )
     take_tables(source, into, rows, marks)
@@ -199,10 +199,12 @@ class _ByColumn:
             reader.add(invoked, None)
         if reader.damaged or (reader.unknown and reads is None):
             raise NotPlain
+        reader.groups.close(reader.partitions)
         certain = implied_commits(reader, reads or ())
+        wanted = {*HISTORY_TABLES} if reader.groups.rows else {*HISTORY_TABLES} - {"groups"}
         return {
             name: tables.from_rows(name, ((self._known.run, *row) for row in rows))
-            for name, rows in rows_of(reader, certain, {*HISTORY_TABLES}).items()
+            for name, rows in rows_of(reader, certain, wanted).items()
         }
 
 

@@ -24,10 +24,21 @@ from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
+from checker.ingest.group_rows import GroupRows, group_facts
 from checker.ingest.lines import Line
 from checker.ingest.row_group import OUTCOMES, whole
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
-from harness.formats.history import Op, OpKind, OpType, Read, RecordRun, Send
+from harness.formats.history import (
+    GROUP_KINDS,
+    Delivered,
+    GroupPosition,
+    Op,
+    OpKind,
+    OpType,
+    Read,
+    RecordRun,
+    Send,
+)
 from node.formats.json_input import JsonReader, Unreadable
 from node.formats.trace import METADATA_PARTITION
 
@@ -42,9 +53,17 @@ class _StrictRead(Read, frozen=True, kw_only=True, forbid_unknown_fields=True):
     records: tuple[_StrictRun, ...] = ()
 
 
+class _StrictDelivered(Delivered, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
+
+
+class _StrictPosition(GroupPosition, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
+
+
 class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sends: tuple[_StrictSend, ...] = ()
     reads: tuple[_StrictRead, ...] = ()
+    deliveries: tuple[_StrictDelivered, ...] = ()
+    positions: tuple[_StrictPosition, ...] = ()
 
 
 strict = JsonReader(_StrictOp, keys_once=True)
@@ -114,7 +133,9 @@ class Reader(FileReader[Op]):
         # assignments and crashes with the partitions that are kept, and other operations with
         # those that a rebalance moved while the operation read nothing of them
         self.moves: list[tuple[Op, int, int, tuple[str, ...], frozenset[str]]] = []
-        self.isolation = into.meta.promise.isolation
+        promise = into.meta.promise
+        self.isolation = promise.isolation
+        self.groups = GroupRows(promise.groups.rebalance_ms if promise.groups else 0)
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
 
@@ -280,6 +301,8 @@ class Reader(FileReader[Op]):
             self.unknown[op.op] = list(sends)
         used = self.used.setdefault(op.process, set())
         sent = polled = 0
+        if done and op.f == "poll" and op.group:
+            polled = sum(run.count for each in done.deliveries for run in each.records)
         transaction = op.f == "txn" or len(sends) > 1
         for seq, send in enumerate(sends):
             sent += send.count
@@ -307,11 +330,35 @@ class Reader(FileReader[Op]):
         )
         of_op = (op.op, begun, ended, *common, op.f, outcome, final, error)
         self.ops.append((*of_op, *counts, *lines))
+        if op.group:
+            self.add_of_group(op, done, (*common, outcome, begun, ended), line)
+            return
+        if op.f in GROUP_KINDS:
+            self.problem("group", f"operation {op.op} is a {op.f} of no group: name its group.")
         moved = frozenset(done.rebalanced if done else ())
         if outcome == "ok":
             # Behind records that it returned its position is known again.
             moved = moved.difference(read.partition for read in reads if read.records)
         self.note_move(op, outcome, (begun, ended), moved)
+
+    def add_of_group(self, op: Op, done: Op | None, common: tuple[Any, ...], line: int) -> None:
+        """Add what a member of a group did; report what no member can do."""
+        begun, ended = common[3:]
+        since_us = done.since_us if done and done.since_us >= 0 else op.since_us
+        for wrong, words in (
+            (not op.member, "names no member"),
+            (done and (done.group, done.member) != (op.group, op.member), "ends as of another"),
+            (since_us > ended >= 0, "was given records that left the system after its end"),
+        ):
+            if wrong:
+                where = f"line {line}: " if line else ""
+                self.problem("group", f"{where}operation {op.op} of group {op.group} {words}.")
+        self.groups.add(op, done, common, since_us if since_us >= 0 else begun)
+
+    @property
+    def partitions(self) -> set[str]:
+        """The partitions that any operation used or that run.json names."""
+        return set().union(self.into.meta.partitions, *self.used.values())
 
     def note_move(self, op: Op, outcome: str, when: tuple[int, int], moved: frozenset[str]) -> None:
         """Note an assignment that may have worked, or a crash: positions are dropped, also those
@@ -357,12 +404,13 @@ def finish(reader: Reader) -> None:
         reader.add(invoked, None)
     if not reader.ops and not reader.damaged:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
+    reader.groups.close(reader.partitions)
     run, certain = into.meta.run, implied_commits(reader)
     wanted = {"ops"} if into.counts or into.whole_tables else set()
     if into.whole_tables or (into.counts and into.injected):
         wanted.add("sends")
     if into.whole_tables:
-        wanted |= {"reads", "assigns"}
+        wanted |= {"reads", "assigns"} | ({"groups"} if reader.groups.rows else set())
     made = rows_of(reader, certain, wanted)
     for name, found in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in found))
@@ -382,6 +430,7 @@ def rows_of(
         "sends": ((*row, certain.get(row[0], -1)) for row in reader.sends),
         "reads": reader.reads,
         "assigns": ((*row[:5], *map(bool, row[5:])) for row in reader.resets()),
+        "groups": reader.groups.rows,
     }
     return {name: rows for name, rows in made.items() if name in wanted}
 
@@ -390,7 +439,7 @@ def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Row
     """Yield the facts of a history."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     # Also a partition that was only ever assigned, or moved, has a history.
-    seen = seen.union(*({*kept, *moved} for *_, kept, moved in reader.moves))
+    seen = seen.union(reader.groups.partitions, *({*k, *m} for *_, k, m in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
     about = dict.fromkeys(reader.marks, 1)
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
@@ -405,6 +454,9 @@ def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Row
             outcome=np.array(_codes(ops["outcome"])),
             step=np.array(ops["step"]),
         )
+    if reader.groups.rows:
+        every = tables.from_rows("groups", (("", *row) for row in reader.groups.rows))
+        yield from group_facts(run, whole(every))
     turns = _turns(reader)
     proved = {"proved_us": lambda op: certain.get(op, -1)} if certain else {}
     for kind, table, found, made in (
@@ -447,7 +499,7 @@ def implied_commits(reader: Reader, reads: Iterable[pa.Table] = ()) -> dict[int,
         return {}
     names = ("partition", "value", "count", "complete_us")
     # With read_uncommitted a record may be of an operation that aborts.
-    runs: list[tuple[Any, ...]] = []
+    runs: list[tuple[Any, ...]] = [*reader.groups.delivered]
     if own := _columns("reads", reader.reads):
         every = zip(own["outcome"], own["uncommitted"], *(own[n] for n in names), strict=True)
         runs += (tuple(run) for outcome, dirty, *run in every if outcome == "ok" and not dirty)

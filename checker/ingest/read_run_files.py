@@ -17,11 +17,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from checker.evidence.columns import Rows, rows
-from checker.evidence.facts import Exits, FaultAction, FaultLines, RunFacts
+from checker.evidence.facts import Exits, FaultAction, FaultLines, GroupStates, RunFacts
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
 from checker.ingest.source import HISTORIES, Ingested, Source, files_in, why
+from harness.formats.group_state import GROUP_STATES, GroupState
 from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood, unknown_promises
@@ -180,6 +181,11 @@ def read_run_files(source: Source, into: Ingested) -> None:
         into.tables["faults"] = tables.from_objects("faults", meta.run, lines)
         into.tables["exits"] = tables.from_objects("exits", meta.run, (e for _, e in exits))
     into.facts.extend(_facts(run, partitions, faults, exits))
+    states = [*_lines(source, GROUP_STATES, GroupState, into)]
+    if states:
+        texts = [msgspec.json.encode(state).decode() for _, state in states]
+        lines = [number for number, _ in states]
+        into.facts.append(rows(GroupStates, run, "", line=lines, text=texts))
 
 
 def _unreported_exits(exits: Iterable[Exit], into: Ingested) -> None:

@@ -20,13 +20,14 @@ from checker.evidence.facts import HistoryParts, Outcome, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
+from checker.ingest.group_rows import group_facts
 from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import OpKind
 from node.formats.reading import open_file
 from node.formats.trace import METADATA_PARTITION
 
-HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
+HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns", "groups")
 KINDS_OF_OPS: Final = frozenset(get_args(OpKind))
 ROWS_PER_SOURCE: Final = 1_000_000
 
@@ -196,4 +197,5 @@ _MAKERS: Final[dict[str, Callable[[int, Table, Ingested], _Made]]] = {
     ),
     "reads": lambda run, table, _: ([table.facts(Polls, run, outcome=table.outcomes())], set()),
     "assigns": lambda run, table, _: ([table.facts(Resets, run)], set()),
+    "groups": lambda run, table, _: ([*group_facts(run, table)], set()),
 }

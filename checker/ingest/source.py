@@ -21,7 +21,7 @@ from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
 
 _Form = TypeVar("_Form")
-KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns")
+KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns", "groups")
 
 HISTORIES: Final = {"history.jsonl": "own", "history.edn": "edn", "history.json": "jepsen"}
 """The names of a history in a run folder, and its form: ours, or Jepsen's as EDN or as JSON."""

@@ -36,10 +36,11 @@ _WITNESS: Final = pa.struct(
 # seconds are floating-point numbers.
 _NAMES_BY_TYPE: Final = {
     pa.string(): "run node partition client leader name by f outcome error what on action detail "
-    "event role state hash stored_hash line_json property jepsen verdict allowed message reason",
+    "event group member role state hash stored_hash line_json property jepsen verdict allowed "
+    "message reason",
     pa.int32(): "seq idx nth",
     pa.bool_(): "final rebalanced uncommitted at_end transaction subscribed named complete "
-    "expected",
+    "expected requeue",
     pa.list_(pa.string()): "nodes isr",
     pa.list_(pa.list_(pa.string())): "links",
     pa.list_(pa.list_(pa.int64())): "epochs",
@@ -83,6 +84,11 @@ SCHEMAS: Final = {
     ),
     # `subscribed`: by subscribing or by assigning. `named`: it was named, or is dropped.
     "assigns": _schema("run op partition process invoke_us complete_us subscribed named"),
+    # What members of groups did (`checker.ingest.group_rows`); only there if a run has groups.
+    "groups": _schema(
+        "run op seq partition process client f outcome group member epoch invoke_us complete_us "
+        "low_us final requeue shape value count offset id times pending"
+    ),
     "replicas": _schema("run node partition start leo hw complete epochs"),
     "log": _schema(
         "run node partition batch_offset batch_count epoch hash stored_hash idx offset value count "

@@ -12,11 +12,12 @@ import msgspec
 from checker.checks.findings import Finding, Findings, LossCount, Origin, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import EXERCISE, PROPERTIES, RANK
+from checker.formats.anomalies import EXERCISE, OF_GROUPS, PROPERTIES, RANK
 from checker.formats.verdict import SEVERITY, Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.output import policy
 from checker.output.curves import Curves
 from checker.output.sentence import Judgement, sentence, untouched
+from harness.formats.history import GROUP_PREFIX
 
 
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,7 +82,8 @@ def assemble(
         for anomaly in found.anomalies
     ]
     anomalies.sort(key=_importance)
-    properties = [_property(name, findings, anomalies) for name in PROPERTIES]
+    names = PROPERTIES if _has_groups(run) else [n for n in PROPERTIES if n not in OF_GROUPS]
+    properties = [_property(name, findings, anomalies) for name in names]
     errors = [f"{found.error}." for _, found in findings if found.error]
     problems = [*run.problems, *dict.fromkeys(errors)]
     verdict = worst([p.verdict for p in properties])
@@ -108,6 +110,13 @@ def assemble(
         measures=measures,
         problems=tuple(problems),
     )
+
+
+def _has_groups(run: Collected) -> bool:
+    """Return whether the promise tells of groups, or anything of one was examined."""
+    own = (found for _, found in run.findings if found.property in OF_GROUPS)
+    named = any(partition.startswith(GROUP_PREFIX) for partition, _ in run.findings)
+    return run.meta.promise.groups is not None or named or any(f.examined or f.error for f in own)
 
 
 def _across(check: Check, known: Findings) -> Finding:

@@ -11,7 +11,19 @@ from checker.formats.anomalies import KINDS, Needs
 from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.run_info import Promise
 
-_INFORMATION: Final = {"hw-regression": "a new leader may begin with an older high watermark"}
+_INFORMATION: Final = {
+    "hw-regression": "a new leader may begin with an older high watermark",
+    "early-redelivery": "a system may deliver a record again sooner than it has to",
+    "stale-position": "a position may be stated by a coordinator that was deposed",
+}
+_OF_GROUPS: Final = {
+    Needs.DELIVERED: ("at_least_once", "its groups need not be given every record"),
+    Needs.SETTLED_STAYS: ("durable", "an ack or commit of a group does not promise durability"),
+    Needs.FENCED: ("fenced", "commits of a group are not fenced by its epochs"),
+    Needs.EXCLUSIVE: ("exclusive", "a partition may have several owners in a group"),
+    Needs.EPOCHS_RISE: ("epochs_rise", "the epochs of a group may start over"),
+    Needs.COUNTED: ("counts", "the deliveries of a record are not counted for good"),
+}
 _LOST_DISKS: Final = "more disks lost what they had synced than the promise covers"
 _OF_DISKS: Final = (
     *(Needs.DISKS_KEPT, Needs.CLEAN_ELECTION),
@@ -35,8 +47,14 @@ def excuse(needs: Needs, promise: Promise) -> str:
             return "with at-least-once a producer sends again what may have been appended"
         # Without retries nothing is ever sent twice. With them a record that was lost comes again.
         needs = Needs.COMMITTED_STAYS if promise.idempotent else Needs.NOTHING
-    if not promise.disks_kept and needs in _OF_DISKS:
+    if not promise.disks_kept and needs in (*_OF_DISKS, *_OF_GROUPS):
         return _LOST_DISKS
+    if needs in _OF_GROUPS:
+        field, words = _OF_GROUPS[needs]
+        if promise.groups is not None and not getattr(promise.groups, field):
+            return words
+        weak = not promise.durable_acks and needs in (Needs.DELIVERED, Needs.SETTLED_STAYS)
+        needs = Needs.DURABLE_ACKS if weak else Needs.COMMITTED_STAYS
     if needs in (Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS):
         if promise.unclean_election:
             return "unclean elections are switched on, so that committed records may be lost"

@@ -18,7 +18,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from node.formats.bounds import BatchCount, Count, Number, Offset, PartitionName, Time, Value
+from node.formats.bounds import (
+    BatchCount,
+    Count,
+    Number,
+    Offset,
+    OptionalTime,
+    PartitionName,
+    Time,
+    Value,
+)
 from node.formats.json_input import JsonReader
 
 FORMAT_VERSION: Final = 1
@@ -27,7 +36,25 @@ VALUES_PER_PROCESS: Final = 1 << 32
 
 OpType = Literal["invoke", "ok", "fail", "info"]
 Isolation = Literal["", "read_committed", "read_uncommitted"]
-OpKind = Literal["send", "poll", "txn", "assign", "subscribe", "crash", "debug-topic-partitions"]
+OpKind = Literal[
+    "send",
+    "poll",
+    "txn",
+    "assign",
+    "subscribe",
+    "crash",
+    "debug-topic-partitions",
+    "join",
+    "leave",
+    "ack",
+    "nack",
+    "commit",
+    "position",
+]
+GROUP_KINDS: Final = ("join", "leave", "ack", "nack", "commit", "position")
+"""The operations that only members of a group do; `poll`, `assign` and `crash` may be theirs."""
+GROUP_PREFIX: Final = "group:"
+"""Opens the name of the partition in which a group as a whole is judged, as in "group:billing"."""
 
 
 class RecordRun(msgspec.Struct, frozen=True, array_like=True):
@@ -69,6 +96,35 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     log_start: Offset = -1
 
 
+class DeliveredRun(msgspec.Struct, frozen=True, array_like=True):
+    """`count` records that were delivered, or that are settled: values from `value` on, offsets
+    from `offset` on (-1: the system has none), numbers of deliveries from `id` on (-1: not stated),
+    each rising by one. `times`: how often each was delivered, this time included; 0: not stated."""
+
+    value: Value
+    count: BatchCount = 1
+    offset: Offset = -1
+    id: Offset = -1
+    times: Number = 0
+
+
+class Delivered(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Records of one partition that were delivered to a member of a group, or that it settles."""
+
+    partition: PartitionName
+    records: tuple[DeliveredRun, ...] = ()
+
+
+class GroupPosition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The position of a group in a partition: the next offset to read, or the offset below which
+    everything is settled; -1: none. `pending`: how many records are delivered and not settled, -1:
+    not stated."""
+
+    partition: PartitionName
+    offset: Offset = -1
+    pending: Number = -1
+
+
 class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line of a history. `op` numbers operations from 0; `t_us` is monotonic microseconds.
 
@@ -79,6 +135,13 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `step` is the number of the schedule's own operation that this is, -1 for drawn ones. `seq`
     numbers the lines of a file from 0, without a gap; -1 if they are not numbered. `isolation` is
     that of the reads of this operation, where it is not what the run promises.
+
+    An operation of a group names the `group` and the `member` that does it. `epoch` is the epoch of
+    the group that the request carried or the answer stated, -1 if it is unknown. `deliveries`: what
+    a poll was given, or what an ack or nack settles. `positions`: what a commit asks for, what a
+    position fetch was answered, or where the polls of an assign go on. `since_us`: nothing in this
+    answer left the system before that time, -1: before the poll was invoked. `requeue`: a nack
+    gives its records back to be delivered again; else they never are.
     """
 
     op: Offset
@@ -96,6 +159,13 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     step: Number = -1
     seq: Offset = -1
     isolation: Isolation = ""
+    group: str = ""
+    member: str = ""
+    epoch: Number = -1
+    deliveries: tuple[Delivered, ...] = ()
+    positions: tuple[GroupPosition, ...] = ()
+    since_us: OptionalTime = -1
+    requeue: bool = True
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -14,6 +14,35 @@ from node.formats.bounds import LargeCount, Milliseconds, Number, OptionalTime, 
 FORMAT_VERSION: Final = 2
 
 
+class GroupPromise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The promise of a system about the groups of its consumers.
+
+    `kind`: each record is settled alone ("acks"), or a group has one position in a partition.
+    `at_least_once`: every record is delivered until it is settled. `durable`: a confirmed ack or
+    commit is not forgotten. `fenced`: a commit of a member whose epoch was superseded is refused.
+    `fenced_reads`: a position is stated to the owner only, at its epoch. `exclusive`: a partition
+    has one owner in an epoch. `epochs_rise`: epochs never start over. `counts`: `times` counts
+    every delivery. `order`: first deliveries come in log order ("first"), or all that one owner
+    gets ("owner"). A record may stay unsettled for `ack_wait_ms` and is delivered again at most
+    `redelivery_ms` later, and `max_deliver` times at most (-1: no limit). A partition has an owner
+    `rebalance_ms` after the last change of members.
+    """
+
+    kind: Literal["acks", "positions"] = "acks"
+    at_least_once: bool = True
+    durable: bool = True
+    fenced: bool = False
+    fenced_reads: bool = False
+    exclusive: bool = False
+    epochs_rise: bool = False
+    counts: bool = False
+    order: Literal["none", "first", "owner"] = "none"
+    ack_wait_ms: Milliseconds = 0
+    redelivery_ms: Milliseconds = 5_000
+    max_deliver: Number = -1
+    rebalance_ms: Milliseconds = 30_000
+
+
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
     """The promise of the system under test for this run, the only source of policy for the checker.
 
@@ -26,8 +55,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     most once. `compaction`: all records of a key but the newest may be deleted. `isolation`: under
     read_uncommitted, readers may get records of transactions that abort. `delivery`: under
     at-least-once, producers repeat a send whose result is unknown, and a record may be there
-    several times. `words` are the words of a vendor about the system, `source` is where they are
-    published.
+    several times. `groups`: what holds for groups of consumers, None if the run has none. `words`
+    are the words of a vendor about the system, `source` is where they are published.
     """
 
     acks: Number = -1
@@ -45,6 +74,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     compaction: bool = False
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     delivery: Literal["once", "at-least-once"] = "once"
+    groups: GroupPromise | None = None
     words: str = ""
     source: str = ""
 
@@ -68,6 +98,7 @@ class Phases(msgspec.Struct, kw_only=True):
     stop_writing_us: Time = 0
     final_us: Time = 0
     alike_us: Time = 0
+    drain_us: Time = 0
     end_us: Time = 0
 
 

@@ -1,0 +1,103 @@
+"""Whether every record reached a group: `undelivered` and `not-redelivered`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from checker.checks.delivery.operations import Case, GroupView
+from checker.evidence.contents import NEVER, READ_FINAL, Evidence, expand, find
+from checker.evidence.facts import Outcome
+from checker.evidence.sorting import I64
+
+
+def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
+    """Find `undelivered`: a record of an ok send that ended before the drain began was delivered to
+    nobody, though the drain was quiet. A record that no final read returned may be lost instead."""
+    limit = view.promise.max_deliver
+    if 0 <= limit <= view.unanswered:
+        return
+    sends, delivered = known.sends, view.delivered
+    done = np.where(sends.complete_us >= 0, sends.complete_us, NEVER)
+    rows = np.flatnonzero((sends.outcome == Outcome.OK) & (done < view.drain_us))
+    run, place = expand(sends.count[rows])
+    value = sends.value[rows][run] + place
+    offset = np.where(sends.offset[rows][run] >= 0, sends.offset[rows][run] + place, -1)
+    missed = ~np.isin(value, delivered.value) & ~np.isin(
+        offset, delivered.offset[delivered.offset >= 0]
+    )
+    final = (known.read_records.flags & READ_FINAL) != 0
+    if final.any():
+        missed &= np.isin(value, known.read_records.value[final])
+    missing = np.flatnonzero(missed)
+    if not len(missing):
+        return
+    first = int(missing[0])
+    yield Case(
+        "undelivered",
+        len(missing),
+        f"value {value[first]} was acknowledged to its producer by operation "
+        f"{sends.op[rows[run[first]]]}, and no member ever got it",
+        offset=int(offset[first]),
+        value=int(value[first]),
+    )
+
+
+def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
+    """Find `not-redelivered`: nobody tried to settle a delivered record, its limit cannot be used
+    up, and in a drain that was quiet it did not come again. Every delivery in the drain is followed
+    by an attempt to settle it, or the drain is not quiet."""
+    keys, index = view.keys
+    if not len(keys):
+        return
+    open_ = (view.first_settled(keys) == NEVER) & ~view.may_be_exhausted(view.possible)
+    delivered = view.delivered
+    writer = known.outcome_of_writer(delivered.value)
+    open_ &= np.bincount(index, (writer >= 0) & (writer != Outcome.FAIL), len(keys)) > 0
+    rows = np.flatnonzero(open_)
+    if not len(rows):
+        return
+    row = _first_row(index, int(rows[0]))
+    yield Case(
+        "not-redelivered",
+        len(rows),
+        f"value {delivered.value[row]} was delivered by operation "
+        f"{view.ops.op[delivered.row[row]]}, nobody settled it, and it never came again",
+        [int(delivered.row[_first_row(index, int(k))]) for k in rows[:8]],
+        int(delivered.offset[row]),
+        int(delivered.value[row]),
+    )
+
+
+def _first_row(index: I64, key: int) -> int:
+    return int(np.argmax(index == key))
+
+
+def floor_ahead(view: GroupView, known: Evidence) -> Iterator[Case]:
+    """Find `position-ahead` of a group with acks: a floor that a fetch states, and below it a
+    record that nobody tried to settle before, and whose limit cannot be used up."""
+    reads = view.positions("position")
+    reads = reads.take(reads.ok & (reads.offset > 0))
+    if not len(reads):
+        return
+    offsets = known.offsets
+    began = view.first_settled(offsets)
+    keys, _ = view.keys
+    at = find(keys, offsets)
+    possible = np.append(view.possible, view.unanswered)[at]
+    began = np.where(view.may_be_exhausted(possible), -1, began)
+    latest = np.append(-1, np.maximum.accumulate(began))
+    ahead = np.flatnonzero(latest[np.searchsorted(offsets, reads.offset)] >= reads.end)
+    if not len(ahead):
+        return
+    first = int(ahead[0])
+    below = offsets[(offsets < reads.offset[first]) & (began >= reads.end[first])]
+    yield Case(
+        "position-ahead",
+        len(ahead),
+        f"operation {view.ops.op[reads.row[first]]} was told that everything below "
+        f"{reads.offset[first]} is settled, and nobody settled {below[0]}",
+        reads.row[ahead].tolist(),
+        int(below[0]),
+    )
