@@ -128,9 +128,9 @@ def judge_ownership_in_time(group: Group) -> Finding:
 def judge_states(group: Group) -> Finding:
     """Judge the states of groups that replicas keep."""
     facts = group.of(GroupStates)
-    lines = [decode(str(text), GroupState) for text in facts.text]
+    lines: list[GroupState] = [decode(str(text), GroupState) for text in facts.text]
     cases = (*states.replay_differs(lines), *states.group_replicas_differ(lines))
-    made = (anomaly(group, c.anomaly, f"{c.message}.", count=c.count) for c in cases)
+    made = (anomaly(group, c.anomaly, f"{c.message}.", count=c.times) for c in cases)
     return Finding(property=OWNERSHIP, examined=len(lines), anomalies=tuple(made))
 
 
@@ -162,10 +162,10 @@ def _anomalies(
     """Yield cases of a group as anomalies, each with its sentence."""
     where = "" if group.partition.startswith(GROUP_PREFIX) else f" in {group.partition}"
     for case in cases:
-        times = f"{case.count:,} cases, the first: " if case.count > 1 else ""
+        times = f"{case.times:,} cases, the first: " if case.times > 1 else ""
         witnesses = [_witness(view.ops, row) for row in case.rows[:WITNESS_CAP]]
         message = f"Group {name}{where}: {times}{case.message}."
-        yield anomaly(group, case.anomaly, message, witnesses, count=case.count, offset=case.offset)
+        yield anomaly(group, case.anomaly, message, witnesses, count=case.times, offset=case.offset)
 
 
 def _witness(ops: GroupOps, row: int) -> Witness:

@@ -171,7 +171,7 @@ CATALOGUE: Final = (
         Needs.DELIVERED,
         from_absence=True,
         from_silence="always",
-        knows=_TIMED,
+        knows=(Knows.TIMES,),
     ),
     AnomalyKind(
         "not-redelivered", DELIVERY, Needs.DELIVERED, from_absence=True, from_silence="always"
@@ -201,7 +201,7 @@ CATALOGUE: Final = (
         knows=(Knows.TIMES,),
     ),
     AnomalyKind(
-        "acked-redelivered", DELIVERY, Needs.SETTLED_STAYS, from_absence=True, knows=_TIMED
+        "acked-redelivered", DELIVERY, Needs.SETTLED_STAYS, from_absence=True, knows=(Knows.TIMES,)
     ),
     AnomalyKind("zombie-commit", OWNERSHIP, Needs.FENCED, knows=(Knows.TIMES,)),
     AnomalyKind("double-ownership", OWNERSHIP, Needs.EXCLUSIVE),

@@ -59,7 +59,7 @@ class GroupRows:
         own = row(GROUP_PREFIX + op.group, Shape.OPERATION, (-1, len(partitions), -1, -1, 0, -1))
         new = op.group not in self._groups
         self._groups.add(op.group)
-        if op.f in MEMBERSHIP or op.f == "poll":
+        if new or op.f in MEMBERSHIP or op.f == "poll":
             self.rows.append(own)
         if new or op.f in MEMBERSHIP or (op.f == "poll" and (final or outcome != "ok")):
             self._shared.append(own)

@@ -353,6 +353,11 @@ class Reader(FileReader[Op]):
             if wrong:
                 where = f"line {line}: " if line else ""
                 self.problem("group", f"{where}operation {op.op} of group {op.group} {words}.")
+        if self.into.meta.promise.groups is None and not self.groups.rows:
+            self.into.problems.note(
+                f"{self.name} tells of group {op.group}, and the promise says nothing of groups: "
+                "what they were given is not judged. State `groups` in the promise."
+            )
         self.groups.add(op, done, common, since_us if since_us >= 0 else begun)
 
     @property

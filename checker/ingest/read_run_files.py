@@ -184,8 +184,8 @@ def read_run_files(source: Source, into: Ingested) -> None:
     states = [*_lines(source, GROUP_STATES, GroupState, into)]
     if states:
         texts = [msgspec.json.encode(state).decode() for _, state in states]
-        lines = [number for number, _ in states]
-        into.facts.append(rows(GroupStates, run, "", line=lines, text=texts))
+        of_lines = [number for number, _ in states]
+        into.facts.append(rows(GroupStates, run, "", line=of_lines, text=texts))
 
 
 def _unreported_exits(exits: Iterable[Exit], into: Ingested) -> None:

@@ -27,7 +27,7 @@ class Case(NamedTuple):
     stop, and the rows of `GroupOps` that witness it. `offset`: of the first record concerned."""
 
     anomaly: str
-    count: int
+    times: int
     message: str
     rows: Sequence[int] = ()
     offset: int = -1
@@ -255,7 +255,7 @@ def highest_before(by: I64, at: I64, what: I64, asked_by: I64, asked_at: I64) ->
     key, time = by[order], at[order]
     words, rank = np.unique(what[order], return_inverse=True)
     nth = np.cumsum(np.concatenate(([0], key[1:] != key[:-1]))[: len(key)])
-    best = np.maximum.accumulate(rank + nth * len(words)) - nth * len(words)
+    best: I64 = np.maximum.accumulate(rank + nth * len(words)) - nth * len(words)
     is_event = np.concatenate((np.ones(len(key), bool), np.zeros(len(asked_at), bool)))
     both = np.lexsort((is_event, np.concatenate((time, asked_at)), np.concatenate((key, asked_by))))
     questions = ~is_event[both]
@@ -264,5 +264,5 @@ def highest_before(by: I64, at: I64, what: I64, asked_by: I64, asked_at: I64) ->
     found = np.full(len(asked_at), -1, np.int64)
     same = before >= 0
     same[same] = key[before[same]] == asked_by[asked[same]]
-    found[asked[same]] = words[best[before[same]]]
+    found[asked[same]] = words[best[before[same]]].astype(np.int64)
     return found

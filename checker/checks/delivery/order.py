@@ -12,7 +12,7 @@ from checker.evidence.sorting import I64
 
 
 def first_order(view: GroupView) -> Iterator[Case]:
-    """Find `delivery-order` of first deliveries: a record comes for the first time after one with a
+    """Find `delivery-order`: a record comes for the first time after one with a
     higher offset did."""
     d = view.delivered
     d = d.take((d.times == 1) & (d.offset >= 0))
@@ -37,8 +37,9 @@ def first_order(view: GroupView) -> Iterator[Case]:
 
 
 def owner_order(view: GroupView, known: Evidence) -> Iterator[Case]:
-    """Find `delivery-order` and `group-skip` in the turns of owners: an offset that is not above
-    the one before, and records that are passed over."""
+    """Find `group-skip`: in the turn of an owner records are passed over, between two deliveries or
+    between the stated start and the first; an offset that is not above the one before breaks
+    the order."""
     if view.promise.order != "owner" or not len(view.turns) or not len(view.delivered):
         return
     d = view.delivered
@@ -52,9 +53,9 @@ def owner_order(view: GroupView, known: Evidence) -> Iterator[Case]:
     at[begins] = view.turns.start[turn[begins]]
     places = known.offsets
     passed = np.searchsorted(places, offset) - np.searchsorted(places, at)
-    for name, rows, what in (
-        ("delivery-order", np.flatnonzero(offset < at), "its owner is past that"),
-        ("group-skip", np.flatnonzero((at >= 0) & (offset > at) & (passed > 0)), "passed over"),
+    for name, rows in (
+        ("delivery-order", np.flatnonzero(offset < at)),
+        ("group-skip", np.flatnonzero((at >= 0) & (offset > at) & (passed > 0))),
     ):
         if not len(rows):
             continue

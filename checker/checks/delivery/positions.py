@@ -67,7 +67,12 @@ class Commits:
 
 
 def stated_positions(view: GroupView) -> Iterator[Case]:
-    """Judge every position that a fetch states, by the commits that it had to see."""
+    """Judge every position that a fetch states, by the commits that it had to see.
+
+    Find `position-ahead`: it is above all that commits asked for. Find `position-phantom`: no
+    commit asked for it. Find `commit-lost`: a final fetch states it though each commit of it was
+    certainly overwritten. Find `position-back`: the same of a fetch by an owner, and commits of
+    earlier owners. Find `stale-position`: the same of any other fetch."""
     reads, commits = view.positions("position"), Commits(view)
     reads = reads.take(reads.ok)
     found: dict[str, list[int]] = {}

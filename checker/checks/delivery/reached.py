@@ -75,8 +75,8 @@ def _first_row(index: I64, key: int) -> int:
 
 
 def floor_ahead(view: GroupView, known: Evidence) -> Iterator[Case]:
-    """Find `position-ahead` of a group with acks: a floor that a fetch states, and below it a
-    record that nobody tried to settle before, and whose limit cannot be used up."""
+    """Find `position-ahead` of a group with acks: a fetch states a floor, and below it is a record
+    that nobody tried to settle before, and whose limit cannot be used up."""
     reads = view.positions("position")
     reads = reads.take(reads.ok & (reads.offset > 0))
     if not len(reads):
