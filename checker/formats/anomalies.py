@@ -22,9 +22,7 @@ OWNERSHIP: Final = "positions-and-ownership"
 
 OF_GROUPS: Final = (DELIVERY, OWNERSHIP)
 """The properties of consumer groups; a run without groups does not mention them."""
-PROPERTIES: Final = (
-    *(LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, DELIVERY, OWNERSHIP, LIVENESS, EXERCISE),
-)
+PROPERTIES: Final = (*(LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, LIVENESS, EXERCISE), *OF_GROUPS)
 
 
 class Needs(Enum):
