@@ -43,13 +43,13 @@ OpKind = Literal[
     "assign",
     "subscribe",
     "crash",
-    "debug-topic-partitions",
     "join",
     "leave",
     "ack",
     "nack",
     "commit",
     "position",
+    "debug-topic-partitions",
 ]
 GROUP_KINDS: Final = ("join", "leave", "ack", "nack", "commit", "position")
 """The operations that only members of a group do; `poll`, `assign` and `crash` may be theirs."""
