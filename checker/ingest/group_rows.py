@@ -25,6 +25,7 @@ MEMBERSHIP: Final = ("join", "leave", "crash", "assign")
 KINDS: Final[tuple[str, ...]] = get_args(OpKind)
 _NOTHING: Final = (-1, 0, -1, -1, 0, -1)
 _DENSE: Final = 4096
+_MOST_RECORDS: Final = 1 << 17
 _STEPS: Final = 64
 
 
@@ -111,7 +112,9 @@ def group_facts(run: int, table: Table) -> Iterator[Rows]:
     show of the contents of partitions."""
     codes, words = table.words("f")
     kind: I64 = np.array([KINDS.index(word) for word in words], np.int64)[codes]
-    outcome = table.outcomes()
+    outcome, count = table.outcomes(), table.numbers("count")
+    if ((count < 0) | (count > _MOST_RECORDS)).any():
+        raise ValueError(f"a run of records is longer than {_MOST_RECORDS}")
     yield table.facts(GroupOps, run, outcome=outcome, what=kind)
     shown = (kind == KINDS.index("poll")) & (table.numbers("shape") == Shape.RECORDS)
     shown &= (outcome != Outcome.FAIL) & (table.numbers("offset") >= 0)

@@ -99,7 +99,11 @@ def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 def rows_by_table(into: Ingested) -> dict[str, list[Any]]:
-    return {name: sorted(into.tables[name].to_pylist(), key=str) for name in HISTORY_TABLES}
+    return {
+        name: sorted(into.tables[name].to_pylist(), key=str)
+        for name in HISTORY_TABLES
+        if name in into.tables
+    }
 
 
 def facts(into: Ingested) -> list[Any]:
