@@ -195,7 +195,8 @@ class GroupView:
     def owners(self) -> I64:
         """The rows of assignments that ended ok and name the partition."""
         rows = self.rows("assign", Shape.PARTITION)
-        return rows[self.ops.outcome[rows] == Outcome.OK]
+        found: I64 = rows[self.ops.outcome[rows] == Outcome.OK]
+        return found
 
     @cached_property
     def turns(self) -> Turns:
