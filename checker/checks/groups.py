@@ -1,4 +1,4 @@
-"""What consumer groups were promised: the checks of `checker.checks.delivery`, bound to the facts
+"""The promises to consumer groups: the checks of `checker.checks.delivery`, bound to the facts
 of a run. A run whose promise says nothing of groups is not examined."""
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class Resets(_OfProcess):
 
 
 class Shape(IntEnum):
-    """What a row of `GroupOps` is about: the operation itself, or something that it names."""
+    """The subject of a row of `GroupOps`: the operation itself, or something that it names."""
 
     OPERATION = 0
     RECORDS = 1

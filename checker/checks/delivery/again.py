@@ -1,4 +1,4 @@
-"""What was delivered again: `acked-redelivered`, `over-delivered`, `delivery-count` and
+"""Records that are delivered again: `acked-redelivered`, `over-delivered`, `delivery-count` and
 `early-redelivery`."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from checker.evidence.sorting import I64
 
 def acked_redelivered(view: GroupView) -> Iterator[Case]:
     """Find `acked-redelivered`: a record was delivered after a confirmed attempt to settle it,
-    though nobody gave it back meanwhile."""
+    though no member gave it back meanwhile."""
     keys, index = view.keys
     delivered, settled = view.delivered, view.settled
     settled = settled.take(view.ops.outcome[settled.row] == Outcome.OK)

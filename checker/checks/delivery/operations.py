@@ -1,4 +1,4 @@
-"""What one group did in one partition, as columns, and the cases that its checks find.
+"""Operations of one group in one partition, as columns, and the cases that its checks find.
 
 Times are of operations: `inv` and `end`, with NEVER as the end of one that has no known outcome.
 """
@@ -53,8 +53,8 @@ class Handled(Columnar):
 
 
 @dataclass(frozen=True)
-class Positions(Columnar):
-    """Positions that commits asked for, or that fetches were told."""
+class StatedPositions(Columnar):
+    """StatedPositions that commits asked for, or that fetches were answered."""
 
     row: I64
     offset: I64
@@ -171,10 +171,10 @@ class GroupView:
         found: Mask = (possible >= limit) & (limit >= 0)
         return found
 
-    def positions(self, kind: str) -> Positions:
+    def positions(self, kind: str) -> StatedPositions:
         """Return the positions of operations of a kind that did not fail."""
         rows, ops = self.rows(kind, Shape.POSITION), self.ops
-        return Positions(
+        return StatedPositions(
             row=rows,
             offset=ops.offset[rows],
             inv=ops.invoke_us[rows],

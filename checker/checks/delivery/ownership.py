@@ -1,4 +1,4 @@
-"""Who owns a partition: `double-ownership`, `zombie-commit`, `epoch-back` and `group-stuck`."""
+"""Owners of partitions: `double-ownership`, `zombie-commit`, `epoch-back` and `group-stuck`."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def zombie_commit(view: GroupView) -> Iterator[Case]:
 
 
 def epoch_back(view: GroupView) -> Iterator[Case]:
-    """Find `epoch-back`: a member is told an epoch below one that it was told before; or a member
-    that joins is told one below any that was stated before."""
+    """Find `epoch-back`: a member is given an epoch below one that it was given before; or a member
+    that joins is given one below any that was stated before."""
     ops = view.ops
     rows = view.events("join", "assign")
     rows = rows[(ops.outcome[rows] == Outcome.OK) & (ops.epoch[rows] >= 0)]
@@ -89,7 +89,7 @@ def epoch_back(view: GroupView) -> Iterator[Case]:
 
 
 def group_stuck(view: GroupView, known: Evidence, heal_us: int) -> Iterator[Case]:
-    """Find `group-stuck`: long after the last change of members nobody owns a partition that has
+    """Find `group-stuck`: long after the last change of members no member owns a partition that has
     records, though a member polls all the time. `heal_us`: when the last fault was healed."""
     ops = view.ops
     joins = view.events("join")

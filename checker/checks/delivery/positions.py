@@ -1,4 +1,4 @@
-"""Positions that a group is told: `commit-lost`, `position-back`, `position-phantom`,
+"""Positions that a group is answered: `commit-lost`, `position-back`, `position-phantom`,
 `position-ahead` and `stale-position`."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from checker.checks.delivery.operations import Case, GroupView, Positions
+from checker.checks.delivery.operations import Case, GroupView, StatedPositions
 from checker.evidence.columns import Mask
 from checker.evidence.sorting import I64
 
@@ -34,7 +34,7 @@ class Commits:
         """Return the highest position that a commit asked for before a time; -1 if none did."""
         return int(self._highest[np.searchsorted(self._begun, end)])
 
-    def of(self, position: int, end: int) -> Positions:
+    def of(self, position: int, end: int) -> StatedPositions:
         """Return the commits of a position that began before a time."""
         low, high = np.searchsorted(self._values, [position, position + 1])
         found = self.all.take(self._of_value[low:high])
@@ -45,7 +45,7 @@ class Commits:
         selected: Mask = self.sure.end < inv
         return selected
 
-    def explains(self, sources: Positions, inv: int) -> bool:
+    def explains(self, sources: StatedPositions, inv: int) -> bool:
         """Return at once whether one of the `sources` is the last commit that counts at a time;
         False if that takes a closer look."""
         nth = np.searchsorted(self._ends, inv)
@@ -54,7 +54,7 @@ class Commits:
             late &= (sources.epoch < 0) | (sources.epoch >= self._epochs[nth])
         return bool(late.any())
 
-    def stand(self, sources: Positions, by: Mask) -> Mask:
+    def stand(self, sources: StatedPositions, by: Mask) -> Mask:
         """Select the sources that no confirmed commit of those selected by `by` overwrote."""
         sure = self.sure.take(by)
         latest = int(sure.inv.max(initial=-1))
@@ -101,7 +101,7 @@ _WHY = {
 }
 
 
-def _wrong(view: GroupView, read: Positions, commits: Commits) -> str:
+def _wrong(view: GroupView, read: StatedPositions, commits: Commits) -> str:
     """Return the anomaly of one fetch, "" if it is right."""
     position, inv, end = int(read.offset[0]), int(read.inv[0]), int(read.end[0])
     if position > commits.highest_asked(end):
@@ -121,7 +121,7 @@ def _wrong(view: GroupView, read: Positions, commits: Commits) -> str:
     return "commit-lost" if read.final[0] else "stale-position"
 
 
-def _shown(commits: Commits, position: int, sources: Positions, by: Mask) -> bool:
+def _shown(commits: Commits, position: int, sources: StatedPositions, by: Mask) -> bool:
     """Return whether a fetch that had to see the commits selected by `by` may state `position`."""
     if position < 0:
         return not by.any()
@@ -130,6 +130,6 @@ def _shown(commits: Commits, position: int, sources: Positions, by: Mask) -> boo
 
 def commits_without_final_fetch(view: GroupView) -> bool:
     """Return whether a position was committed, and no final fetch says what became of it."""
-    reads: Positions = view.positions("position")
+    reads: StatedPositions = view.positions("position")
     commits: I64 = view.positions("commit").row
     return bool(len(commits)) and not bool((reads.final & reads.ok).any())

@@ -13,8 +13,8 @@ from checker.evidence.sorting import I64
 
 
 def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
-    """Find `undelivered`: a record of an ok send that ended before the drain began was delivered to
-    nobody, though the drain was quiet. A record that no final read returned may be lost instead."""
+    """Find `undelivered`: a record of an ok send that ended before the drain began was not
+    delivered, though the drain was quiet. One that no final read returned may be lost instead."""
     limit = view.promise.max_deliver
     if 0 <= limit <= view.unanswered:
         return
@@ -45,8 +45,8 @@ def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
 
 
 def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
-    """Find `not-redelivered`: nobody tried to settle a delivered record, its limit cannot be used
-    up, and in a drain that was quiet it did not come again. Every delivery in the drain is followed
+    """Find `not-redelivered`: no member tried to settle a delivered record, its limit cannot be
+    used up, and in a drain that was quiet it did not come again. Every delivery in the drain is followed
     by an attempt to settle it, or the drain is not quiet."""
     keys, index = view.keys
     if not len(keys):
@@ -76,7 +76,7 @@ def _first_row(index: I64, key: int) -> int:
 
 def floor_ahead(view: GroupView, known: Evidence) -> Iterator[Case]:
     """Find `position-ahead` of a group with acks: a fetch states a floor, and below it is a record
-    that nobody tried to settle before, and whose limit cannot be used up."""
+    that no member tried to settle before, and whose limit cannot be used up."""
     reads = view.positions("position")
     reads = reads.take(reads.ok & (reads.offset > 0))
     if not len(reads):
