@@ -46,8 +46,8 @@ def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
 
 def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     """Find `not-redelivered`: no member tried to settle a delivered record, its limit cannot be
-    used up, and in a drain that was quiet it did not come again. Every delivery in the drain is followed
-    by an attempt to settle it, or the drain is not quiet."""
+    used up, and in a drain that was quiet it did not come again. The drain settles all it gets, or
+    it is not quiet."""
     keys, index = view.keys
     if not len(keys):
         return
