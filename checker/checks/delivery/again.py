@@ -119,7 +119,7 @@ def delivery_count(view: GroupView) -> Iterator[Case]:
 
 def early_redelivery(view: GroupView) -> Iterator[Case]:
     """Find `early-redelivery`: a record was delivered again before `ack_wait_ms` had passed, though
-    nobody gave it back and its holder had not gone."""
+    no member gave it back and its holder had not gone."""
     wait = view.promise.ack_wait_ms * 1000
     keys, index = view.keys
     d = view.delivered
