@@ -25,7 +25,7 @@ from nemesis.world import World
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
-_HEAL, INJECT, _OPERATE, _LOOK = 0, 1, 2, 3
+_HEAL, INJECT, _OPERATE, _LOOK, _WAITED = 0, 1, 2, 3, 4
 LOOK_MS: Final = 100
 """How often a change that is under way is looked at, and a heal that failed is tried again."""
 TRIES: Final = 3
@@ -69,7 +69,9 @@ class Injector:
         for action, due in ((INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
             numbered = list(enumerate(due))
             self._due += [(w.at_ms, action, i, 0) for i, w in numbered if w.at_ms is not None]
-            self._triggers[action] = Triggers({i: w.after for i, w in numbered if w.after})
+            waiting = {i: w.after for i, w in numbered if w.after}
+            self._triggers[action] = Triggers(waiting)
+            self._limit(action, [i for i, after in waiting.items() if not after.since], 0)
         heapq.heapify(self._due)
         self._fired: list[tuple[int, int]] = []
         self._stopped: list[tuple[int, int]] = []
@@ -115,13 +117,9 @@ class Injector:
         self._begun = True
         self._now_ms = now_ms
         for action, index in self._fired:
-            due: Fault | Operation = (
-                self._schedule.workload.operations[index]
-                if (action == _OPERATE)
-                else self._schedule.faults[index]
-            )
-            assert due.after is not None
-            heapq.heappush(self._due, (now_ms + due.after.delay_ms, action, index, 0))
+            after = self._waits(action, index).after
+            assert after is not None
+            heapq.heappush(self._due, (now_ms + after.delay_ms, action, index, 0))
         self._fired.clear()
         for index, number in self._stopped:
             self._act_on_stopped(index, number, now_ms)
@@ -132,12 +130,35 @@ class Injector:
                 self._operate(index)
             elif action == INJECT:
                 self._inject(index, now_ms)
+            elif action >= _WAITED:
+                if self._triggers[action - _WAITED].stop(index):
+                    heapq.heappush(self._due, (now_ms, action - _WAITED, index, 0))
             elif action == _LOOK:
                 if not self._note_outcome(index):
                     heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index, 0))
             elif index in self._active:
                 self._heal(index, number)
         return self._due[0][0] if self._due else None
+
+    def _begin_to_count(self, name: str, now_ms: int) -> None:
+        """Let the triggers count that wait for the fault of this name."""
+        for action, triggers in self._triggers.items() if name else ():
+            self._limit(action, triggers.begin(name), now_ms)
+
+    def _limit(self, action: int, begun: Sequence[int], now_ms: int) -> None:
+        """Note the last moments at which triggers fire that have begun to count."""
+        for index in begun:
+            due = self._waits(action, index)
+            if due.after is not None and due.after.within_ms is not None:
+                due_ms = now_ms + due.after.within_ms
+                heapq.heappush(self._due, (due_ms, action + _WAITED, index, 0))
+
+    def _waits(self, action: int, index: int) -> Fault | Operation:
+        """Return the fault or the operation of a number."""
+        due: Sequence[Fault | Operation] = (
+            self._schedule.workload.operations if action == _OPERATE else self._schedule.faults
+        )
+        return due[index]
 
     def active(self) -> tuple[str, ...]:
         """Return the faults in force now, each as its kind and its nodes."""
@@ -188,6 +209,7 @@ class Injector:
         fault = self._schedule.faults[index]
         kind = kind_of(fault)
         start_us = self._world.now_us()
+        self._begin_to_count(fault.name, now_ms)
         on = self._resolve_on(index)
         if not on.nodes and hasattr(fault, "on"):
             self._fail(index, start_us, f"nobody is {_on(fault)} now")
@@ -197,9 +219,6 @@ class Injector:
         except FloodmarkError as error:
             self._fail(index, start_us, str(error), on.nodes)
             return
-        if fault.name:
-            for triggers in self._triggers.values():
-                triggers.begin(fault.name)
         partition = f"of {on.partition}" if on.partition and ":" not in _on(fault) else ""
         self._write(
             index,

@@ -12,7 +12,7 @@ from node.formats.trace import matches
 class Triggers:
     """The triggers that still wait, by the number of their fault or operation.
 
-    Those with `since` count from the injection of the fault of that name; `begin` tells of it."""
+    Those with `since` count from the moment of the fault of that name; `begin` tells of it."""
 
     def __init__(self, waiting: Mapping[int, After]) -> None:
         self._counting = {number: after for number, after in waiting.items() if not after.since}
@@ -24,11 +24,17 @@ class Triggers:
         """Return whether any trigger is still waiting."""
         return bool(self._counting or self._not_begun)
 
-    def begin(self, name: str) -> None:
-        """Count events from here on for the triggers that wait for the fault `name`."""
+    def begin(self, name: str) -> list[int]:
+        """Count events from here on for the triggers that wait for the fault `name`; return their
+        numbers."""
         begun = [number for number, after in self._not_begun.items() if after.since == name]
         for number in begun:
             self._counting[number] = self._not_begun.pop(number)
+        return begun
+
+    def stop(self, number: int) -> bool:
+        """Stop counting for a trigger; return whether it was still counting."""
+        return self._counting.pop(number, None) is not None
 
     def observe(self, event: Mapping[str, Any]) -> list[int]:
         """Count one event; return the faults or operations that it triggers, each once."""
@@ -54,7 +60,7 @@ class Triggers:
             for fault, after in self._counting.items()
         }
         unmet |= {
-            fault: f"fault '{after.since}', from which it counts, was never injected"
+            fault: f"fault '{after.since}', from which it counts, never came"
             for fault, after in self._not_begun.items()
         }
         self._counting.clear()

@@ -96,7 +96,10 @@ def _trigger(after: After) -> str:
     later = f" + {span(after.delay_ms * 1000)}" if after.delay_ms else ""
     matching = f" with {fields}" if fields else ""
     since = f" since fault '{after.since}'" if after.since else ""
-    return f"after the {nth(after.nth)} '{after.event}' event{matching}{since}{later}"
+    within = ""
+    if after.within_ms is not None:
+        within = f", after {span(after.within_ms * 1000)} at the latest"
+    return f"after the {nth(after.nth)} '{after.event}' event{matching}{since}{later}{within}"
 
 
 def place_of(path: Path) -> str:

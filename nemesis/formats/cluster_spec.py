@@ -122,13 +122,16 @@ class After(Strict, frozen=True, kw_only=True):
     """A trigger: it fires `delay_ms` after the `nth` trace event called `event` whose fields equal
     those of `match`. A value in `match` of the form {"at_least": n} or {"at_most": n} compares
     numbers. `node` and `partition` are matched like other fields. With `since`, the name of a
-    fault, events count from its injection, else from the beginning of the storm."""
+    fault, events count from its moment (even if it could not be injected then), else from the
+    beginning of the storm. With `within_ms` it fires so long after it began to count, at the
+    latest."""
 
     event: str
     match: dict[str, Any] = {}
     nth: AtLeastOne = 1
     delay_ms: Milliseconds = 0
     since: str = ""
+    within_ms: Milliseconds | None = None
 
     def problems(self) -> Iterator[str]:
         """Yield why the trigger could never fire, one sentence each."""

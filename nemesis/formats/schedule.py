@@ -71,7 +71,8 @@ else:
     AnyFault = Any
 
 _LATER: Final = (
-    *(b'"spares":0,', b'"how":"stop",', b'"version":"",', b'"then":"wait",', b',"since":""'),
+    *(b'"spares":0,', b'"how":"stop",', b'"version":"",', b'"then":"wait",'),
+    *(b',"since":""', b',"within_ms":null'),
 )
 """Fields that older schedules do not have, at their defaults: a digest outlives them. A quotation
 mark inside a text is escaped, so only a field is written like that."""
