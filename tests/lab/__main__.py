@@ -4,6 +4,7 @@
     python -m tests.lab outside      the outside judge alone, on run folders
     python -m tests.lab damage       verdicts on damaged copies of runs
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
+    python -m tests.lab small_bugs   a blind search for small bugs in the broker
     python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
 
 `python -m tests.lab NAME --help` lists the options of one.
@@ -18,7 +19,7 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("judges", "outside", "damage", "storms", "kill_campaign")
+EXPERIMENTS: Final = ("judges", "outside", "damage", "storms", "small_bugs", "kill_campaign")
 
 
 def main(words: list[str]) -> int:

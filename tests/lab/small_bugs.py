@@ -1,0 +1,246 @@
+"""A blind search for small bugs: changes of a line or two of the broker (`small_bugs.toml`).
+
+Each search has a process of its own. It compiles the changed text in place of one file, draws
+schedules as `floodmark search` does, and ends at the first run that breaks a property. A find is a
+run that breaks nothing without the bug. Time is processor time; sources are run, not compiled code.
+A result is a file in the store: a search that was made is not made again."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib.abc import SourceLoader
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from harness.search.worlds.attempt import Attempt
+    from nemesis.formats.schedule import Schedule
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+FILE: Final = Path(__file__).with_name("small_bugs.toml")
+CLASSES: Final = ("safety", "liveness")
+Engine = Literal["scenarios", "grammar"]
+
+
+class SmallBug(NamedTuple):
+    """One bug: `replaced` are pairs of texts, each first one once in `file`."""
+
+    code: str
+    name: str
+    file: str
+    protocol: str
+    kind: str
+    because: str
+    replaced: tuple[tuple[str, str], ...]
+
+    @property
+    def module(self) -> str:
+        """The module that the bug is in."""
+        return self.file.removesuffix(".py").replace("/", ".")
+
+    def changed_source(self) -> str:
+        """Return the text of the file with the bug. Raises ValueError if it does not apply."""
+        text = (ROOT / self.file).read_text("utf-8")
+        for old, new in self.replaced:
+            if text.count(old) != 1:
+                raise ValueError(f"{self.code}: {text.count(old)} times in {self.file}: {old!r}")
+            text = text.replace(old, new)
+        return text
+
+
+def small_bugs() -> list[SmallBug]:
+    """Return all of them, in the order of the file."""
+    return [
+        SmallBug(
+            code=row["code"],
+            name=row["name"],
+            file=row["file"],
+            protocol=row["protocol"],
+            kind=row["class"],
+            because=row["because"],
+            replaced=tuple(
+                (row[f"{also}old"], row[f"{also}new"])
+                for also in ("", "also_")
+                if f"{also}old" in row
+            ),
+        )
+        for row in tomllib.loads(FILE.read_text("utf-8"))["bug"]
+    ]
+
+
+class _Changed(SourceLoader):
+    """The import of one module from its changed text; other imports are not affected."""
+
+    def __init__(self, bug: SmallBug) -> None:
+        self._bug = bug
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the changed module, None for any other."""
+        return spec_from_loader(fullname, self) if fullname == self._bug.module else None
+
+    def get_filename(self, fullname: str) -> str:
+        """Return a name that no file has, so that nothing is kept compiled."""
+        return f"{ROOT / self._bug.file} with {self._bug.code}"
+
+    def get_data(self, path: str) -> bytes:
+        """Return the changed text; there is nothing else."""
+        if path != self.get_filename(self._bug.module):
+            raise OSError(path)
+        return self._bug.changed_source().encode()
+
+
+def turn_on(bug: SmallBug) -> None:
+    """Give this process the bug. Raises RuntimeError if its module was imported already."""
+    if bug.module in sys.modules:
+        raise RuntimeError(f"{bug.module} was imported without {bug.code}")
+    sys.meta_path.insert(0, _Changed(bug))
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one search. `breaks` is the property that the find broke, "" if nothing was
+    found; `others` counts failures that the protocol has without the bug."""
+
+    code: str
+    seed: int
+    schedules: int
+    seconds: float
+    breaks: str = ""
+    sentence: str = ""
+    others: int = 0
+    schedule: bytes = b""
+    engine: Engine = "scenarios"
+
+
+def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched:
+    """Search until a find or the end of the time, each part in a process that has the bug."""
+    from harness.search.worlds.attempt import attempt
+    from nemesis.formats.schedule import parse
+
+    state = Searched(code=bug.code, seed=seed, schedules=0, seconds=0.0, engine=engine)
+    while True:
+        order = msgspec.json.encode((bug.code, seconds, state))
+        made = subprocess.run(
+            [sys.executable, "-m", "tests.lab.small_bugs"],
+            input=order,
+            stdout=subprocess.PIPE,
+            check=True,
+            cwd=ROOT,
+            env={**os.environ, "FLOODMARK_PURE": "1"},
+            timeout=100 * seconds + 600,
+        )
+        state = msgspec.json.decode(made.stdout, type=Searched)
+        if not state.breaks:
+            return state
+        if state.breaks not in attempt(parse(state.schedule), stop_at="never").broken:
+            return state
+        # The protocol breaks here by itself: it was not the bug.
+        state = msgspec.structs.replace(state, breaks="", schedule=b"", others=state.others + 1)
+
+
+def _search_here(bug: SmallBug, seconds: float, before: Searched) -> Searched:
+    """Go on with a search in this process, which has the bug."""
+    from harness.search.worlds.simulated import SimulatedSubject
+
+    subject = SimulatedSubject(protocol=bug.protocol, engine=before.engine)
+    began_s = time.process_time() - before.seconds
+    number, found = before.schedules, None
+    while found is None and time.process_time() - began_s < seconds:
+        found = next((each for each in _runs(subject.draw(before.seed, number))), None)
+        number += 1
+    seconds_spent = round(time.process_time() - began_s, 1)
+    after = msgspec.structs.replace(before, schedules=number, seconds=seconds_spent)
+    if found is None:
+        return after
+    schedule, outcome = found
+    return msgspec.structs.replace(
+        after, breaks=outcome.property, sentence=outcome.sentence, schedule=schedule.to_json()
+    )
+
+
+def _runs(schedule: Schedule) -> Iterator[tuple[Schedule, Attempt]]:
+    """Yield the failing runs of a schedule and its endings."""
+    from harness.search.worlds.attempt import attempted
+    from harness.search.worlds.endings import judge_with_endings
+
+    runs = judge_with_endings(schedule, attempted)
+    return ((one, outcome) for one, outcome in runs if outcome.failed)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the experiment."""
+    parser.add_argument("--lists", nargs="*", default=["W", "X"], help="letters of lists")
+    parser.add_argument("--only", nargs="*", default=[], help="codes of bugs")
+    parser.add_argument("--kinds", nargs="*", default=["safety"], choices=CLASSES)
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    parser.add_argument("--engine", choices=("scenarios", "grammar"), default="scenarios")
+    parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a search")
+    parser.add_argument("--store", type=Path, default=Path("store/small-bugs"))
+    parser.add_argument("--least", type=float, default=0.0, help="percent found, or exit code 1")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Make the searches that were not made, and print a table."""
+    bugs = [
+        bug
+        for bug in small_bugs()
+        if (bug.code in given.only or (not given.only and bug.code[0] in given.lists))
+        and bug.kind in given.kinds
+    ]
+    given.store.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for seed, bug in itertools.product(given.seeds, bugs):
+        file = given.store / f"{bug.code}-{seed}.json".lower()
+        if not file.exists():
+            file.write_bytes(msgspec.json.encode(search(bug, seed, given.seconds, given.engine)))
+        row = msgspec.json.decode(file.read_bytes(), type=Searched)
+        rows.append(row)
+        what = f"{row.breaks}: {row.sentence}" if row.breaks else "open"
+        effort = f"{row.schedules:,} schedules, {row.seconds:.0f} s"
+        print(f"{bug.code} {bug.name}, seed {seed}: {effort}: {what}", flush=True)
+    return _judge(rows, given.least)
+
+
+def _judge(rows: Sequence[Searched], least: float) -> int:
+    """Print the share of each list and seed; return 1 if one is below `least` percent."""
+    groups: dict[tuple[str, int], list[Searched]] = {}
+    for row in rows:
+        groups.setdefault((row.code[0], row.seed), []).append(row)
+    missed = 0
+    for (letter, seed), part in groups.items():
+        found = [row for row in part if row.breaks]
+        percent = 100 * len(found) / len(part)
+        missed |= percent < least
+        seconds = statistics.median(row.seconds for row in part)
+        print(
+            f"list {letter}, seed {seed}: {len(found)} of {len(part)} ({percent:.0f} %), median "
+            f"{seconds:.0f} s; open: {' '.join(row.code for row in part if not row.breaks)}"
+        )
+    return missed
+
+
+def _child() -> None:
+    """Read an order, turn its bug on, and search."""
+    code, seconds, before = msgspec.json.decode(sys.stdin.buffer.read())
+    bug = next(bug for bug in small_bugs() if bug.code == code)
+    turn_on(bug)
+    after = _search_here(bug, seconds, msgspec.convert(before, Searched))
+    sys.stdout.buffer.write(msgspec.json.encode(after))
+
+
+if __name__ == "__main__":
+    _child()
