@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from nemesis.faults.dice import Dice
-from nemesis.faults.kind import Drawing, FaultKind, Injected, Site
+from nemesis.faults.dice import Dice, Spot
+from nemesis.faults.kind import Consequence, Drawing, FaultKind, Injected, Requirement, Site
 from nemesis.faults.words import target
 from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.formats.fault import Fault
@@ -25,6 +25,7 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
 
     colour = "#2d9c9c"
     lasts = False
+    by_controller = True
 
     def command(self, site: Site) -> Command:
         """Return the command to the controller."""
@@ -54,6 +55,7 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     first: str = ""
 
     letter = "F"
+    consequences = frozenset({Consequence.ELECTION})
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
@@ -65,6 +67,12 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     def command(self, site: Site) -> Command:
         """Return the command that lets the first replica lead."""
         return Command("elect-preferred", self.partition, (self.first,) if self.first else ())
+
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Draw a broker that shall lead, or the first replica."""
+        first = spot.on if spot.on.startswith("n") else ""
+        return cls(partition=spot.partition, first=first, at_ms=0)
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> ElectPreferred:
@@ -83,8 +91,14 @@ class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
     partition: str
 
     letter = "N"
+    consequences = frozenset({Consequence.ELECTION})
     sentence = "Let any active replica of {partition} lead if nobody does"
     drawing = "it gives up acknowledged writes, so that a storm could prove nothing"
+
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Return the command for the partition of the spot."""
+        return cls(partition=spot.partition, at_ms=0)
 
     def command(self, site: Site) -> Command:
         """Return the command that lets any active replica lead."""
@@ -103,6 +117,9 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
 
     letter = "A"
     drawing = Drawing(aliases=())
+
+    needs = frozenset({Requirement.SPARE_BROKER})
+    consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems of any command, and replicas that are not different brokers."""
@@ -135,6 +152,15 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
         goes = site.rng.choice(followers)
         moved = tuple(site.rng.choice(free) if name == goes else name for name in before)
         return Command("reassign", self.partition, moved)
+
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Draw an order of some brokers, a rule, or that a move is cancelled."""
+        dice, names = spot.dice, list(spot.dice.brokers)
+        dice.rng.shuffle(names)
+        some = ",".join(names[: dice.rng.randint(1, len(names))])
+        replicas = dice.weighted(((some, 6), (ROTATE, 1), (MOVE, 2), (MORE, 1), ("", 3)))
+        return cls(partition=spot.partition, replicas=replicas, at_ms=0)
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Reassign:
@@ -172,6 +198,11 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
     letter = "Q"
     sentence = "Set min_isr to {min_isr}"
     drawing = "it changes what a schedule promises"
+
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Draw a number of replicas."""
+        return cls(min_isr=spot.dice.rng.randint(1, spot.dice.copies), at_ms=0)
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems of any command, and a `min_isr` above the number of replicas."""

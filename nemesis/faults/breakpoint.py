@@ -10,11 +10,12 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from nemesis.faults.dice import ON_VOTERS, Dice
+from nemesis.faults.dice import ON_VOTERS, Dice, Spot
 from nemesis.faults.kind import ONE_NODE, Drawing, Effect, FaultKind, Injected, Loss, Site
 from nemesis.faults.lasting import LastingFault
 from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
+from nemesis.formats.fault import Fault
 from nemesis.links.rule import LinkRule
 from nemesis.processes import CannotAct
 from nemesis.world import BreakAt
@@ -41,6 +42,10 @@ _THEN: Final[tuple[tuple[Then, float], ...]] = (
 )
 _OF_ALL: Final = (("", 2), ("append", 4), ("hw", 2))
 _OF_LEADERS: Final = (*_OF_ALL, ("ack", 2))
+_RARER: Final = (
+    *(("append", 4), ("ack", 3), ("hw", 3), ("role", 3), ("truncated", 2), ("isr", 2)),
+    *(("proposed", 2), ("vote", 2), ("deleted", 0.5)),
+)
 _OF_VOTERS: Final = (("", 1),)
 
 
@@ -102,6 +107,16 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
             before=before,
             then=then,
         )
+
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Draw an event of the partition that the schedule is about, mostly a rarer one."""
+        drawn = cls.draw_on(spot.dice, spot.on, 0, spot.for_ms)
+        of_voter = spot.on in ON_VOTERS or spot.on.startswith("v")
+        if of_voter or spot.dice.chance(0.3):
+            return drawn
+        match = {"partition": spot.partition}
+        return replace(drawn, event=spot.dice.weighted(_RARER), match=match)
 
     def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
         """Arm the breakpoint on a node."""

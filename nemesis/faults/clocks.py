@@ -27,6 +27,8 @@ class _WrongClock(ProcessFault, frozen=True, kw_only=True):
     offset_ms: OffsetMs
 
     colour = "#7a6a4f"
+    consequences = frozenset()
+    simulated = False
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems that any fault can have, and an offset of 0."""
@@ -100,6 +102,7 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
     sentence = "Let the clock of {on} run at {percent} %"
     colour = "#7a6a4f"
     pattern = "bars"
+    consequences = frozenset()
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:

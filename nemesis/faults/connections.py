@@ -26,6 +26,7 @@ class _Connections(LinkFault, frozen=True, kw_only=True):
 
     colour = "#b3632a"
     pattern = "dots"
+    simulated = False
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """Return a link rule for each direction of the fault."""

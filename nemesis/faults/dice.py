@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.links.abilities import HUB, LinkAbilities
@@ -18,6 +18,17 @@ ON_VOTERS: Final = ("controller", "voters")
 _SPANS: Final = (((0.15, 0.6), 4), ((0.8, 1.2), 3), ((1.3, 2.2), 3))
 
 T = TypeVar("T")
+
+
+class Spot(NamedTuple):
+    """The spot of a fault in a composed schedule: its target `on`, the `other` end of its links,
+    the partition that the schedule is about, and a length."""
+
+    dice: Dice
+    on: str
+    other: str
+    partition: str
+    for_ms: int
 
 
 class Dice:
@@ -38,6 +49,9 @@ class Dice:
         self.links = links
         self.maps = maps
         self.timings = cluster.timings
+        self.brokers = cluster.broker_names()
+        self.copies = cluster.replication_factor
+        self.protocol = cluster.protocol
         self.with_voters = cluster.voters > 0
         self.with_clients = workload.clients + workload.consumers > 0
         self.rng = rng

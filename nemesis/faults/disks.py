@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 import msgspec
 
 from nemesis.faults.dice import Dice
-from nemesis.faults.kind import ONE_NODE, Drawing, Loss, Site
+from nemesis.faults.kind import ONE_NODE, Consequence, Drawing, Loss, Site
 from nemesis.faults.lasting import LastingFault, start_if_ended
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
@@ -37,6 +37,7 @@ class _FailingDisk(LastingFault, frozen=True, kw_only=True):
     pattern = "stripes"
     on_processes = True
     counted = "writes"
+    consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
 
     def fails(self) -> DiskFails:
         """Return the failure of the disk."""
@@ -142,6 +143,7 @@ class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
 
     letter = "r"
     plainer_kind = "kill"
+    simulated = False
     sentence = "Let reads from the disk of {on} fail"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
 

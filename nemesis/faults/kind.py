@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar, Final, Literal, Self
 
 from msgspec.structs import replace
 
-from nemesis.faults.dice import Dice
+from nemesis.faults.dice import Dice, Spot
 from nemesis.faults.words import target
 from nemesis.formats import fault as formats
 from nemesis.formats.cluster_spec import Cluster
@@ -21,6 +22,23 @@ from nemesis.formats.fault import Fault
 from nemesis.processes import Processes
 from nemesis.view import ClusterView
 from nemesis.world import World
+
+
+class Consequence(Enum):
+    """An effect of a fault, for which the next fault of a composed schedule may wait."""
+
+    ELECTION = "another replica leads"
+    ISR_CHANGE = "a replica leaves the ISR, or enters it"
+    RESTART = "a process starts again"
+
+
+class Requirement(Enum):
+    """A property of the cluster without which a fault of a kind has little effect."""
+
+    SPARE_BROKER = "a broker without a replica"
+    UNSYNCED = "writes that are not synced"
+    VOTERS = "several voters"
+
 
 Pattern = Literal["plain", "bars", "stripes", "dots"]
 Loss = Literal["", "unsynced", "noticed", "unnoticed"]
@@ -133,6 +151,12 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     """Return whether the bar of a fault on links names its nodes instead of all the links."""
     drawing: ClassVar[Drawing | str]
     """How storms draw it, or else why they never do."""
+    needs: ClassVar[frozenset[Requirement]] = frozenset()
+    consequences: ClassVar[frozenset[Consequence]] = frozenset()
+    by_controller: ClassVar[bool] = False
+    """Whether only a controller can carry it out, so that replicas that vote refuse it."""
+    simulated: ClassVar[bool] = True
+    """Whether the simulated world can carry it out."""
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
         """Return those of `nodes` for which a role in `on` may stand: the fault can act on them."""
@@ -183,6 +207,24 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         return drawn if drawn.for_ms is None else replace(drawn, for_ms=for_ms)
 
     @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Draw a fault of this kind for a place in a composed schedule, which sets its moment."""
+        for_ms = spot.for_ms if cls.lasts else None
+        fields: tuple[str, ...] = cls.__struct_fields__
+        if "on" not in fields:
+            drawn: Fault = cls.draw(spot.dice, 0)
+        else:
+            drawn = cls.draw_on(spot.dice, spot.on, 0, for_ms)  # type: ignore[arg-type]
+        own: dict[str, object] = {"for_ms": for_ms}
+        if "on" in fields and spot.dice.chance(0.3):
+            own["on"] = spot.on  # not the one broker whose disk is damaged
+        if "partition" in fields:
+            own["partition"] = spot.partition
+        if "to" in fields and spot.dice.chance(0.5):
+            own["to"] = spot.other
+        return replace(drawn, **own)
+
+    @classmethod
     def _drawing(cls) -> Drawing:
         assert isinstance(cls.drawing, Drawing), cls.drawing
         return cls.drawing
@@ -200,7 +242,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     def plainer(self) -> Iterator[Self]:
         """Yield the same fault with one of its own fields plainer, for a shrinker to try in its
-        place. The times stay as they are."""
+        spot. The times stay as they are."""
         return iter(())
 
     def may_lose(self) -> Loss:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import ON_VOTERS, Dice
-from nemesis.faults.kind import KINDS, Effect, Injected, Site
+from nemesis.faults.kind import KINDS, Consequence, Effect, Injected, Site
 from nemesis.faults.lasting import LastingFault, Place
 from nemesis.links.abilities import LinkAbilities
 from nemesis.links.rule import Counts, LinkRule
@@ -43,6 +43,7 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
 
     on_links = True
     whole = True
+    consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
     chooses_messages: ClassVar[bool] = False
     """Return whether every such fault acts on some messages of a link and not on others."""
 

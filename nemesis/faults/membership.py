@@ -32,6 +32,7 @@ class ChangeFault(FaultKind, frozen=True, kw_only=True):
     on: str
 
     colour = "#8a5fbf"
+    simulated = False
     of_members: ClassVar[bool] = True
     """Return whether it acts on members, not on nodes outside the cluster."""
 

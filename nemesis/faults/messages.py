@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
-from nemesis.faults.dice import Dice
+from nemesis.faults.dice import Dice, Spot
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
 from nemesis.faults.link_fault import LinkFault, between, draw_kinds, draw_other_end
 from nemesis.faults.words import target, wanted
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Milliseconds, Workload, wrong_match
-from nemesis.formats.fault import Percent
+from nemesis.formats.fault import Fault, Percent
 from nemesis.links.rule import LinkRule
 from node.formats import trace
 
@@ -126,6 +126,29 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
         return f"Lose {self.percent} % of messages {self.link()}{self.only()}"
 
 
+_ROUTES: Final[Mapping[tuple[str, str], tuple[tuple[str, float], ...]]] = {
+    ("n", "n"): (
+        *(("fetch-response", 6), ("fetch", 3), ("offset-for-leader-epoch-response", 2)),
+        *(("offset-for-leader-epoch", 1), ("vote", 2), ("vote-response", 2), ("begin-epoch", 1)),
+    ),
+    ("n", "v"): (
+        *(("alter-partition", 5), ("heartbeat", 2), ("register", 2), ("fetch", 2)),
+        *(("report-leader", 1), ("log-info-response", 0.5)),
+    ),
+    ("v", "n"): (
+        *(("fetch-response", 5), ("alter-partition-response", 4), ("heartbeat-response", 2)),
+        *(("register-response", 2), ("log-info", 0.5)),
+    ),
+    ("v", "v"): (("fetch-response", 3), ("fetch", 2), ("vote", 2), ("vote-response", 2)),
+    ("c", "n"): (("produce", 5), ("fetch", 1), ("metadata", 0.5)),
+    ("n", "c"): (("produce-response", 5), ("fetch-response", 1), ("metadata-response", 0.5)),
+}
+"""The kinds of messages that pass from one kind of node to another (brokers, voters, clients), with
+the weights with which a composed schedule chooses them."""
+_DELAYS: Final = (0.05, 0.2, 0.4, 0.8, 1.3)
+"""Factors of the session by which messages are late."""
+
+
 class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     """One link rule as written: `action` on the messages from `on` to `to` that match.
 
@@ -143,6 +166,43 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     chooses_messages = True
     letter = "M"
     drawing = "it says exactly what happens to which message, which takes a scenario"
+
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Draw a rule about one kind of messages between the two ends of a spot."""
+        dice = spot.dice
+        ends = (spot.on, spot.other if spot.other != spot.on else "rest")
+        on, to = ends if dice.chance(0.5) else ends[::-1]
+        if on == "rest":  # only the receiving end may be called that
+            on = "all"
+        sides = (_side(on), _side(to))
+        kind = dice.weighted(_ROUTES.get(sides, _ROUTES["n", "n"]))
+        match: dict[str, Any] = {}
+        if "partition" in trace.MESSAGE_FIELDS[kind]:
+            metadata = "v" in sides and kind in ("fetch", "fetch-response", "vote", "vote-response")
+            match["partition"] = trace.METADATA_PARTITION if metadata else spot.partition
+        if kind == "fetch-response" and sides == ("n", "n") and dice.chance(0.3):
+            match["diverging"] = {"given": True}
+        if "pre" in trace.MESSAGE_FIELDS[kind] and dice.chance(0.5):
+            match["pre"] = False
+        # A request that the network doubles is two requests, unless its producer is idempotent.
+        doubles = 0 if kind == "produce" else 2
+        action: Literal["drop", "delay", "duplicate", "hold"] = dice.weighted(
+            (("drop", 3), ("hold", 3), ("delay", 2), ("duplicate", doubles))
+        )
+        late = action in ("delay", "duplicate")
+        session_ms = dice.timings.session_ms
+        return cls(
+            on=on,
+            to=to,
+            action=action,
+            kinds=(kind,),
+            match=match,
+            delay_ms=round(dice.rng.choice(_DELAYS) * session_ms) if late else 0,
+            limit=dice.weighted(((None, 3), (1, 3), (2, 1))),
+            for_ms=max(spot.for_ms, session_ms // 4),
+            at_ms=0,
+        )
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems that any fault can have, and a rule that can never act."""
@@ -168,3 +228,10 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         late += f" ± {self.jitter_ms} ms" if self.jitter_ms else ""
         matching = f" with {fields}" if fields else ""
         return f"{self.action.capitalize()} {share}{most}{which}{matching}{late}"
+
+
+def _side(target: str) -> str:
+    """Return which kind of nodes a target names: "n" brokers, "v" voters, "c" clients."""
+    if target in ("controller", "voters"):
+        return "v"
+    return "c" if target == "clients" else target[0] if target[0] in "vc" else "n"

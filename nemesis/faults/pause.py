@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nemesis.faults.kill import Kill
-from nemesis.faults.kind import Drawing, Site
+from nemesis.faults.kind import Consequence, Drawing, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.world import World
 
@@ -16,6 +16,7 @@ class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
     letter = "P"
     colour = "var(--info)"
     pattern = "bars"
+    consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
     drawing = Drawing(
         targets=Kill.drawing.targets, delays_follower=(1,), fails_leader=(2,), restarts=(1,)
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from nemesis.faults.kind import ONE_NODE, Drawing, Effect, Injected, Site
+from nemesis.faults.kind import ONE_NODE, Drawing, Effect, Injected, Requirement, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
 
@@ -32,6 +32,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     colour = "var(--bad)"
     ends_process = True
     loss = "unsynced"
+    needs = frozenset({Requirement.UNSYNCED})
     # No alias: what it may cost depends on how the brokers flush.
     drawing = Drawing(
         targets=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from nemesis.faults.kind import FaultKind, Healed, Injected, Site
+from nemesis.faults.kind import Consequence, FaultKind, Healed, Injected, Site
 from nemesis.processes import CannotAct
 from node.formats.errors import FloodmarkError
 
@@ -25,6 +25,7 @@ class ProcessFault(FaultKind, frozen=True, kw_only=True):
     on: str
 
     on_processes = True
+    consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE, Consequence.RESTART})
 
     def act(self, site: Site, node: str) -> str | None:
         """Carry the fault out on one node; return a note or None. Raises FloodmarkError."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+from nemesis.faults.dice import Spot
 from nemesis.faults.kind import ONE_NODE, Drawing, Injected, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
+from nemesis.formats.fault import Fault
 from nemesis.world import ClusterChange, World
 
 
@@ -60,6 +62,11 @@ class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
     letter = "V"
     drawing = "a version belongs to one system: a search draws it"
 
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Return a restart with the protocol of the cluster: others may not mix with it."""
+        return cls(on=spot.on, protocol=spot.dice.protocol, at_ms=0)
+
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
         """Return the members; of another system those that run."""
         members = tuple(node for node in nodes if world.is_member(node))
@@ -93,4 +100,5 @@ class Downgrade(Upgrade, frozen=True, kw_only=True, tag="downgrade"):
     """The same with an older version."""
 
     direction = "downgrade"
+    simulated = False
     letter = "u"

@@ -45,6 +45,7 @@ class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
     on_processes = True
     ends_process = True
     counted = "calls"
+    simulated = False
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from harness.search.deadline import Stop
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.findings import in_words
+from harness.search.grammar.phrases import GRAMMAR_VERSION
+from harness.search.grammar.phrases import draw_schedule as compose_schedule
 from harness.search.loop import AnySearchJob, Drawn, Shrinks
 from harness.search.shrink.explain import explain, write
 from harness.search.shrink.passes import fewer_by_chance
@@ -31,6 +33,8 @@ from node.formats.removal import try_to_remove
 
 SHRINK_TRIES: Final = 1_500
 HANGS_S: Final = 3600.0
+Engine = Literal["scenarios", "grammar"]
+"""The generator that draws the schedules of a simulated search."""
 INTERNAL: Final = "internal-invariant"
 """The property of a failure that only an internal invariant shows."""
 
@@ -46,7 +50,12 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: tuple[str, ...] = ()
     internal: bool = False
     chunk: int = 50
-    generator: ClassVar[int] = GENERATOR_VERSION
+    engine: Engine = "scenarios"
+
+    @property
+    def generator(self) -> int:
+        """The version of the engine; under another one a seed draws another schedule."""
+        return GRAMMAR_VERSION if self.engine == "grammar" else GENERATOR_VERSION
 
     @property
     def name(self) -> str:
@@ -63,7 +72,10 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     def draw(self, seed: int, number: int) -> Schedule:
         """Draw the schedule of this number, independently of all others."""
-        choose = RandomChoices(random.Random(f"search/{seed}/{number}"))
+        rng = random.Random(f"search/{seed}/{number}")
+        if self.engine == "grammar":
+            return compose_schedule(rng, self.protocol, self.bugs, self.faults)
+        choose = RandomChoices(rng)
         return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
 
 

@@ -1,0 +1,164 @@
+"""The phrases of the grammar, and the drawing of a whole schedule.
+
+    schedule = phrase+
+    phrase   = atom | THEN | DURING | REPEAT | STALE | ONLY
+
+An atom is one fault. THEN: a phrase and another at an event that it causes. DURING: a phrase while
+a long fault is in force. REPEAT: one kind of fault on one role again and again, each time at the
+same event since the last. STALE: messages of one kind are held, a phrase follows, and they arrive.
+ONLY: all nodes but a few are down."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from harness.search.grammar.conditions import draw_cluster, draw_workload
+from harness.search.grammar.drawing import Composition
+from harness.search.grammar.weights import Choices
+from nemesis.faults import KINDS, FaultKind, Link, Release
+from nemesis.faults.dice import Dice
+from nemesis.formats.schedule import Schedule, Workload
+from node.core.protocol import LeaderBy
+from node.core.protocol import protocol as protocol_of
+
+GRAMMAR_VERSION: Final = 1001
+"""The version of the grammar; under another one a seed draws another schedule. Versions of the
+scenarios are lower."""
+MOST_PHRASES: Final = 5
+_DEEPEST: Final = 2
+_REFUSED_PERCENT: Final = 5
+"""How often replicas that vote are asked for what only a controller can do."""
+_DOWN: Final = ("kill", "stop", "power-cut")
+
+Phrase = Callable[[Composition, int], None]
+
+
+def atom(d: Composition, depth: int) -> None:
+    """Add one fault."""
+    d.atom(d.kind())
+
+
+def then(d: Composition, depth: int) -> None:
+    """Add a phrase, and another that its effect begins."""
+    phrase(d, depth + 1)
+    phrase(d, depth + 1)
+
+
+def during(d: Composition, depth: int) -> None:
+    """Add a phrase while a fault lasts that ends after it."""
+    first = d.atom(d.kind())
+    if first is None:
+        return
+    at = len(d.faults) - 1
+    phrase(d, depth + 1)
+    if first.for_ms is not None and d.choose.chance(70):
+        longer = first.for_ms + sum(fault.for_ms or 20 for fault in d.faults[at + 1 :])
+        d.faults[at] = replace(d.faults[at], for_ms=min(longer, 1500))
+
+
+def repeat(d: Composition, depth: int) -> None:
+    """Add the same kind of fault several times, at the same event since the last one."""
+    kind, on = d.kind(), d.who()
+    first = d.atom(kind, on)
+    if first is None:
+        return
+    event = d.event(len(d.faults) - 1)
+    for _ in range(d.choose.rng.choice((1, 2, 3))):
+        d.atom(kind, on, **d.since(event, d.choose.number("delay")))
+
+
+def stale(d: Composition, depth: int) -> None:
+    """Add a phrase during which messages of one kind are held; they arrive after it."""
+    held = d.atom(Link)
+    if not isinstance(held, Link):
+        return
+    d.held += 1
+    name = held.name or f"held-{d.held}"
+    d.faults[-1] = replace(
+        held, name=name, action="hold", delay_ms=0, jitter_ms=0, for_ms=max(held.for_ms or 0, 900)
+    )
+    phrase(d, depth + 1)
+    if not d.full:
+        d.faults.append(Release(of=name, **d.moment()))
+
+
+def only(d: Composition, depth: int) -> None:
+    """Add the end of all brokers but one or two, for a while."""
+    alone = {d.broker()} | ({d.broker()} if d.choose.chance(30) else set())
+    others = ",".join(name for name in d.cluster.broker_names() if name not in alone)
+    if others:
+        d.atom(_down(d), others)
+
+
+def _down(d: Composition) -> type[FaultKind]:
+    """Draw a kind of this schedule that ends processes; a kill if it has none."""
+    return KINDS[d.choose.rng.choice([kind for kind in _DOWN if kind in d.kinds] or ["kill"])]
+
+
+_PHRASES: Final[Mapping[str, Phrase]] = {
+    "atom": atom,
+    "then": then,
+    "during": during,
+    "repeat": repeat,
+    "stale": stale,
+    "only": only,
+}
+
+
+def phrase(d: Composition, depth: int) -> None:
+    """Add a drawn phrase; inner ones are plainer."""
+    inner = ("then", "during", "stale") if depth >= _DEEPEST else ()
+    without = (*inner, *(("stale",) if "link" not in d.kinds else ()))
+    _PHRASES[d.choose.of("phrase", *without)](d, depth)
+
+
+def simulated_kinds(*, by_controller: bool) -> list[str]:
+    """Return the kinds that a simulated cluster can take; `release` belongs to a phrase."""
+    return [
+        name
+        for name, kind in KINDS.items()
+        if kind.simulated and kind is not Release and (by_controller or not kind.by_controller)
+    ]
+
+
+def draw_schedule(
+    rng: random.Random, protocol: str, bugs: tuple[str, ...] = (), faults: tuple[str, ...] = ()
+) -> Schedule:
+    """Draw one schedule for `protocol` with `bugs` turned on. Kinds in `faults` are in it."""
+    choose = Choices(rng)
+    votes = protocol_of(protocol).leader_by is LeaderBy.VOTES
+    possible = simulated_kinds(by_controller=not votes or choose.chance(_REFUSED_PERCENT))
+    kinds = choose.some("kind", possible, choose.number("kinds"))
+    kinds = tuple(dict.fromkeys((*kinds, *faults)))
+    cluster = draw_cluster(choose, protocol, bugs, kinds)
+    workload = draw_workload(choose, cluster)
+    names = list(cluster.broker_names())
+    if choose.chance(30):
+        rng.shuffle(names)
+    drawing = Composition(
+        choose=choose,
+        cluster=cluster,
+        dice=Dice(cluster, workload, rng),
+        kinds=kinds,
+        partition=rng.choice(cluster.partition_names()),
+        brokers=tuple(names),
+        votes=votes,
+    )
+    drawing.bind()
+    for number in range(MOST_PHRASES):
+        if drawing.full or (number and not choose.chance(70)):
+            break
+        phrase(drawing, 0)
+    return Schedule(
+        cluster=cluster, workload=_lasting(drawing, workload), faults=tuple(drawing.faults)
+    )
+
+
+def _lasting(drawing: Composition, workload: Workload) -> Workload:
+    """Return the workload, as long as the faults need."""
+    tail_ms = drawing.choose.rng.choice((300, 500, 800))
+    return replace(workload, duration_ms=min(2000, drawing.now_ms + tail_ms))

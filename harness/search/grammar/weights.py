@@ -1,0 +1,121 @@
+"""The weights with which the grammar draws: the one table.
+
+A kind of fault that is not listed has the weight 1. Every value that a user can set has a weight
+above zero. `python -m tests.lab small_bugs --lists U V` measures a change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
+    "phrase": {"atom": 8, "then": 8, "during": 6, "repeat": 4, "stale": 5, "only": 3},
+    "moment": {"event": 10, "with": 5, "end": 3, "later": 3},
+    "first": {"time": 4, "event": 5},
+    "kinds": {"1": 2, "2": 4, "3": 4, "5": 3, "8": 1},
+    "kind": {
+        "kill": 8,
+        "stop": 6,
+        "power-cut": 6,
+        "pause": 5,
+        "isolate": 6,
+        "cut": 6,
+        "link": 14,
+        "break": 6,
+        "elect-preferred": 8,
+        "reassign": 4,
+        "set-min-isr": 2,
+        "loss": 2,
+        "delay": 2,
+    },
+    "broker": {
+        "leader": 6,
+        "first": 4,
+        "second": 5,
+        "third": 4,
+        "follower": 3,
+        "any": 1,
+        "last": 2,
+    },
+    "else": {"controller": 3, "voters": 3, "clients": 2, "all": 1, "followers": 2, "lagging": 1},
+    "threshold": {"session_ms": 5, "lag_ms": 3, "election_max_ms": 3, "fetch_timeout_ms": 1},
+    "factor": {"0": 1, "0.1": 2, "0.3": 2, "0.6": 2, "1.3": 5, "1.8": 4, "2.5": 4, "4": 3, "8": 1},
+    "delay": {"0": 10, "1": 2, "5": 2, "20": 3, "60": 3, "150": 2},
+    "causes": {
+        "flow": 4,
+        "another replica leads": 8,
+        "a replica leaves the ISR, or enters it": 5,
+        "a process starts again": 6,
+    },
+    "flow": {"append": 3, "hw": 4, "ack": 2},
+    "another replica leads": {
+        "role": 9,
+        "hw": 3,
+        "append": 2,
+        "partition": 2,
+        "truncated": 1,
+        "diverging": 0.5,
+        "vote": 1,
+    },
+    "a replica leaves the ISR, or enters it": {"proposed": 3, "isr": 3, "partition": 3},
+    "a process starts again": {
+        "registered": 4,
+        "started": 3,
+        "role": 3,
+        "append": 3,
+        "truncated": 1,
+    },
+    "from": {"last": 7, "earlier": 3, "": 1},
+    "nth": {"1": 8, "2": 3, "3": 1},
+    "brokers": {"3": 6, "4": 3, "2": 1, "5": 1},
+    "replication_factor": {"3": 7, "2": 2, "4": 1, "5": 1, "1": 1},
+    "min_isr": {"2": 5, "1": 4, "3": 1},
+    "voters": {"1": 8, "3": 2, "5": 0.3},
+    "partitions": {"1": 8, "2": 2, "3": 0.5},
+    "flush": {"sync": 2, "async": 1},
+    "flush_interval_ms": {"1000": 1, "200": 1},
+    "unclean_election": {"": 12, "1": 1},
+    "retention_records": {"0": 10, "1": 0.5, "2": 0.5, "5": 0.5},
+    "fetch_max_bytes": {"": 5, "1": 1, "200": 0.5},
+    "clients": {"2": 3, "1": 3, "3": 1},
+    "consumers": {"1": 6, "2": 2, "0": 1},
+    "rate": {"20": 3, "10": 3, "40": 2},
+    "batch": {"1": 3, "3": 2},
+    "batch_most": {"0": 6, "3": 2, "5": 1, "20": 0.5},
+    "spread": {"even": 4, "zipf": 1},
+    "acks": {"-1": 20, "1": 1, "0": 0.5},
+    "in_flight": {"1": 5, "2": 1, "4": 1},
+    "idempotent": {"": 5, "1": 1},
+    "timeout_ms": {"200": 3, "100": 2, "600": 2, "1000": 1},
+    "timings": {"0": 1, "1": 1, "2": 1, "3": 1, "4": 1},
+}
+
+
+class Choices:
+    """The random choices of one schedule."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def of(self, group: str, *without: str) -> str:
+        """Draw a value of a group of the table, none of `without`."""
+        values = {name: weight for name, weight in WEIGHTS[group].items() if name not in without}
+        return self.rng.choices(list(values), list(values.values()))[0]
+
+    def number(self, group: str) -> int:
+        """Draw a value of a group of whole numbers."""
+        return int(self.of(group))
+
+    def some(self, group: str, names: list[str], count: int) -> tuple[str, ...]:
+        """Draw up to `count` different names with the weights of a group."""
+        left, chosen = list(names), list[str]()
+        while left and len(chosen) < count:
+            weights = [WEIGHTS[group].get(name, 1) for name in left]
+            chosen.append(self.rng.choices(left, weights)[0])
+            left.remove(chosen[-1])
+        return tuple(chosen)
+
+    def chance(self, percent: float) -> bool:
+        """Return True with a probability of `percent`."""
+        return self.rng.random() * 100 < percent
