@@ -16,19 +16,17 @@ import multiprocess
 
 from harness.clients.workload import record_runs
 from harness.formats.history import LogRun
+from harness.formats.log_file import write_log
 from harness.systems.adapter import Adapter, Node
 from harness.systems.external.calls import HIGHEST_OFFSET
 from harness.systems.external.load import AdapterChoice, in_words
 from node.formats.errors import FloodmarkError
-from node.formats.files import AppendOnlyFile
 from node.runtime import children
 from node.runtime.children import settle_in
 
 NODE_TIMEOUT_S: Final = 60.0
 REAP_S: Final = 10.0
 MAX_RECORDS: Final = 5_000_000
-_LINES_A_WRITE: Final = 2000
-_encoder: Final = msgspec.json.Encoder()
 
 
 class NodeDump(msgspec.Struct, frozen=True):
@@ -101,16 +99,9 @@ def _main(config: DumpConfig, pipe: Connection) -> None:
         problems: list[str] = []
         had: list[str] = []
         try:
-            out = AppendOnlyFile(Path(config.folder) / f"{node.name}.jsonl")
-            lines: list[bytes] = []
             names = config.partitions if node.name in config.members else ()
-            for run in log_lines(adapter, node, names, config.record_bytes, had, problems):
-                lines.append(_encoder.encode(run) + b"\n")
-                if len(lines) >= _LINES_A_WRITE:
-                    out.write(b"".join(lines))
-                    lines.clear()
-            out.write(b"".join(lines))
-            out.close()
+            runs = log_lines(adapter, node, names, config.record_bytes, had, problems)
+            write_log(Path(config.folder) / f"{node.name}.jsonl", runs)
         except FloodmarkError as error:
             problems.append(f"the logs of {node.name} could not be written: {error}")
         pipe.send(NodeDump(node.name, tuple(had), tuple(problems)))

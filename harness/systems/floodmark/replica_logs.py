@@ -5,19 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from harness.clients.workload import MIN_RECORD_BYTES, decode_payload
 from harness.formats.history import LogRun
+from harness.formats.log_file import write_log
 from node.formats.errors import StorageError
-from node.formats.files import AppendOnlyFile
 from node.formats.log_dump import BatchDump, LogDump
 from node.formats.trace import METADATA_PARTITION
-
-_LINES_A_WRITE: Final = 2000
-_encoder: Final = msgspec.json.Encoder()
 
 
 def write_logs(
@@ -29,19 +23,10 @@ def write_logs(
     from node.runtime.read_logs import dump_logs
 
     problems: list[str] = []
-    lines: list[bytes] = []
-    out = AppendOnlyFile(file)
     try:
-        for run in log_lines(node, dump_logs(data_dir), replicas, problems):
-            lines.append(_encoder.encode(run) + b"\n")
-            if len(lines) >= _LINES_A_WRITE:
-                out.write(b"".join(lines))
-                lines.clear()
-        out.write(b"".join(lines))
+        write_log(file, log_lines(node, dump_logs(data_dir), replicas, problems))
     except StorageError as error:
         problems.append(f"the logs of {node} could not be read: {error}")
-    finally:
-        out.close()
     return problems
 
 
