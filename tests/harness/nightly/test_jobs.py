@@ -17,7 +17,7 @@ from harness.search.shrink.real_schedule import RealSchedule, slow_motion
 from harness.search.worlds import simulated as simulated_world
 from harness.search.worlds.simulated import INTERNAL, SimulatedSubject
 from nemesis.formats.schedule import Schedule, load
-from tests.harness.search.test_attempt import LOST, bitten
+from tests.harness.search.worlds.test_attempt import LOST, bitten
 
 SUBJECT = SimulatedSubject(protocol="high-watermark", internal=True)
 SEARCH = SearchJob(key="search/0", subject=SUBJECT, seed=0, first=0, count=1000)

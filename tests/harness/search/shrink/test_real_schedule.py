@@ -15,7 +15,7 @@ from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Link, Release
 from nemesis.formats.schedule import After, Schedule, check
-from tests.harness.search.test_attempt import LOST, bitten
+from tests.harness.search.worlds.test_attempt import LOST, bitten
 from tests.support.scripts import beside, proving
 
 test_script = proving(beside(__file__))
