@@ -87,11 +87,7 @@ def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
     """Find `fault-missed`: a fault of a schedule file took no effect between acknowledged sends.
     Find `few-faults`: of the faults of a drawn schedule fewer than half took effect there."""
     scheduled, lines = group.meta.faults, group.of(FaultLines)
-    missed = [
-        (index, why)
-        for index in range(len(scheduled))
-        if (why := _why_missed(group, lines.take(lines.fault == index), sent))
-    ]
+    missed = [(index, why) for index, why in enumerate(_whys(group, sent)) if why]
     effective = len(scheduled) - len(missed)
     if not missed or (group.meta.drawn and effective * 2 >= len(scheduled)):
         return []
@@ -108,6 +104,23 @@ def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
     )
     witnesses = [Witness(what=f"fault {i} ({scheduled[i]}) {why}") for i, why in missed]
     return [anomaly(group, name, message, witnesses, offset=-1)]
+
+
+def tried_faults(group: Group) -> list[int]:
+    """Return which faults of the schedule put acknowledged sends to the test: they took effect
+    between such sends."""
+    ops = group.of(SampledOps)
+    sent = ops.take(ops.progress & (ops.outcome == Outcome.OK))
+    return [index for index, why in enumerate(_whys(group, sent)) if not why]
+
+
+def _whys(group: Group, sent: SampledOps) -> list[str]:
+    """Return for each fault of the schedule why it does not count, "" if it does."""
+    lines = group.of(FaultLines)
+    return [
+        _why_missed(group, lines.take(lines.fault == index), sent)
+        for index in range(len(group.meta.faults))
+    ]
 
 
 def effective_faults(lines: FaultLines) -> list[int]:

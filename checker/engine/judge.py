@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from checker.checks.exercise import effective_faults
+from checker.checks.exercise import tried_faults
 from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.engine.read_downsampling import splittable
 from checker.evidence.arrow_blob import PackedBlob, of_rows, unpacked
-from checker.evidence.facts import FaultLines, NoteFacts, ProblemFacts
+from checker.evidence.facts import NoteFacts, ProblemFacts
 from checker.evidence.group import Group, group_of
 from checker.evidence.needs import missing, withheld
 from checker.formats.anomalies import FROM_ABSENCE
@@ -41,7 +41,7 @@ def judge_group(group: Group, *, measured: bool = False) -> Judged:
         tuple(_finding(check, group) for check in checks(scope)),
         tuple(map(str, [*problems.text[damage], *problems.text[~damage]])),
         tuple(map(str, group.of(NoteFacts).text)),
-        () if group.partition else tuple(effective_faults(group.of(FaultLines))),
+        () if group.partition else tuple(tried_faults(group)),
         _curves(group) if measured else None,
         bool(damage.any()),
     )
