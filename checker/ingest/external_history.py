@@ -7,8 +7,12 @@ that results are beside the history that they are about. It is made again each t
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
 import shutil
+import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +25,7 @@ from checker.ingest.ingest import tables_of
 from checker.ingest.lines import Line, Problems, read_lines
 from checker.ingest.source import HISTORIES, Source
 from harness.formats.group_state import GROUP_STATES
-from node.formats.files import make_folder, write_whole
+from node.formats.files import make_folder, why_not_writable, write_whole
 from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
 from node.formats.reading import hole_in
@@ -31,6 +35,12 @@ from node.formats.run_folder_entries import foreign_entry
 SUFFIX: Final = ".floodmark"
 _jepsen: Final = JsonReader(Any)
 _PROBED_LINES: Final = 20
+_SEARCHED_LINES: Final = 10_000
+PACKED: Final = ".gz"
+_MOST_UNPACKED: Final = 16 << 30
+_COPIED_BYTES: Final = 1 << 20
+NAMES: Final = tuple(f"{name}{end}" for name in HISTORIES for end in ("", PACKED))
+"""The names of a history in a folder of another tool."""
 _ALL: Final = 1 << 30
 # The system may put markers of transactions into its log, so offsets may have gaps.
 _PROMISE: Final = {"contiguous_offsets": False}
@@ -43,11 +53,63 @@ def external_history_in(path: Path) -> Path | None:
         return path
     if (path / "run.json").exists():
         return None
-    for name in HISTORIES:
+    for name in NAMES:
         # history.jsonl alone may be ours, of a run whose run.json was lost.
         if (file := path / name).is_file() and (name != "history.jsonl" or form_of(file) != "own"):
             return file
     return None
+
+
+def histories_in(store: Path) -> list[Path]:
+    """Return the folders with histories of other tools in a store: `<test>/<time>/`, as Jepsen
+    makes them, or `<time>/`. Links, such as `latest`, lead to none."""
+    found = {
+        file.parent for name in NAMES for at in ("*", "*/*") for file in store.glob(f"{at}/{name}")
+    }
+    reached = (each for each in found if not (each.is_symlink() or each.parent.is_symlink()))
+    return sorted(each for each in reached if external_history_in(each) and not _is_made(each))
+
+
+def _is_made(folder: Path) -> bool:
+    return folder.name.endswith(SUFFIX)
+
+
+def is_history(file: Path) -> bool:
+    """Return whether a file has a line that is an operation, or the start of one; or no line at
+    all. Of a long file only the beginning is looked at. Raises CheckerError."""
+    with unpacked(file) as plain, contextlib.suppress(OSError):
+        lines = 0
+        for lines, line in enumerate(read_lines(plain.resolve()), 1):
+            if b":type" in line.data or b":process" in line.data:
+                return True
+            with contextlib.suppress(Unreadable):
+                found = _jepsen.decode(line.data)
+                if isinstance(found, dict) and ("type" in found or "op" in found):
+                    return True
+            if lines == _SEARCHED_LINES:
+                break
+        return not lines
+    return False
+
+
+@contextlib.contextmanager
+def unpacked(file: Path) -> Iterator[Path]:
+    """Yield a history as a plain file: itself or, for as long as it is needed, what is packed in a
+    `.gz` file. Raises CheckerError."""
+    if file.suffix != PACKED:
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="floodmark-") as folder:
+        plain = Path(folder) / file.stem
+        try:
+            with gzip.open(file) as packed, plain.open("wb") as text:
+                while block := packed.read(_COPIED_BYTES):
+                    text.write(block)
+                    if text.tell() > _MOST_UNPACKED:
+                        raise CheckerError(f"{file} holds more than {_MOST_UNPACKED >> 30} GiB.")
+        except (OSError, EOFError, zlib.error) as error:
+            raise CheckerError(f"{file} cannot be unpacked: {error}.") from None
+        yield plain
 
 
 def form_of(file: Path) -> str:
@@ -79,38 +141,42 @@ def _first_lines(file: Path) -> Iterator[Line]:
 
 def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
     """Make the run folder of an external history and return it. `promise` is what its system
-    promises. Raises CheckerError if the folder cannot be written."""
+    promises. It is beside the history, or in a temporary place if nothing can be written there.
+    Raises CheckerError if the folder cannot be written."""
     folder = file.with_name(file.name + SUFFIX)
+    if why_not_writable(folder):
+        folder = Path(tempfile.mkdtemp(prefix="floodmark-")) / folder.name
     if why := hole_in(file):
         raise CheckerError(f"{file} {why}.")
     if folder.is_symlink():
         raise CheckerError(
             f"{folder} is a link: results are not written where it leads; remove it."
         )
-    form = form_of(file)
     for name in (*HISTORIES, GROUP_STATES):
         try_to_remove(folder / name, folder.parent)
     if why := foreign_entry(folder):
         raise CheckerError(f"{folder}: {why}: results are not written there; remove it.")
-    try:
-        make_folder(folder, folder.parent)
+    with unpacked(file) as plain:
+        form = form_of(plain)
         about: dict[str, Any] = {
             "format": 2,
             "run": file.name,
-            "name": file.stem,
+            "name": plain.stem,
             "state": "finished",
             "source": form,
             "promise": {**_PROMISE, **promise},
             "capabilities": [],
             "complete_reads": True,
         }
-        _place(file, folder / next(name for name, of in HISTORIES.items() if of == form))
-        states = file.parent / "states" / file.name
-        if form == "own" and states.is_file():
-            write_whole(folder / GROUP_STATES, states.read_bytes(), folder.parent)
-        write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n", folder.parent)
-    except OSError as error:
-        raise CheckerError(f"{folder} cannot be written: {reason(error)}.") from None
+        try:
+            make_folder(folder, folder.parent)
+            _place(plain, folder / next(name for name, of in HISTORIES.items() if of == form))
+            states = file.parent / "states" / file.name
+            if form == "own" and states.is_file():
+                write_whole(folder / GROUP_STATES, states.read_bytes(), folder.parent)
+            write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n", folder.parent)
+        except OSError as error:
+            raise CheckerError(f"{folder} cannot be written: {reason(error)}.") from None
     return folder
 
 
@@ -127,10 +193,10 @@ def validate(file: Path) -> list[str]:
     """Return a sentence for each mistake in a history, with its line; empty if there is none. Here
     unknown fields are mistakes too, and each mistake is listed, however many there are. Raises
     OSError."""
-    file = file.resolve()
-    form = form_of(file)
-    source = Source(0, file.parent, "history", file, form=form)
-    # Of our own form more is known: that operations have all numbers, and end.
-    known = RunMeta(source="" if form == "own" else form)
-    made = tables_of(source, known, Problems(in_full=_ALL))
+    with unpacked(file.resolve()) as plain:
+        form = form_of(plain)
+        source = Source(0, plain.parent, "history", plain, form=form)
+        # Of our own form more is known: that operations have all numbers, and end.
+        known = RunMeta(source="" if form == "own" else form)
+        made = tables_of(source, known, Problems(in_full=_ALL))
     return [*made.problems.sentences(), *made.problems.notes]

@@ -23,7 +23,8 @@ from harness.formats.history import GROUP_PREFIX
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of judging one group: a partition, or the run as a whole. Problems make the
     verdict unknown, notes do not. `faults`: the faults of the schedule that took effect between
-    acknowledged sends, by number, for the whole run only. `damaged`: the evidence was changed after it was written."""
+    acknowledged sends, by number, for the whole run only. `damaged`: the evidence was changed after
+    it was written."""
 
     partition: str
     findings: tuple[Finding, ...]

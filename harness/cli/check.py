@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import mkdtemp
+
 from harness.cli.common import print_json, tell
 from harness.cli.exit_codes import EXIT_UNKNOWN
 from harness.runs.requests import CheckRequest
+from node.formats.files import why_not_writable
 
 
 def check(request: CheckRequest) -> int:
     """Judge run folders, stores or histories of other tools.
 
-    Also judges the folder of a run whose harness was killed. Exit code: 0 valid, 1 invalid, 2
+    Also judges the folder of a run whose harness was killed. Results about a folder that cannot be
+    written go to a temporary one. Exit code: 0 valid, 1 invalid, 2
     unknown or not exercised; of several runs the worst."""
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.replay.pages import is_invalid, page_after
@@ -24,12 +29,16 @@ def check(request: CheckRequest) -> int:
     promise = promise_in(request.promise) if request.promise else None
     folders = run_folders(request.runs, promise)
     spark = SparkSoon(options=SparkOptions(request.master)) if request.spark else None
-    results = judge(folders, spark, tell, Keep(request.out, request.again))
+    out = request.out
+    if out is None and any(why_not_writable(folder) for folder in folders):
+        out = Path(mkdtemp(prefix="floodmark-"))
+        tell(f"The results are in {out}, because a folder of these runs cannot be written.")
+    results = judge(folders, spark, tell, Keep(out, request.again))
     if request.json:
         print_json(results)
     else:
         for folder, result in zip(folders, results, strict=True):
             print(summarise(folder, result), flush=True)
-        if request.report and not request.out and len(folders) == 1 and is_invalid(folders[0]):
+        if request.report and not out and len(folders) == 1 and is_invalid(folders[0]):
             print(f"  page        {page_after(folders[0], tell) or 'none'}")
     return EXIT_CODES[worst(result.verdict for result in results)]

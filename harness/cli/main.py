@@ -74,6 +74,7 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         help="Test replicated logs for lost writes. `floodmark run` injects faults into a cluster "
         "and judges what it kept; `floodmark search` looks for a schedule that loses a write.",
     )
@@ -88,7 +89,7 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
         """Options of all commands; `--debug` is taken out before, wherever it stands."""
 
     names = command_names()
-    listed = words is not None and (not words or words[0] in ("--help", "--version"))
+    listed = words is not None and (not words or words[0] in ("-h", "--help", "--version"))
     if words and words[0] in names:
         names = [words[0]]
     for name in names:
@@ -140,7 +141,7 @@ def _keep_libraries_quiet() -> None:
 
 def _run_command(words: list[str], *, debug: bool) -> int:
     """Run the command, print its error, and return the exit code."""
-    if words and words[0] != "--help" and not debug:
+    if words and words[0] not in ("-h", "--help") and not debug:
         _keep_libraries_quiet()
     try:
         code = assemble(words)(words, standalone_mode=False, prog_name="floodmark")

@@ -19,6 +19,18 @@ from node.formats.host_errors import NO_PERMISSION, reason
 
 _LONGEST_SHOWN: Final = 120
 _UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
+_KIB: Final = 1 << 10
+_BYTES: Final = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9}
+_BYTES_BY_TWO: Final = {"KiB": _KIB, "MiB": _KIB**2, "GiB": _KIB**3}
+_SECONDS: Final = {"ms": 0.001, **_UNIT_S}
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+    "s": _SECONDS,
+    "ms": {unit: seconds * 1000 for unit, seconds in _SECONDS.items()},
+    "B": {**_BYTES, **_BYTES_BY_TWO},
+    "MiB": {unit: size / _KIB**2 for unit, size in {**_BYTES, **_BYTES_BY_TWO}.items()},
+}
+"""By the unit of an option: what the units are worth in which its value may be written instead."""
+_WITH_UNIT: Final = re.compile(r"(\d+(?:\.\d+)?)([a-zA-Z]+)")
 _DURATION: Final = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNIT_S)}])")
 
 
@@ -41,8 +53,9 @@ class Number(ValueKind):
 
     noun, metavar = "number", "NUMBER"
 
-    def __init__(self, least: float, most: float, *, above: bool = False) -> None:
+    def __init__(self, least: float, most: float, *, above: bool = False, unit: str = "") -> None:
         self.least, self.most, self.above = least, most, above
+        self.units = UNITS.get(unit, {})
 
     def convert(self, text: str, option: str) -> float:
         """Return the number that `text` means. Raises UsageError if it is none or out of bounds."""
@@ -63,10 +76,18 @@ class Number(ValueKind):
 
     def parse(self, text: str) -> float:
         """Return a finite number. Raises ValueError."""
+        if self.is_measured(text):
+            amount, unit = _WITH_UNIT.findall(text)[0]
+            return round(float(amount) * self.units[unit], 9)
         number = float(text)
         if not math.isfinite(number):
             raise ValueError
         return number
+
+    def is_measured(self, text: str) -> bool:
+        """Return whether a text is a number with one of the units that are taken here."""
+        written = _WITH_UNIT.fullmatch(text)
+        return written is not None and written[2] in self.units
 
     def shown(self, value: float) -> str:
         """Return a number in its shortest spelling: 604800, 0.5."""
@@ -84,7 +105,7 @@ class Whole(Number):
             return int(text)
         except ValueError:
             number = super().parse(text)
-            if number != int(number):
+            if number != int(number) and not self.is_measured(text):
                 raise
             return int(number)
 
@@ -208,7 +229,8 @@ def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> Va
         return ValueKind()
     number = Duration if extra.get("written") == "duration" else Whole if hint is int else Number
     above = "gt" in about
-    return number(about["gt"] if above else about["ge"], about["le"], above=above)
+    least = about["gt"] if above else about["ge"]
+    return number(least, about["le"], above=above, unit=extra.get("unit", ""))
 
 
 def _mode(path: Path) -> int | None:

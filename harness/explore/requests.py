@@ -27,7 +27,13 @@ class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
     breaks: str = ""
     memory: Annotated[
-        int, Meta(ge=0, le=10**6, description="Stop at this many MiB; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            le=10**6,
+            extra={"unit": "MiB"},
+            description="Stop at this many MiB, or such as 2GB; 0: no limit.",
+        ),
     ] = 6000
     budget_s: Annotated[
         Budget, Meta(description="Stop after this much processor time; 0s: no limit.")

@@ -88,6 +88,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             Meta(
                 ge=0,
                 le=16 << 20,
+                extra={"unit": "B"},
                 description="Bytes that a follower asks for at once; it gets at least one batch "
                 "[default: 1048576].",
             ),
@@ -124,7 +125,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: (
         Annotated[
             float,
-            Meta(gt=0, le=WEEK_S, description="Length of the storm in seconds [default: 30]."),
+            Meta(
+                gt=0,
+                le=WEEK_S,
+                extra={"unit": "s"},
+                description="Length of the storm in seconds, or such as 5m [default: 30].",
+            ),
         ]
         | None
     ) = None
@@ -169,6 +175,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             Meta(
                 ge=0,
                 le=86_400_000,
+                extra={"unit": "ms"},
                 description="Age in ms at which a disk in user space writes back by itself, 0: "
                 "never, and not when the storm begins [default: 30000].",
             ),

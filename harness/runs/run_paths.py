@@ -8,7 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from checker.ingest.external_history import external_history_in, run_folder_of
+from checker.ingest.external_history import (
+    SUFFIX,
+    external_history_in,
+    histories_in,
+    is_history,
+    run_folder_of,
+)
 from harness.formats.finding import RECORD, SIMULATED, FoundOn, is_finding
 from harness.formats.run_info import Promise
 from harness.runs.program import command_line
@@ -35,14 +41,19 @@ def promise_in(file: Path) -> dict[str, Any]:
 
 
 def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None) -> list[Path]:
-    """Return the run folders meant by `paths`: run folders, histories of other tools, or stores.
+    """Return the run folders meant by `paths`: run folders, histories of other tools, or stores of
+    both.
     `promise` holds the guarantees of the system whose clients recorded the histories. Raises
     UsageError when a path is none of these, CheckerError when a folder cannot be written."""
     found: list[Path] = []
     for path in paths:
         depths = ("*", "*/*", "findings/*/simulated")
         inside = sorted(p.parent for depth in depths for p in path.glob(f"{depth}/run.json"))
-        inside = [folder for folder in inside if _is_reached(folder, path)]
+        inside = [each for each in inside if _is_reached(each, path) and each.suffix != SUFFIX]
+        told = [] if external_history_in(path) else histories_in(path)
+        if told and (promise is None or not inside):
+            found += [*inside, *(run_folder(each, promise) for each in told)]
+            continue
         # The folder of a finding has a schedule, and the run of it inside.
         is_run = promise is not None or any((path / part).exists() for part in _PARTS[:2])
         found += inside if inside and not is_run else [run_folder(path, promise)]
@@ -107,6 +118,10 @@ def run_folder(path: Path, promise: Mapping[str, Any] | None = None) -> Path:
     """Return `path` if it is a run folder; for a history, make a run folder with `promise` beside
     it. Raises UsageError when it is neither, CheckerError when the folder cannot be written."""
     if (history := external_history_in(path)) is not None:
+        if not is_history(history):
+            raise UsageError(
+                f"{history}: not a history: no line of it is an operation (docs/file-formats.md)"
+            )
         return run_folder_of(history, promise or {})
     if promise is not None:
         raise UsageError(

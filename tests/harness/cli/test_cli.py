@@ -141,7 +141,7 @@ def test_a_list_names_and_describes_each_choice(floodmark: Run, command: str, na
     assert max(map(len, row.values())) > len(name)
 
 
-@pytest.mark.parametrize("command", ["", "--debug", "--help"])
+@pytest.mark.parametrize("command", ["", "--debug", "--help", "-h"])
 def test_without_a_command_the_help_is_printed(floodmark: Run, command: str) -> None:
     code, out, _ = floodmark(*command.split())
     assert (code, out.startswith("Usage: floodmark [OPTIONS] COMMAND")) == (0, True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
 
+from checker.formats.errors import CheckerError
+from checker.ingest.external_history import SUFFIX, validate
 from harness.formats.finding import RECORD
 from harness.runs.run_paths import folders_with_pages, run_folders
+from node.formats.errors import UsageError
 
 
 def a_run(folder: Path) -> Path:
@@ -31,3 +36,54 @@ def test_a_link_in_a_store_leads_to_no_run(tmp_path: Path, place: str) -> None:
     link.symlink_to(outside)
     assert run_folders([store]) == [own]
     assert {each.resolve() for each in folders_with_pages([store])} == {own}
+
+
+LINE = "{:process 0, :type :invoke, :f :send, :value [[:send 1 2]], :time 3}\n"
+
+
+def test_a_store_of_jepsen_is_each_of_its_histories(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for place, packed in (("kafka/20240101", False), ("kafka/20240102", True)):
+        (folder := store / place).mkdir(parents=True)
+        if packed:
+            (folder / "history.edn.gz").write_bytes(gzip.compress(LINE.encode()))
+        else:
+            (folder / "history.edn").write_text(LINE)
+    (store / "kafka" / "latest").symlink_to("20240102")
+    (store / "latest").symlink_to("kafka/20240102")
+    for promise in (None, {"retention": True}, None):
+        found = run_folders([store], promise)
+        assert [each.parent.name for each in found] == ["20240101", "20240102"]
+        about = [json.loads((each / "run.json").read_text())["promise"] for each in found]
+        assert ["retention" in each for each in about] == 2 * [promise is not None]
+        assert [(each / "history.edn").read_text() for each in found] == [LINE, LINE]
+
+
+def test_a_packed_history_is_validated_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.edn.gz"
+    file.write_bytes(gzip.compress(LINE.encode()))
+    assert validate(file) == []
+    file.write_bytes(gzip.compress(LINE.encode())[:-9])
+    with pytest.raises(CheckerError, match="cannot be unpacked"):
+        run_folders([file])
+    assert [*tmp_path.iterdir()] == [file], "nothing was written"
+
+
+def test_a_file_that_is_no_history_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "notes.md"
+    file.write_text("# Notes\n\n{}\n")
+    with pytest.raises(UsageError, match="not a history"):
+        run_folders([file])
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_history_that_lies_where_nothing_can_be_written_is_judged_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "history.edn").write_text(LINE)
+    monkeypatch.setattr("checker.ingest.external_history.why_not_writable", lambda _: "read-only")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (folder,) = run_folders([file])
+    assert folder.is_relative_to(tmp_path / "tmp")
+    assert folder.name == f"history.edn{SUFFIX}"
