@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from harness.formats.run_info import GroupPromise as GroupPromise
 from harness.formats.run_info import Promise as Promise
 from harness.systems.external.versions import executable_of, version_of
 from node.formats import host_tools
@@ -63,6 +64,8 @@ SERVERS: Final = Setting(
     "servers", "", "paths or versions, with commas; all start with the first", program=True
 )
 """Settings of every adapter that has a `binary`; they are recorded only where they are given."""
+MEMBERS: Final = Setting("members", "0", "members of a consumer group; 0: there is no group")
+"""A setting of every adapter with `join` and `poll`."""
 
 
 class Members(msgspec.Struct, frozen=True):
@@ -128,6 +131,37 @@ class LogSlice(msgspec.Struct, frozen=True):
     records: Sequence[tuple[int, bytes]]
     end: int = UNKNOWN_END
     node: str = ""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A record that was delivered to a member of a group. `offset` as that of a read, -1 if the
+    system has none; `id` is the number of the delivery, if it is one for the whole group; `times`
+    counts deliveries of the record, this one included (0: not stated). `token` is what the adapter
+    needs to settle it."""
+
+    partition: str
+    payload: bytes
+    offset: int = -1
+    id: int = -1
+    times: int = 0
+    token: Any = None
+
+
+class Polled(msgspec.Struct, frozen=True):
+    """The answer to one poll of a member. `whole`: nothing else was delivered to it. `since`: when,
+    on `time.monotonic()`, these may have left the system first; None: when it was polled."""
+
+    deliveries: Sequence[Delivery] = ()
+    whole: bool = True
+    since: float | None = None
+
+
+class Position(msgspec.Struct, frozen=True):
+    """The position of a group in a partition: everything below `offset` is settled, or was read; -1
+    if it has none. `pending` counts records that are delivered and not settled; -1: unknown."""
+
+    offset: int = -1
+    pending: int = -1
 
 
 class Roles(msgspec.Struct, frozen=True):
@@ -362,6 +396,39 @@ class Adapter:
         run unknown."""
         return None
 
+    # -- optional: groups of consumers
+
+    def join(
+        self, connection: Any, group: str, member: str, partitions: Sequence[str]
+    ) -> Awaitable[Any] | Any:
+        """Join a group and return a session. `create` has made the group, before the first send. A
+        member that crashes just closes its connection."""
+        raise NotImplementedError
+
+    def poll(self, session: Any, limit: int, timeout_s: float) -> Awaitable[Polled] | Polled:
+        """Return at most `limit` records of each partition, none if nothing came. Every record must
+        have been delivered to this poll and no earlier one. Raises Refused if certainly none was
+        delivered, and any other error if that is not known."""
+        raise NotImplementedError
+
+    def acknowledge(
+        self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
+    ) -> Awaitable[bool] | bool:
+        """Settle deliveries ("ack"), give them back ("again") or drop them ("drop"); return whether
+        the system confirmed that for all of them. Raises Refused if certainly nothing happened."""
+        raise NotImplementedError
+
+    def positions(
+        self, connection: Any, group: str, partitions: Sequence[str], timeout_s: float
+    ) -> Awaitable[Mapping[str, Position]] | Mapping[str, Position]:
+        """Return the position of a group in each partition."""
+        raise NotImplementedError
+
+    @property
+    def group_members(self) -> int:
+        """The number of members of the group of this run; 0 if it has none."""
+        return int(self.setting.get(MEMBERS.name, "0"))
+
     # -- what it promises
 
     def promise(self) -> Promise:
@@ -379,6 +446,11 @@ class Adapter:
     def probes(cls) -> bool:
         """Return whether the adapter has a `probe`."""
         return cls.probe is not Adapter.probe
+
+    @classmethod
+    def has_groups(cls) -> bool:
+        """Return whether the adapter can have members of a group."""
+        return cls.join is not Adapter.join or cls.poll is not Adapter.poll
 
     @classmethod
     def dumps(cls) -> bool:

@@ -1,7 +1,10 @@
 """NATS JetStream: each partition is a stream with file storage; offset = sequence - 1."""
 
 import json
+import re
 import struct
+import time
+from asyncio import gather
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,10 +13,24 @@ from nats.aio.client import Client
 from nats.js.errors import NoStreamResponseError
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused, Roles
+from harness.systems.adapter import (
+    Delivery,
+    GroupPromise,
+    LogSlice,
+    Members,
+    Node,
+    Polled,
+    Position,
+    Promise,
+    Record,
+    Refused,
+    Roles,
+)
+from harness.systems.external.members import GROUP
 from node.formats.json_input import decode
 
 Nodes = Sequence[Node]
+ACK_WAIT_MS = 2000
 _PAGE = "https://docs.nats.io/nats-concepts/jetstream"
 _DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
 _ALWAYS = "will make sure servers `fsync` after every message before it is acknowledged"
@@ -23,7 +40,10 @@ class Nats(adapter.Adapter):
     summary = "NATS JetStream, a replicated stream for each partition"
     needs = "pip install '.[nats]' in a clone of floodmark"
     binary = "nats-server"
-    settings = (adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),)
+    settings = (
+        adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),
+        adapter.Setting("copies", "", "num_replicas of a group; none: of its stream", ("", "1")),
+    )
     probed, unsynced = ("http",), ("jetstream/**/*.blk",)
     failover_ms, stop_codes, dumps_running = 9000, (0, 1), True
     changes = (*("join", "leave", "replace", "return", "reassign"), "upgrade", "downgrade")
@@ -46,11 +66,22 @@ class Nats(adapter.Adapter):
 
     def promise(self) -> Promise:
         words = _ALWAYS if self.setting["sync"] == "always" else _DEFAULT
-        return Promise(words=words, source=_PAGE)
+        version = tuple(map(int, re.findall(r"\d+", self.version())[:3]))
+        counts = version >= (2, 11, 2)
+        groups = (
+            GroupPromise(ack_wait_ms=ACK_WAIT_MS, counts=counts) if self.group_members else None
+        )
+        return Promise(words=words, source=_PAGE, groups=groups)
 
     async def create(self, nodes: Nodes, partition: str, copies: int) -> None:
         stream = {"name": partition, "subjects": [partition], "num_replicas": copies}
         await self._ask(nodes, f"STREAM.CREATE.{partition}", {**stream, "allow_direct": True})
+        if self.group_members:
+            group = {"durable_name": GROUP, "ack_policy": "explicit", "max_ack_pending": 10_000}
+            group |= {"ack_wait": ACK_WAIT_MS * 1_000_000, "deliver_policy": "all"}
+            group |= {"num_replicas": int(self.setting["copies"] or 0)}
+            ask = {"stream_name": partition, "config": group}
+            await self._ask(nodes, f"CONSUMER.DURABLE.CREATE.{partition}.{GROUP}", ask)
 
     async def connect(self, client: str, nodes: Nodes, user: str = "") -> Client:
         urls = [f"nats://{node.dial('client')}" for node in nodes]
@@ -77,6 +108,55 @@ class Nats(adapter.Adapter):
             raise RuntimeError(f"status {head['Status']}")
         end = int(head.get("Nats-Last-Sequence", 0)) + int(head.get("Nats-Num-Pending", 0))
         return LogSlice(found, end)
+
+    def join(self, connection: Client, group: str, member: str, partitions: Sequence[str]) -> Any:
+        return connection, partitions
+
+    async def poll(self, session: Any, limit: int, timeout_s: float) -> Polled:
+        client, partitions = session
+        inbox, until = client.new_inbox(), time.monotonic() + timeout_s + 1
+        found: list[Delivery] = []
+        answers = await client.subscribe(inbox)
+        left = dict.fromkeys(partitions, limit)
+        ask = json.dumps({"batch": limit, "expires": int(timeout_s * 1e9)}).encode()
+        for partition in partitions:  # An inbox of its own: nothing of an earlier poll comes there.
+            await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{partition}.{GROUP}", ask, inbox)
+        ended = 0
+        try:
+            while sum(n > 0 for n in left.values()) > ended:
+                told = await answers.next_msg(max(0.01, until - time.monotonic()))
+                if status := (told.headers or {}).get("Status"):
+                    if status == "503" and not found and len(left) == 1:
+                        raise Refused("no responders")
+                    ended += 1
+                    continue
+                delivery = _delivery(told)
+                left[delivery.partition] -= 1
+                found.append(delivery)
+        except TimeoutError:
+            return Polled(found, whole=False)
+        finally:
+            await answers.unsubscribe()
+        return Polled(found)
+
+    async def acknowledge(
+        self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
+    ) -> bool:
+        word = {"ack": b"+ACK", "again": b"-NAK", "drop": b"+TERM"}[how]
+        asked = (session[0].request(each.token, word, timeout_s) for each in deliveries)
+        await gather(*asked)
+        return True
+
+    async def positions(
+        self, connection: Client, group: str, partitions: Sequence[str], timeout_s: float
+    ) -> dict[str, Position]:
+        found = {}
+        for name in partitions:
+            ask = f"$JS.API.CONSUMER.INFO.{name}.{group}"
+            told = decode((await connection.request(ask, b"", timeout_s)).data, dict)
+            floor, pending = told["ack_floor"]["stream_seq"], told["num_ack_pending"]
+            found[name] = Position(floor, pending)
+        return found
 
     def probe(self, me: Node) -> dict[str, Roles]:
         told = adapter.http_json(me.listen("http"), "/jsz?streams=1")
@@ -134,3 +214,9 @@ class Nats(adapter.Adapter):
                 if not number >> 62:
                     yield number - 1, data[start : end - 8]
                 at = end
+
+
+def _delivery(told: Any) -> Delivery:
+    """Return a message with what its reply subject says: stream, times, sequences of both."""
+    *_, stream, _, times, at, number, _, _ = told.reply.split(".")[:9]
+    return Delivery(stream, told.data, int(at) - 1, int(number), int(times), told.reply)

@@ -13,7 +13,16 @@ from typing import Any, cast
 
 import msgspec
 
-from harness.systems.adapter import EVERYTHING, SERVER, SERVERS, Adapter, Node, Record, Setting
+from harness.systems.adapter import (
+    EVERYTHING,
+    MEMBERS,
+    SERVER,
+    SERVERS,
+    Adapter,
+    Node,
+    Record,
+    Setting,
+)
 from harness.systems.external.calls import awaited
 from node.formats.errors import FloodmarkError, UsageError
 
@@ -152,8 +161,10 @@ def _from_file(path: Path) -> Any:
 
 
 def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
-    """Return the settings of an adapter, and `server` and `servers` if it has an executable."""
-    return (*adapter.settings, *((SERVER, SERVERS) if adapter.binary else ()))
+    """Return the settings of an adapter, `server` and `servers` if it has an executable, and
+    `members` if it can have a group."""
+    of_groups = (MEMBERS,) if adapter.has_groups() else ()
+    return (*adapter.settings, *of_groups, *((SERVER, SERVERS) if adapter.binary else ()))
 
 
 def complete_settings(

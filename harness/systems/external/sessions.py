@@ -24,6 +24,7 @@ from harness.formats.history import Op, OpType, Read, Send
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
 from harness.systems.external.calls import CallErrors, ClientConnection
+from harness.systems.external.members import GroupMembers
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Workload
 from node.formats.errors import FloodmarkError
@@ -138,6 +139,7 @@ class Sessions:
         self._final: list[asyncio.Task[None]] = []
         self._missing: dict[str, int] = {}
         self._scripted: dict[str, ThreadOfCalls] = {}
+        self._members: GroupMembers | None = None
         self._busy = self._failed_reads = 0
         self._writing = self._reading = True
 
@@ -178,6 +180,15 @@ class Sessions:
                 mine = polled_partitions(names, number - workload.clients, workload.consumers)
                 thread = self._thread(client, self._connections[client][0])
                 self._begin(self._consume(thread, mine))
+        if members := self._adapter.group_members:
+            self._members = GroupMembers(
+                *(self._adapter, self._nodes, names, self._op, self._process, self._write),
+                self._errors,
+                seed=workload.seed,
+                record_bytes=workload.payload_bytes,
+            )
+            for number in range(members):
+                self._begin(self._members.work(number))
 
     def operate(self, operation: int) -> None:
         """Let the client of an operation of the schedule begin it."""
@@ -202,6 +213,8 @@ class Sessions:
     def begin_final_reads(self) -> None:
         """Read every partition with new clients, from 0 to the end of the acknowledged records."""
         self._reading = False
+        if self._members is not None:
+            self._members.working = False
         names = self._factory.cluster.partition_names()
         readers = [c for c, role in self._factory.roles.items() if role == FINAL_READER]
         for number, client in enumerate(readers):
@@ -210,9 +223,18 @@ class Sessions:
             thread = self._thread(client, connection)
             mine = names[number :: len(readers)]
             self._final.append(self._begin(self._read_to_the_end(thread, mine)))
+        if self._members is not None:
+            self._final.append(self._begin(self._drain(self._members, [*self._final])))
+
+    async def _drain(self, members: GroupMembers, readers: Sequence[asyncio.Task[None]]) -> None:
+        """Let fresh members take what is left, after the final reads."""
+        await asyncio.gather(*readers, return_exceptions=True)
+        await members.drain()
 
     async def close(self) -> None:
         """End all pending operations."""
+        if self._members is not None:
+            await self._members.close()
         for task in self._tasks:
             task.cancel()
         # Each puts the end of its operation on record.

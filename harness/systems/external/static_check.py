@@ -10,6 +10,7 @@ from harness.systems.adapter import Adapter, Setting
 from nemesis.faults import KINDS
 
 REQUIRED: Final = ("command", "create", "connect", "send", "read")
+OF_GROUPS: Final = ("join", "poll", "acknowledge", "positions")
 _METHODS: Final = (*REQUIRED, "close", "probe", "dump", "promise", "version")
 _PLAIN: Final = ("command", "dump", "promise", "version")
 
@@ -19,8 +20,11 @@ def mistakes(adapter: type[Adapter]) -> Iterator[str]:
     for name in REQUIRED:
         if getattr(adapter, name) is getattr(Adapter, name):
             yield f"{name} is not written"
-    for name in _METHODS:
+    for name in (*_METHODS, *(OF_GROUPS if adapter.has_groups() else ())):
         yield from _wrong_method(adapter, name)
+    for name in OF_GROUPS if adapter.has_groups() else ():
+        if getattr(adapter, name) is getattr(Adapter, name):
+            yield f"{name} is not written, and a group of consumers needs it"
     for name in sorted(vars(adapter)):
         if not name.startswith("_") and name in _LIKELY_MISTAKES:
             yield f"{name} means nothing: {_LIKELY_MISTAKES[name]} is meant"

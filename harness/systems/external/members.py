@@ -1,0 +1,327 @@
+"""Members of a consumer group of a third-party system, on the event loop of its clients.
+
+Each member polls and settles what it gets as consumers do that are not perfect: most of it at once
+and some of it late, out of order, after a failover, or never; some of it is given back. Members
+crash, and fresh ones take their place. At the end, fresh members drain what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from harness.clients import workload as workloads
+from harness.clients.operation_log import ProcessThread
+from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, OpType
+from harness.formats.run_info import GroupPromise
+from harness.runs.clock import now_us
+from harness.systems.adapter import Adapter, Delivery, Node, Polled, Position, Refused
+from harness.systems.external.calls import GRACE_S, CallErrors, WrongAnswer, call
+
+GROUP: Final = "group"
+POLL_S: Final = 1.0
+SETTLE_S: Final = 2.0
+PAUSE_S: Final = 0.1
+CRASH_EVERY_S: Final = 10.0
+MOST_AT_ONCE: Final = 10
+WARM_POLLS: Final = 30
+DRAIN_MARGIN_S: Final = 1.0
+SHARES: Final = (("now", 60), ("soon", 20), ("late", 10), ("again", 5), ("never", 5))
+"""How many percent of what a member is given it settles how."""
+
+
+class GroupMembers:
+    """All members of the one group of a run."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        nodes: Sequence[Node],
+        partitions: Sequence[str],
+        next_op: Callable[[], int],
+        next_process: Callable[[], int],
+        write: Callable[[Op], None],
+        errors: CallErrors,
+        *,
+        seed: int,
+        record_bytes: int,
+    ) -> None:
+        """Take what all members share; `write` takes each line of the history."""
+        self.adapter, self.nodes, self.partitions = adapter, list(nodes), list(partitions)
+        self.next_op, self.next_process, self.write, self.errors = (
+            *(next_op, next_process),
+            *(write, errors),
+        )
+        promise = adapter.promise().groups
+        self.promise = promise if promise is not None else GroupPromise()
+        self.record_bytes = record_bytes
+        self.working = True
+        self._seed = seed
+        self._names = count(1)
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def work(self, number: int) -> None:
+        """Be one member after another, until the storm is over."""
+        rng = random.Random(f"{self._seed}/member/{number}")
+        while self.working:
+            member = Member(self, f"m{next(self._names)}", number)
+            until = time.monotonic() + rng.uniform(0.5, 1.5) * CRASH_EVERY_S
+            if await member.join():
+                while self.working and time.monotonic() < until:
+                    polled = await member.poll(rng.randint(1, MOST_AT_ONCE))
+                    if polled is not None:
+                        self._settle(member, polled.deliveries, rng)
+                    await asyncio.sleep(rng.uniform(0, 2 * PAUSE_S))
+                await member.go("crash" if self.working else "leave")
+            await asyncio.sleep(PAUSE_S)
+
+    def _settle(self, member: Member, given: Sequence[Delivery], rng: random.Random) -> None:
+        """Settle each delivery in one of the ways of `SHARES`, in any order."""
+        by_way: dict[str, list[Delivery]] = {}
+        ways, weights = [way for way, _ in SHARES], [share for _, share in SHARES]
+        for delivery in rng.sample(list(given), len(given)):
+            by_way.setdefault(rng.choices(ways, weights)[0], []).append(delivery)
+        wait_s, failover_s = self.promise.ack_wait_ms / 1000, self.adapter.failover_ms / 1000
+        for way, mine in by_way.items():
+            after_s = {"soon": rng.uniform(0, wait_s / 2), "late": failover_s + 2}.get(way, 0.0)
+            if way != "never":
+                self.begin(member.settle(mine, "again" if way == "again" else "ack", after_s))
+
+    def begin(self, work: Awaitable[Any]) -> None:
+        """Do something beside the polls."""
+        task = asyncio.ensure_future(_quietly(work))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def drain(self) -> None:
+        """Let a fresh member poll and settle what is left, until nothing came for long enough; then
+        fetch the position of every partition."""
+        await asyncio.gather(*self._late)
+        member = Member(self, "drain", 0)
+        for _ in range(WARM_POLLS):
+            if member.session is None and not await member.join():
+                continue
+            if (polled := await member.poll(MOST_AT_ONCE)) is not None:
+                await member.settle(polled.deliveries, "ack")
+                break
+        quiet_s = (self.promise.ack_wait_ms + self.promise.redelivery_ms) / 1000 + DRAIN_MARGIN_S
+        since = time.monotonic()
+        while time.monotonic() - since < quiet_s:
+            polled = await member.poll(MOST_AT_ONCE * 10, final=True)
+            if polled is None or polled.deliveries:
+                await member.settle(polled.deliveries if polled else (), "ack")
+                since = time.monotonic()
+            if polled is None and not await member.join():
+                break
+        await member.fetch()
+        await member.go("leave")
+
+    async def close(self) -> None:
+        """End what is done beside the polls."""
+        late = [*self._late]
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+
+class Member:
+    """One member: its connection and session, and the processes that do its operations."""
+
+    def __init__(self, group: GroupMembers, name: str, turn: int) -> None:
+        self.group, self.name, self.turn = group, name, turn
+        self.connection: Any = None
+        self.session: Any = None
+        self._idle: list[ProcessThread] = []
+
+    async def _do(
+        self,
+        f: OpKind,
+        method: Callable[..., Any] | None,
+        *arguments: Any,
+        timeout_s: float,
+        **fields: Any,
+    ) -> tuple[Op, Any, OpType]:
+        """Do an operation and return its invocation, the result and how it ended; what is to be
+        said of an ok end is left to the caller."""
+        thread = self._idle.pop() if self._idle else ProcessThread(self._processes())
+        op = Op(
+            op=self.group.next_op(),
+            t_us=now_us(),
+            process=thread.process,
+            client=self.name,
+            type="invoke",
+            f=f,
+            group=GROUP,
+            member=self.name,
+            **fields,
+        )
+        self.group.write(op)
+        how: OpType = "info"
+        error, result = "the run ended", None
+        try:
+            if method is not None:
+                result = await call(method, *arguments, timeout_s=timeout_s + GRACE_S)
+            how = "ok"
+        except Refused as refusal:
+            how, error = "fail", self.group.errors.note(f, refusal)
+        except Exception as problem:
+            error = self.group.errors.note(f, problem)
+        finally:
+            if how != "ok":
+                how = "fail" if f == "position" else how
+                self.group.write(replace(op, t_us=now_us(), type=how, error=error))
+            if how == "info":
+                thread.retire()
+            self._idle.append(thread)
+        return op, result, how
+
+    def _processes(self) -> Iterator[int]:
+        while True:
+            yield self.group.next_process()
+
+    async def join(self) -> bool:
+        """Connect and join the group; return whether that is certain."""
+        adapter, nodes = self.group.adapter, self.group.nodes
+        at = self.turn % len(nodes)
+        self.turn += 1
+        self.session = None
+        await self._disconnect()
+        try:
+            self.connection = await call(
+                *(adapter.connect, self.name, [*nodes[at:], *nodes[:at]]),
+                timeout_s=adapter.connect_s,
+            )
+        except Exception as problem:
+            self.group.errors.note("connect", problem)
+            await asyncio.sleep(PAUSE_S)
+            return False
+        partitions = self.group.partitions
+        op, session, how = await self._do(
+            *("join", adapter.join, self.connection, GROUP, self.name, partitions),
+            timeout_s=SETTLE_S,
+            partitions=tuple(partitions),
+        )
+        if how == "ok":
+            self.session = session
+            self.group.write(replace(op, t_us=now_us(), type="ok"))
+        return how == "ok"
+
+    async def poll(self, limit: int, *, final: bool = False) -> Polled | None:
+        """Poll once; return what was delivered, None if that is not known. Connect again then."""
+        if self.session is None and not await self.join():
+            return None
+        arguments = (self.session, limit, POLL_S)
+        poll = self.group.adapter.poll
+        op, polled, how = await self._do(
+            "poll", poll, *arguments, timeout_s=POLL_S + SETTLE_S, final=final
+        )
+        if how != "ok":
+            self.session = None if how == "info" else self.session
+            await asyncio.sleep(PAUSE_S)
+            return None
+        try:
+            deliveries = checked_polled(polled, self.group.record_bytes)
+        except WrongAnswer as wrong:
+            error = self.group.errors.note("poll", wrong)
+            self.group.write(replace(op, t_us=now_us(), type="info", error=error))
+            return None
+        more = {} if polled.since is None else {"since_us": round(polled.since * 1e6)}
+        ended: OpType = "ok" if polled.whole else "info"
+        self.group.write(replace(op, t_us=now_us(), type=ended, deliveries=deliveries, **more))
+        if not polled.whole:
+            self._idle.clear()
+            self.session = None
+        return polled if isinstance(polled, Polled) else None
+
+    async def settle(self, given: Sequence[Delivery], how: str, after_s: float = 0.0) -> None:
+        """Settle deliveries, or give them back, some time later."""
+        await asyncio.sleep(after_s)
+        if not given or self.session is None:
+            return
+        deliveries = tuple(delivered(given, self.group.record_bytes))
+        acknowledge = self.group.adapter.acknowledge
+        arguments = (self.session, tuple(given), how, SETTLE_S)
+        f: OpKind = "ack" if how == "ack" else "nack"
+        op, confirmed, ended = await self._do(
+            f, acknowledge, *arguments, timeout_s=SETTLE_S, deliveries=deliveries
+        )
+        if ended == "ok":
+            error = "" if confirmed else "not confirmed"
+            type_: OpType = "ok" if confirmed else "info"
+            self.group.write(replace(op, t_us=now_us(), type=type_, error=error))
+
+    async def fetch(self) -> None:
+        """Fetch the position of the group in every partition, at the end of the run."""
+        if self.connection is None:
+            return
+        arguments = (self.connection, GROUP, self.group.partitions, SETTLE_S)
+        fetch = self.group.adapter.positions
+        op, found, how = await self._do(
+            "position", fetch, *arguments, timeout_s=SETTLE_S, final=True
+        )
+        if how == "ok":
+            stated: Mapping[str, Position] = found
+            positions = tuple(
+                GroupPosition(partition=p, offset=at.offset, pending=at.pending)
+                for p, at in stated.items()
+            )
+            self.group.write(replace(op, t_us=now_us(), type="ok", positions=positions))
+
+    async def go(self, how: OpKind) -> None:
+        """Leave the group, or crash: its connection ends and nothing is said."""
+        op, _, _ = await self._do(how, None, timeout_s=SETTLE_S)
+        await self._disconnect()
+        self.session = None
+        self.group.write(replace(op, t_us=now_us(), type="ok"))
+
+    async def _disconnect(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            with suppress(Exception):
+                await call(self.group.adapter.close, connection, timeout_s=1.0)
+
+
+async def _quietly(work: Awaitable[Any]) -> None:
+    with suppress(asyncio.CancelledError):
+        await work
+
+
+def checked_polled(found: Any, record_bytes: int) -> tuple[Delivered, ...]:
+    """Return the deliveries of an answer to `poll`, if it is valid. Raises WrongAnswer."""
+    if not isinstance(found, Polled):
+        raise WrongAnswer(f"poll returned {type(found).__name__}, which is no Polled")
+    for each in found.deliveries:
+        if not isinstance(each, Delivery) or not isinstance(each.payload, bytes):
+            raise WrongAnswer(f"poll delivered {each!r}, which is no Delivery with bytes")
+        if min(each.offset, each.id) < -1 or each.times < 0:
+            raise WrongAnswer(f"poll delivered offset {each.offset}, id {each.id}: no such number")
+    return tuple(delivered(found.deliveries, record_bytes))
+
+
+def delivered(given: Sequence[Delivery], record_bytes: int) -> Iterator[Delivered]:
+    """Yield deliveries as the history has them, partition by partition."""
+    by_partition: dict[str, list[DeliveredRun]] = {}
+    for each in given:
+        value = workloads.decode_record(bytes(each.payload), record_bytes)
+        runs = by_partition.setdefault(each.partition, [])
+        if runs and value >= 0 and _follows(runs[-1], value, each):
+            runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
+        else:
+            runs.append(DeliveredRun(value, 1, each.offset, each.id, each.times))
+    for partition, runs in by_partition.items():
+        yield Delivered(partition=partition, records=tuple(runs))
+
+
+def _follows(run: DeliveredRun, value: int, each: Delivery) -> bool:
+    after = (
+        run.value + run.count,
+        run.offset + run.count if run.offset >= 0 else -1,
+        run.id + run.count if run.id >= 0 else -1,
+    )
+    return after == (value, each.offset, each.id) and run.times == each.times
