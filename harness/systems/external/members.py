@@ -27,7 +27,7 @@ from harness.systems.external.calls import GRACE_S, CallErrors, WrongAnswer, cal
 GROUP: Final = "group"
 POLL_S: Final = 1.0
 SETTLE_S: Final = 2.0
-PAUSE_S: Final = 0.1
+PAUSE_S: Final = 0.05
 CRASH_EVERY_S: Final = 10.0
 MOST_AT_ONCE: Final = 10
 WARM_POLLS: Final = 30
@@ -230,6 +230,7 @@ class Member:
         except WrongAnswer as wrong:
             error = self.group.errors.note("poll", wrong)
             self.group.write(replace(op, t_us=now_us(), type="info", error=error))
+            self._idle.clear()
             return None
         more = {} if polled.since is None else {"since_us": round(polled.since * 1e6)}
         ended: OpType = "ok" if polled.whole else "info"
@@ -276,9 +277,9 @@ class Member:
     async def go(self, how: OpKind) -> None:
         """Leave the group, or crash: its connection ends and nothing is said."""
         op, _, _ = await self._do(how, None, timeout_s=SETTLE_S)
-        await self._disconnect()
         self.session = None
         self.group.write(replace(op, t_us=now_us(), type="ok"))
+        await self._disconnect()
 
     async def _disconnect(self) -> None:
         connection, self.connection = self.connection, None

@@ -1,0 +1,117 @@
+"""Members of a group write histories in which a queue that keeps its promise is right, and one that
+breaks it is caught."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.formats.history import Op
+from harness.systems.adapter import Delivery, GroupPromise, Polled, Position, Promise
+from harness.systems.external.calls import WrongAnswer
+from harness.systems.external.members import checked_polled
+from harness.systems.external.static_check import mistakes
+from tests.harness.systems.external.test_discipline import InMemory, record
+from tests.support.checker.group_definitions import judge
+
+WAIT_S = 0.05
+PROMISE = GroupPromise(ack_wait_ms=round(WAIT_S * 1000), redelivery_ms=200, counts=True)
+
+
+class Queue(InMemory):
+    """A queue in memory. `forgets` says what it forgets: "acks", "pending" or nothing."""
+
+    summary, failover_ms = "a queue in memory", 0
+
+    def __init__(self, forgets: str = "") -> None:
+        super().__init__()
+        self.setting = {"members": "2"}
+        self.forgets, self.next = forgets, 0
+        self.pending: dict[int, tuple[float, int]] = {}
+        self.settled: set[int] = set()
+
+    def promise(self) -> Promise:
+        return Promise(groups=PROMISE)
+
+    async def join(self, connection: Any, group: str, member: str, parts: Sequence[str]) -> Any:
+        return parts[0]
+
+    async def poll(self, session: Any, limit: int, timeout_s: float) -> Polled:
+        now = time.monotonic()
+        if self.forgets == "pending" and len(self.pending) > 5:
+            self.pending.clear()
+        if self.forgets == "acks" and len(self.settled) > 5:
+            self.next, self.forgets = 0, "nothing more"
+            self.settled.clear()
+        due = [at for at, (when, _) in self.pending.items() if now >= when]
+        fresh = range(self.next, min(len(self.log), self.next + limit))
+        self.next = max(self.next, fresh.stop)
+        given = []
+        for at in (*due, *fresh):
+            times = self.pending.get(at, (0.0, 0))[1] + 1
+            self.pending[at] = now + WAIT_S, times
+            given.append(Delivery(session, self.log[at], at, -1, times, at))
+        return Polled(given)
+
+    async def acknowledge(
+        self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
+    ) -> bool:
+        for each in deliveries:
+            if how == "again" and each.offset in self.pending:
+                self.pending[each.offset] = 0.0, self.pending[each.offset][1]
+            elif how == "ack":
+                self.pending.pop(each.offset, None)
+                self.settled.add(each.offset)
+        return True
+
+    async def positions(
+        self, connection: Any, group: str, parts: Sequence[str], timeout_s: float
+    ) -> dict[str, Position]:
+        return {parts[0]: Position(min([*self.pending, self.next]), len(self.pending))}
+
+
+def history(tmp_path: Path, queue: Queue) -> list[Op]:
+    return record(tmp_path, queue, sends=400)
+
+
+def test_a_queue_that_keeps_its_promise_is_right(tmp_path: Path) -> None:
+    queue = Queue()
+    ops = history(tmp_path, queue)
+    assert judge(ops, PROMISE)[0] <= {"early-redelivery"}
+    assert not judge(ops, PROMISE)[1]
+    assert not queue.pending
+    ended = {(op.f, op.type) for op in ops if op.group}
+    assert {("poll", "ok"), ("ack", "ok"), ("join", "ok"), ("position", "ok")} <= ended
+    assert {op.member for op in ops if op.group} >= {"m1", "m2", "drain"}
+
+
+@pytest.mark.parametrize(
+    ("forgets", "anomaly"), [("acks", "acked-redelivered"), ("pending", "not-redelivered")]
+)
+def test_a_queue_that_forgets_is_caught(tmp_path: Path, forgets: str, anomaly: str) -> None:
+    found, unknown = judge(history(tmp_path, Queue(forgets)), PROMISE)
+    assert (anomaly in found, unknown) == (True, set())
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "poll returned NoneType, which is no Polled"),
+        (Polled(["x"]), "poll delivered 'x', which is no Delivery"),  # type: ignore[list-item]
+        (Polled([Delivery("log-0", b"x", offset=-2)]), "poll delivered offset -2"),
+    ],
+)
+def test_a_wrong_answer_of_an_adapter_has_a_sentence(answer: Any, words: str) -> None:
+    with pytest.raises(WrongAnswer, match=words):
+        checked_polled(answer, 64)
+
+
+def test_a_missing_method_of_a_group_is_named() -> None:
+    class Half(Queue):
+        acknowledge = InMemory.acknowledge
+
+    assert "acknowledge is not written, and a group of consumers needs it" in [*mistakes(Half)]
