@@ -9,7 +9,7 @@ from harness.runs.options import load_schedule
 from harness.search import findings
 from harness.search.loop import GIVEN, Drawn
 from harness.search.worlds.attempt import Attempt
-from harness.search.worlds.real import StormSubject, outcome_of
+from harness.search.worlds.real import StormSubject, attempt_in
 from node.formats.json_input import read_file
 
 LOST = "no-lost-acknowledged-write"
@@ -18,7 +18,7 @@ LOST = "no-lost-acknowledged-write"
 def kept_finding(subject: StormSubject, run: Path) -> Path:
     """Keep the finding of a run in its store, and return its folder. A run that did not fail is
     taken for one that lost a write."""
-    made = outcome_of(run, read_file(run / "results.json", RunResult), 0.0)
+    made = attempt_in(run, read_file(run / "results.json", RunResult), 0.0)
     if not made.failed:
         lost = {LOST: "lost"}
         made = Attempt(failed=True, property=LOST, broken=lost, sentence="-", folder=str(run))

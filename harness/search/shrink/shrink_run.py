@@ -26,7 +26,7 @@ from harness.search.loop import GIVEN, Drawn, FinishJob
 from harness.search.requests import ShrinkRequest
 from harness.search.run import Print, simulated_pool, storm_pool
 from harness.search.worlds.attempt import attempt
-from harness.search.worlds.real import StormSubject, outcome_of
+from harness.search.worlds.real import StormSubject, attempt_in
 from harness.search.worlds.simulated import INTERNAL, SimulatedSubject
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
@@ -99,7 +99,7 @@ def _of_run(request: ShrinkRequest, stop: Stop, progress: Progress, output: Prin
             return job
         output(f"it does not fail with any of {SEEDS_TRIED} seeds of the simulated world")
     # Whether it fails alike is judged by the run that is there; it stays where it is.
-    outcome = dataclasses.replace(outcome_of(request.run, result, 0.0), folder="")
+    outcome = dataclasses.replace(attempt_in(request.run, result, 0.0), folder="")
     subject = StormSubject(**msgspec.structs.asdict(setup))
     found = subject.world(str(request.store), "").found(Drawn(GIVEN, schedule, outcome))
     return _job(request, subject, found)

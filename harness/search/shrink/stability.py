@@ -76,8 +76,8 @@ def with_fault(schedule: Schedule, index: int, fault: Fault) -> Schedule:
     return replace(schedule, faults=faults)
 
 
-class EvaluationWorld(NamedTuple):
-    """A simulated world: its seed, its latency profile, and the least delay of a message in ms."""
+class Conditions(NamedTuple):
+    """The conditions of a simulated run: seed, latency profile, least delay of a message in ms."""
 
     seed: int
     latency: LatencyProfile
@@ -85,7 +85,7 @@ class EvaluationWorld(NamedTuple):
 
 
 WORLDS: Final = tuple(
-    EvaluationWorld(FIRST_SEED + number, *kind)
+    Conditions(FIRST_SEED + number, *kind)
     for number, kind in enumerate([(IDLE_HOST, 1), (BUSY_HOST, 8), (OVERLOADED_HOST, 4)] * 10)
 )
 FIRST_WORLDS: Final = 12
@@ -127,19 +127,19 @@ class Evaluation:
         most = len(self._worlds)
         return self.failing_worlds(schedule, above=most - 1) == most
 
-    def fails(self, schedule: Schedule, world: EvaluationWorld) -> bool:
-        """Return whether a variant violates the property in a world."""
-        key = (schedule.digest(), world.seed)
+    def fails(self, schedule: Schedule, under: Conditions) -> bool:
+        """Return whether a variant violates the property under these conditions."""
+        key = (schedule.digest(), under.seed)
         if key not in self._known:
             if self._stop():
                 raise OutOfTimeError
-            self._known[key] = self._run(jittered(schedule, world.delay_ms), world)
+            self._known[key] = self._run(jittered(schedule, under.delay_ms), under)
         return self._known[key]
 
-    def _run(self, schedule: Schedule, world: EvaluationWorld) -> bool:
-        outcome = attempt(schedule, world.seed, latency=world.latency)
+    def _run(self, schedule: Schedule, under: Conditions) -> bool:
+        outcome = attempt(schedule, under.seed, latency=under.latency)
         if outcome.failed and self._broken not in outcome.broken:
-            outcome = attempt(schedule, world.seed, latency=world.latency, stop_at="never")
+            outcome = attempt(schedule, under.seed, latency=under.latency, stop_at="never")
         return self._broken in outcome.broken
 
     def failing_worlds(self, schedule: Schedule, *, above: int = -1) -> int:
@@ -172,7 +172,7 @@ class Evaluation:
                     best, best_rank = variant, rank
         return best
 
-    def _probes(self, now: Schedule) -> list[EvaluationWorld]:
+    def _probes(self, now: Schedule) -> list[Conditions]:
         """Return probes for variants of `now`: a world in which it fails, some in which not."""
         kept = [world for world in self._worlds if self.fails(now, world)]
         open_ = [world for world in self._worlds if world not in kept]

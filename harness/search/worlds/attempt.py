@@ -68,7 +68,7 @@ def attempt(
         result = simulate(schedule, seed=world, stop_at=stop_at, exempt=exempt, latency=latency)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
-    return outcome_of(result, about)
+    return attempt_of(result, about)
 
 
 def attempted(schedule: Schedule) -> tuple[Attempt, SimResult | None]:
@@ -77,10 +77,10 @@ def attempted(schedule: Schedule) -> tuple[Attempt, SimResult | None]:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError as error:
         return Attempt(problem=str(error)), None
-    return outcome_of(result), result
+    return attempt_of(result), result
 
 
-def outcome_of(result: SimResult, about: str = "") -> Attempt:
+def attempt_of(result: SimResult, about: str = "") -> Attempt:
     """Return the result of a simulated run as a search needs it; `about` as in `attempt`."""
     broken = visibly_broken(result)
     failure = failure_of(result, about if about in broken else "")

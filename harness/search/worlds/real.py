@@ -154,7 +154,7 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
             raise run.error
         if run.verdict is None:
             return _unknown(str(run.error), run.seconds, run.folder)
-        made = outcome_of(run.folder, run.verdict, run.seconds)
+        made = attempt_in(run.folder, run.verdict, run.seconds)
         if not made.folder:
             remove(run.folder, Path(self.store))
         return made
@@ -170,7 +170,7 @@ def _unknown(problem: str, seconds: float, folder: Path | None = None) -> Attemp
     )
 
 
-def outcome_of(folder: Path, result: RunResult, seconds: float) -> Attempt:
+def attempt_in(folder: Path, result: RunResult, seconds: float) -> Attempt:
     """Return the result of a judged run folder as a search needs it."""
     failed, unknown = result.verdict is Verdict.INVALID, result.verdict is Verdict.UNKNOWN
     lost, on_links = effects(folder)

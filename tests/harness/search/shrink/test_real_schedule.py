@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from harness.search.draw.generator import TIMINGS
 from harness.search.shrink import real_schedule as forms
 from harness.search.shrink import stability as stability_module
-from harness.search.shrink.stability import Evaluation, EvaluationWorld, jittered, stability
+from harness.search.shrink.stability import Conditions, Evaluation, jittered, stability
 from harness.search.shrink.to_script import one_client_per_send, to_script
 from harness.search.worlds.attempt import attempt
 from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
@@ -57,10 +57,10 @@ def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
     schedule = bitten()[0][0]
     one, two, three = (replace(schedule, name=name) for name in ("one", "two", "three"))
     fails = {"one": "x..x", "two": ".xxx", "three": "x.x."}
-    worlds = [EvaluationWorld(number, BUSY_HOST, 1) for number in range(4)]
+    worlds = [Conditions(number, BUSY_HOST, 1) for number in range(4)]
     tried: list[tuple[str, int]] = []
 
-    def tries(self: Evaluation, form: Schedule, world: EvaluationWorld) -> bool:
+    def tries(self: Evaluation, form: Schedule, world: Conditions) -> bool:
         tried.append((form.name, world.seed))
         return fails[form.name][world.seed] == "x"
 
