@@ -70,8 +70,9 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
 
     @classmethod
     def compose(cls, spot: Spot) -> Fault:
-        """Draw a broker that shall lead, or the first replica."""
-        first = spot.on if spot.on.startswith("n") else ""
+        """Draw a broker that shall lead; rarely it is the first replica, whichever that is."""
+        replicas = spot.dice.brokers[: spot.dice.copies]
+        first = spot.on if spot.on in replicas else spot.dice.rng.choice((*replicas, ""))
         return cls(partition=spot.partition, first=first, at_ms=0)
 
     @classmethod

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harness.search.grammar.conditions import draw_cluster, draw_workload
-from harness.search.grammar.drawing import Composition
+from harness.search.grammar.drawing import Composition, later
 from harness.search.grammar.weights import Choices
 from nemesis.faults import KINDS, FaultKind, Link, Release
 from nemesis.faults.dice import Dice
@@ -25,11 +25,13 @@ from nemesis.formats.schedule import Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GRAMMAR_VERSION: Final = 1001
+GRAMMAR_VERSION: Final = 1002
 """The version of the grammar; under another one a seed draws another schedule. Versions of the
 scenarios are lower."""
 MOST_PHRASES: Final = 5
 _DEEPEST: Final = 2
+_LEADER_PERCENT: Final = 60
+"""How often it is the leader that another fault hits while one is in force."""
 _REFUSED_PERCENT: Final = 5
 """How often replicas that vote are asked for what only a controller can do."""
 _DOWN: Final = ("kill", "stop", "power-cut")
@@ -54,7 +56,11 @@ def during(d: Composition, depth: int) -> None:
     if first is None:
         return
     at = len(d.faults) - 1
-    phrase(d, depth + 1)
+    if d.choose.chance(_LEADER_PERCENT):
+        moment = later(first, d.choose.number("delay"))
+        d.atom(d.kind(), f"leader:{d.partition}", **moment)
+    else:
+        phrase(d, depth + 1)
     if first.for_ms is not None and d.choose.chance(70):
         longer = first.for_ms + sum(fault.for_ms or 20 for fault in d.faults[at + 1 :])
         d.faults[at] = replace(d.faults[at], for_ms=min(longer, 1500))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
-    "phrase": {"atom": 8, "then": 8, "during": 6, "repeat": 4, "stale": 5, "only": 3},
+    "phrase": {"atom": 6, "then": 8, "during": 9, "repeat": 6, "stale": 5, "only": 2},
     "moment": {"event": 10, "with": 5, "end": 3, "later": 3},
     "first": {"time": 4, "event": 5},
     "kinds": {"1": 2, "2": 4, "3": 4, "5": 3, "8": 1},
@@ -19,18 +19,18 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
         "stop": 6,
         "power-cut": 6,
         "pause": 5,
-        "isolate": 6,
-        "cut": 6,
+        "isolate": 8,
+        "cut": 7,
         "link": 14,
         "break": 6,
-        "elect-preferred": 8,
+        "elect-preferred": 10,
         "reassign": 4,
         "set-min-isr": 2,
         "loss": 2,
         "delay": 2,
     },
     "broker": {
-        "leader": 6,
+        "leader": 10,
         "first": 4,
         "second": 5,
         "third": 4,
@@ -40,7 +40,7 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
     },
     "else": {"controller": 3, "voters": 3, "clients": 2, "all": 1, "followers": 2, "lagging": 1},
     "threshold": {"session_ms": 5, "lag_ms": 3, "election_max_ms": 3, "fetch_timeout_ms": 1},
-    "factor": {"0": 1, "0.1": 2, "0.3": 2, "0.6": 2, "1.3": 5, "1.8": 4, "2.5": 4, "4": 3, "8": 1},
+    "factor": {"0": 1, "0.1": 2, "0.3": 1, "0.6": 1, "1.3": 6, "1.8": 5, "2.5": 4, "4": 3, "8": 1},
     "delay": {"0": 10, "1": 2, "5": 2, "20": 3, "60": 3, "150": 2},
     "causes": {
         "flow": 4,
