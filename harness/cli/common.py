@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -10,8 +11,10 @@ _TABLE_WIDTH: Final = 160
 
 
 def tell(sentence: str) -> None:
-    """Print a sentence for a person on stderr; stdout belongs to the result."""
-    print(sentence, file=sys.stderr, flush=True)
+    """Print a sentence for a person on stderr; stdout belongs to the result. Nothing happens if
+    stderr is full or its reader is gone: nobody can be told that."""
+    with contextlib.suppress(OSError):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def output_of(json: bool) -> Callable[[str], None]:

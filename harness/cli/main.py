@@ -21,7 +21,8 @@ from harness import cli
 from harness.cli.common import tell
 from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, exit_code_of
 from harness.runs.interrupts import EXIT_STOPPED, StopNow, ended_by_signals
-from harness.runs.terminal import plain_output
+from harness.runs.terminal import flush_streams, open_streams, plain_output
+from node.formats.host_errors import reason
 
 HELPERS: Final = ("__main__", "common", "exit_codes", "main", "options", "values")
 _TYPERS_INTERRUPTED: Final = 130
@@ -61,9 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
+    open_streams()
     with plain_output(), ended_by_signals(for_good=arguments is None):
         code = _run_command([w for w in words if w != DEBUG] or ["--help"], debug=debug)
-        sys.stdout.flush()
+    if error := flush_streams():
+        tell(f"floodmark: the output could not be written: {reason(error)}")
+        code = EXIT_HARNESS
     raise SystemExit(code)
 
 

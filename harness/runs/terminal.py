@@ -6,6 +6,8 @@ bidirectional marks and lone surrogates are shown as `\u001b` is, in the spellin
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +49,35 @@ class PlainStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.beneath, name)
+
+
+def open_streams() -> None:
+    """Make stdout and stderr usable: a closed one leads nowhere, so that no file which is opened
+    later gets its number, and a character that the terminal's encoding lacks is escaped."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def flush_streams() -> OSError | None:
+    """Write what stdout and stderr still hold; return the error of the first that cannot. That one
+    leads nowhere from then on: Python would try again at its end, with an exit code of its own."""
+    failed = None
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError as error:
+            failed = failed or error
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+    return failed
 
 
 @contextmanager
