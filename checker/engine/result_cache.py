@@ -8,6 +8,7 @@ copied or a file or the checker has changed, the run is judged again.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,7 @@ _DIGEST_BYTES: Final = 16
 def stamp(folder: Path) -> str:
     """Return a digest of everything that the verdict on this folder rests on."""
     digest = hashlib.blake2b(_own_source(), digest_size=_DIGEST_BYTES)
-    digest.update(str(folder).encode())
+    digest.update(os.fsencode(folder))
     for path in _evidence(folder):
         try:
             about = path.stat()
@@ -91,7 +92,7 @@ class ResultsPlace:
 
 def own_name(folder: Path) -> str:
     """Return a name for a run's folder of results, which depends only on the run's path."""
-    digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
+    digest = hashlib.blake2b(os.fsencode(folder), digest_size=4).hexdigest()
     return f"{folder.name}-{digest}"
 
 
@@ -109,5 +110,5 @@ def _own_source() -> bytes:
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     home = Path(__file__).parent.parent
     for path in sorted(home.rglob("*.py")):
-        digest.update(str(path.relative_to(home)).encode() + b"\0" + path.read_bytes())
+        digest.update(os.fsencode(path.relative_to(home)) + b"\0" + path.read_bytes())
     return digest.digest()
