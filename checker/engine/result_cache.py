@@ -38,7 +38,7 @@ def stamp(folder: Path) -> str:
             about = path.stat()
         except OSError:
             continue
-        digest.update(f"\0{path}\0{about.st_size}\0{about.st_mtime_ns}".encode())
+        digest.update(os.fsencode(f"\0{path}\0{about.st_size}\0{about.st_mtime_ns}"))
     return digest.hexdigest()
 
 

@@ -192,10 +192,19 @@ def _taken(values: Any, index: I64 | slice) -> Any:
     if isinstance(values, int | str):
         return values
     if isinstance(values, Words):
-        return Words(values.codes[index], values.words)
+        return _only_used(Words(values.codes[index], values.words))
     if not isinstance(values, np.ndarray):
         values = np.array(values, object if isinstance(values[0], str) else np.int64)
     return values[index]
+
+
+def _only_used(values: Words) -> Words:
+    """Return the same texts without words that no row uses, if most are such: the few rows of one
+    of many partitions do not carry the words of all."""
+    if len(values.words) <= len(values.codes):
+        return values
+    used, codes = np.unique(values.codes, return_inverse=True)
+    return Words(codes.astype(np.int64, copy=False), [values.words[code] for code in used.tolist()])
 
 
 def _distinct_words(values: Any) -> Collection[str]:
@@ -271,7 +280,8 @@ class Columns:
             texts = [text for part in self._parts for text in part.texts(name)]
             return np.array(texts, dtype=object)
         if isinstance(column, Name):
-            rank = {each: code for code, each in enumerate(self.names)}
+            # Of a run with many partitions, a kind that one of them lacks must not cost all names.
+            rank = {each: code for code, each in enumerate(self.names if self._parts else ())}
             return _joined([_ranked(part.words(name), rank) for part in self._parts])
         if not self.has(name):
             made = repeated(column.unknown, self._length)

@@ -157,8 +157,12 @@ def groups_of(facts: Iterable[Rows]) -> list[Group]:
     found: dict[str, dict[type[Facts], tuple[Columns, I64 | None]]] = {}
     for kind, columns in _columns(facts, shared=True).items():
         codes, partitions = columns.partitions()
-        for code, partition in enumerate(partitions):
-            rows = np.flatnonzero(codes == code) if len(partitions) > 1 else None
+        if len(partitions) == 1:
+            found.setdefault(partitions[0], {})[kind] = (columns, None)
+            continue
+        ends = np.cumsum(np.bincount(codes, minlength=len(partitions)))
+        every = np.split(np.argsort(codes, kind="stable"), ends[:-1])
+        for partition, rows in zip(partitions, every, strict=True):
             found.setdefault(partition, {})[kind] = (columns, rows)
     return [Group(partition, parts) for partition, parts in sorted(found.items())]
 

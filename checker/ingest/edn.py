@@ -24,7 +24,7 @@ from node.formats.json_input import JsonReader, Unreadable
 _TOKEN: Final = re.compile(
     r"""(?:[\s,]|;[^\n]*+)*+
     ( \#\{ | \#_ | [\[\](){}]
-    | "(?:[^"\\]|\\.)*"
+    | "(?:[^"\\]++|\\.)*+"
     | \\(?:[a-zA-Z0-9]+|.)
     | \#?[^\s,\[\](){}";\\]+
     | \#(?=")

@@ -85,7 +85,7 @@ class TableWriter:
                 codes, words = column
                 codes = codes if order is None else codes[order]
                 column = pa.DictionaryArray.from_arrays(
-                    pa.array(codes.astype(np.int16)), pa.array(words, pa.string())
+                    pa.array(codes.astype(np.int32)), pa.array(words, pa.string())
                 )
             else:
                 column = pa.repeat(pa.scalar(column, field.type), rows)

@@ -67,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _run_command([w for w in words if w != DEBUG] or ["--help"], debug=debug)
     if error := flush_streams():
         tell(f"floodmark: the output could not be written: {reason(error)}")
+        flush_streams()
         code = EXIT_HARNESS
     raise SystemExit(code)
 

@@ -1,79 +1,137 @@
-"""Exit codes when the output, the terminal or the working directory is of no use."""
+"""Exit codes of all commands when the output, the terminal or the working directory is of no use:
+that of the verdict or request, or 70 where nobody can be told."""
 
 from __future__ import annotations
 
+import io
 import os
-import shlex
-import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.support.paths import ROOT
+from harness.cli.exit_codes import EXIT_HARNESS
+from harness.cli.main import command_names, main
+from tests.support.command import exit_code
 
-_PYTHON: Final = f"{shlex.quote(sys.executable)} -m harness.cli"
+LINES: Final = {
+    "bench": ("bench check --help",),
+    "bisect": ("bisect none nats",),
+    "bugs": ("bugs", "bugs find --only none"),
+    "check": ("check history.jsonl", "check --json history.jsonl", "check caf\udcff.jsonl"),
+    "demo": ("demo --store history.jsonl",),
+    "explore": ("explore --budget 1x",),
+    "faults": ("faults",),
+    "nightly": ("nightly --store history.jsonl",),
+    "protocols": ("protocols",),
+    "replay": ("replay kip-101-scenario-1", "replay none"),
+    "report": ("report caf\udcff",),
+    "run": ("run --store history.jsonl",),
+    "search": ("search"),
+    "serve": ("serve --store caf\udcff",),
+    "shrink": ("shrink .",),
+    "systems": ("systems", "systems check none:x"),
+}
+"""Lines of each command that end soon, one at least in an error."""
+STREAMS: Final = ("full", "no reader", "closed", "stderr full", "all full", "all closed", "ascii")
 
 
-def _code(shell: str, place: Path, **environment: str) -> tuple[int, str]:
-    """Run a line of a shell in a folder; return its exit code and what it said on stderr."""
-    done = subprocess.run(
-        ["sh", "-c", shell],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
-    return done.returncode, done.stderr.decode(errors="replace")
+def _take_away(streams: str) -> None:
+    """Put this process's stdout and stderr into a state that a shell can leave them in."""
+    full = os.open("/dev/full", os.O_WRONLY)
+    if streams in ("full", "all full"):
+        os.dup2(full, 1)
+    if streams in ("stderr full", "all full"):
+        os.dup2(full, 2)
+    if streams == "no reader":
+        reads, writes = os.pipe()
+        os.dup2(writes, 1)
+        os.close(reads)
+    for number in {"closed": (1,), "all closed": (0, 1, 2)}.get(streams, ()):
+        os.close(number)
 
 
-@pytest.mark.parametrize(
-    ("streams", "codes"),
-    [
-        (">/dev/full", (70,)),
-        (">/dev/full 2>&1", (70,)),
-        ("2>/dev/full", (2, 70)),
-        (">&-", (2,)),
-        ("2>&-", (2,)),
-        (">&- 2>&-", (2,)),
-        ("<&- >&- 2>&-", (2,)),
-    ],
-)
-@pytest.mark.parametrize("form", ["", "--json"])
-def test_a_stream_that_takes_nothing_gives_no_other_verdict(
-    tmp_path: Path, form: str, streams: str, codes: tuple[int, ...]
+def _text_stream(number: int, streams: str) -> io.TextIOWrapper | None:
+    """Open what Python opens for a descriptor when it starts."""
+    try:
+        opened = io.FileIO(number, "w", closefd=False)
+    except OSError:
+        return None
+    encoding = "ascii" if streams == "ascii" else "utf-8"
+    return io.TextIOWrapper(io.BufferedWriter(opened), encoding, line_buffering=number == 2)
+
+
+def _code(line: str, streams: str, said: Path) -> int:
+    """Run a line in a child process with these streams; return the code that the shell sees, with
+    Python's own of a stream that cannot be flushed at the end."""
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _take_away(streams)
+            sys.stdout, sys.stderr = (_text_stream(n, streams) for n in (1, 2))  # type: ignore[assignment]
+            try:
+                main(line.split())
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 98
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        except OSError:
+            code = 120
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "caf\udcff.jsonl").write_bytes(b"")
+    (tmp_path / "history.jsonl").write_bytes(b"")
+    (tmp_path / "store").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+
+def test_each_command_has_lines() -> None:
+    assert list(LINES) == sorted(command_names())
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_streams_that_take_nothing_give_no_other_verdict(tmp_path: Path, name: str) -> None:
+    wrong = []
+    said = tmp_path / "said"
+    for line in LINES[name]:
+        due = exit_code(line.split())  # The children share what this imports.
+        for streams in STREAMS if name == "check" else ("full", "all closed", "ascii"):
+            code = _code(line, streams, said)
+            if code not in ((due,) if streams == "ascii" else (due, EXIT_HARNESS)):
+                wrong.append(f"{line}: {streams}: {code}, not {due}")
+            if "Traceback" in said.read_text(errors="replace"):
+                wrong.append(f"{line}: {streams}: a traceback")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("place", ["gone", "caf\udcff"])
+@pytest.mark.parametrize("name", LINES)
+def test_a_working_directory_may_be_gone_or_have_any_name(
+    tmp_path: Path, name: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "history.jsonl").write_bytes(b"")
-    code, said = _code(f"{_PYTHON} check {form} history.jsonl {streams}", tmp_path)
-    assert code in codes
-    assert "Traceback" not in said
-
-
-def test_a_pipe_without_a_reader_gives_no_other_verdict(tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl").write_bytes(b"")
-    code, said = _code(
-        f"mkfifo p; exec 3<>p; exec 4>p 3>&-; {_PYTHON} check history.jsonl >&4", tmp_path
-    )
-    assert code in (2, 70)
-    assert "Traceback" not in said
-
-
-@pytest.mark.parametrize("name", [b"caf\xc3\xa9", b"\xff"])
-def test_neither_the_terminal_nor_a_name_must_be_utf_8(tmp_path: Path, name: bytes) -> None:
-    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
-    folder.mkdir()
-    (folder / "history.jsonl").write_bytes(b"")
-    ascii_only = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii:strict"}
-    code, said = _code(f"{_PYTHON} check {shlex.quote(str(folder))}", folder, **ascii_only)
-    assert code == 2
-    assert "Traceback" not in said
-
-
-@pytest.mark.parametrize(("path", "codes"), [(".", (64, 70)), ("/", (2, 64, 70))])
-def test_a_working_directory_may_be_gone(tmp_path: Path, path: str, codes: tuple[int, ...]) -> None:
-    gone = f"mkdir gone && cd gone && rmdir ../gone && {_PYTHON} check"
-    code, said = _code(f"{gone} {path}/no-such-history.jsonl", tmp_path)
-    assert code in codes
-    assert said.count("\n") == 1
+    said = tmp_path / "said"
+    codes = []
+    for folder in (tmp_path / "usual", tmp_path / place):
+        folder.mkdir(exist_ok=True)
+        (folder / "history.jsonl").write_bytes(b"")
+        monkeypatch.chdir(folder)
+        if place == folder.name == "gone":
+            (folder / "history.jsonl").unlink()
+            folder.rmdir()
+        codes.append(_code(LINES[name][0], "", said))
+    due, code = codes
+    assert code in ((due, 64, 70) if place == "gone" else (due,)), said.read_text(errors="replace")
+    assert "Traceback" not in said.read_text(errors="replace")
+    assert "shows where" not in said.read_text(errors="replace")
