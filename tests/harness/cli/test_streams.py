@@ -21,6 +21,7 @@ LINES: Final = {
     "bisect": ("bisect none nats",),
     "bugs": ("bugs", "bugs find --only none"),
     "check": ("check history.jsonl", "check --json history.jsonl", "check caf\udcff.jsonl"),
+    "compare": ("compare none none",),
     "demo": ("demo --store history.jsonl",),
     "explore": ("explore --budget 1x",),
     "faults": ("faults",),
