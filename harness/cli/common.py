@@ -11,8 +11,8 @@ _TABLE_WIDTH: Final = 160
 
 
 def tell(sentence: str) -> None:
-    """Print a sentence for a person on stderr; stdout belongs to the result. Nothing happens if
-    stderr is full or its reader is gone: nobody can be told that."""
+    """Print a sentence for a person on stderr; stdout belongs to the result. Nothing is raised if
+    stderr is full or its reader is gone."""
     with contextlib.suppress(OSError):
         print(sentence, file=sys.stderr, flush=True)
 

@@ -1,5 +1,5 @@
 """Exit codes of all commands when the output, the terminal or the working directory is of no use:
-that of the verdict or request, or 70 where nobody can be told."""
+that of the verdict or request, or 70."""
 
 from __future__ import annotations
 
