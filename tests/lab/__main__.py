@@ -6,6 +6,7 @@
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
     python -m tests.lab small_bugs   a blind search for small bugs in the broker
     python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
+    python -m tests.lab hostile      stores that somebody sent, beside files that must stay
 
 `python -m tests.lab NAME --help` lists the options of one.
 `tests.lab.check_mutants`, which changes lines of the checks, has a command of its own."""
@@ -19,7 +20,9 @@ from typing import Final
 
 from node.formats.errors import FloodmarkError
 
-EXPERIMENTS: Final = ("judges", "outside", "damage", "storms", "small_bugs", "kill_campaign")
+EXPERIMENTS: Final = (
+    *("judges", "outside", "damage", "storms", "small_bugs", "kill_campaign", "hostile"),
+)
 
 
 def main(words: list[str]) -> int:

@@ -22,3 +22,7 @@ def test_damaged_copies_of_a_run_are_never_judged_better(tmp_path: Path) -> None
 def test_both_judges_agree_on_drawn_schedules() -> None:
     assert main(["judges", "--schedules", "200"]) == 0
     assert main(["judges", "--schedules", "60", "--bug", "M2"]) == 0
+
+
+def test_hostile_stores_reach_nothing_outside() -> None:
+    assert main(["hostile"]) == 0
