@@ -8,16 +8,20 @@ import msgspec
 import pytest
 
 from harness.formats.finding import Finding, RunCounts, SafeRun
-from harness.search.catalogue import known_losses, table
+from harness.runs.interrupts import Interrupts
+from harness.runs.progress import Progress
+from harness.search.catalogue import catalogue, known_losses, table
 from harness.search.catalogue.catalogue import EntryResult, result_in
 from harness.search.catalogue.entries import LossEntry
 from harness.search.catalogue.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
 from harness.search.loop import Budget, journal_of
+from harness.search.requests import BugSearchRequest
 from harness.search.worlds.attempt import Attempt
 from harness.search.worlds.real import StormJob, StormSubject
 from harness.systems import registry
 from nemesis.formats.schedule import Schedule
 from tests.support import trial_adapters
+from tests.support.local_pool import LocalPool
 from tests.support.storm_fakes import FakeStorms, find_of, loses_a_write
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
@@ -195,3 +199,30 @@ def test_the_losses_of_one_system_or_of_all_are_asked_for() -> None:
     assert wanted_losses("all") == list(KNOWN_LOSSES)
     redis = wanted_losses("redis")
     assert {row.system for row in redis} == {"redis"}
+
+
+def test_searches_for_losses_follow_each_other_and_one_finding_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(job: StormJob, run: int) -> Attempt | bool:
+        return loses_a_write(job) if not job.subject.settings else False
+
+    row = KnownLoss(code="one", system=TRIAL, loss="one", disks="none", safe={})
+    known(row, monkeypatch)
+    FakeStorms(plan, monkeypatch)
+    request = BugSearchRequest(system=TRIAL, seeds=2, budget_s=1e6, store=tmp_path)
+    lines: list[str] = []
+    with Interrupts() as interrupts, Progress(quiet=True) as progress:
+        made = catalogue.find(request, interrupts, progress, lines.append, LocalPool(size=2))
+    assert made.open == []
+    assert [(one.code, one.seed, one.found) for one in made.results] == [
+        ("one", 0, True),
+        ("one", 1, True),
+    ]
+    # The second finding is kept as it was drawn, because the first has all that is shown.
+    assert [line.partition(":")[0] for line in lines if "shrunk" in line] == ["one, seed 0"]
+    first, second = (one.finding for one in made.results)
+    assert first is not None
+    assert LossEntry(row).is_complete(first)
+    assert second is not None
+    assert second.shrink_runs == 0
