@@ -1,13 +1,15 @@
-"""The check of an adapter: missing parts, then runs without faults, with a kill, with a cut."""
+"""The check of an adapter: missing parts, then runs without faults, with a kill, a cut, a node that
+falls far behind, and a power cut."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from checker.formats.anomalies import LIVENESS
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.run_info import RunInfo
 from harness.runs.once import run_once
@@ -17,13 +19,15 @@ from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
 from harness.systems.setup import Resolved, kinds_of
-from nemesis.faults import Cut, Kill
+from nemesis.faults import Cut, Kill, PowerCut
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.formats.errors import UsageError
+from node.formats.json_input import Unreadable, decode
 
 CALM_MS: Final = 4_000
 FAULT_AT_MS: Final = 2_000
 FAULT_MS: Final = 2_000
+_POWER: Final = "power-cut"
 HINTS: Final = {
     "duplicate": "the client library sends again by itself after an error: turn its retries off",
     "aborted-read": "send raised Refused for a record that was appended all the same: raise "
@@ -79,6 +83,18 @@ def _plans(system: System, links: str) -> Iterator[tuple[str, tuple[Fault, ...]]
         yield "kill", (Kill(on="n1", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
     if "cut" in system.faults and system.link_abilities(links) is not None:
         yield "cut", (Cut(on="n1", to="rest", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
+    if "kill" in system.faults:
+        away_ms = 2 * FAULT_MS + system.limits(Cluster()).failover_ms
+        yield "far behind", (Kill(on="n3", at_ms=FAULT_AT_MS // 2, for_ms=away_ms),)
+    if _POWER in system.faults and _can_lose_power(system):
+        yield "power cut", (PowerCut(on="n1", at_ms=FAULT_AT_MS, for_ms=FAULT_MS, keep_percent=0),)
+
+
+def _can_lose_power(system: System) -> bool:
+    try:
+        return bool(system.disk_form(None, (_POWER,)))
+    except UsageError:
+        return False
 
 
 def _run(
@@ -100,6 +116,17 @@ def _run(
         return CheckStep(name, False, str(made.error), folder=folder)
     passed = result.verdict is Verdict.VALID
     told, hints = _times(system, made.info, result, bool(faults))
+    if _POWER in kinds_of(schedule) and not passed:
+        # It may lose what it did not sync, but it must go on.
+        passed = result.verdict in (Verdict.INVALID, Verdict.NOT_EXERCISED)
+        passed = passed and not any(each.property == LIVENESS for each in result.anomalies)
+        return CheckStep(name, passed, f"{result.sentence} {told}", hints, folder)
+    if back_ms := _back_ms(folder):
+        told += (
+            f" It took part again after {back_ms / 1000:.1f} s (restart_ms {system.restart_ms})."
+        )
+        slow = back_ms > system.restart_ms
+        hints = (*hints, *((f"declare a longer restart_ms: {back_ms:.0f}",) if slow else ()))
     return CheckStep(name, passed, f"{result.sentence} {told}", (*_hints(result), *hints), folder)
 
 
@@ -117,6 +144,25 @@ def _times(
     told += f", a failover at most {gap_ms / 1000:.1f} s (failover_ms {failover_ms})."
     late = gap_ms > failover_ms + system.restart_ms
     return told, (f"declare a longer failover_ms: {gap_ms:.0f}",) if late else ()
+
+
+def _back_ms(folder: Path) -> float:
+    """Return how long a node took from its start after a fault until the probe named it in sync, 0
+    if nothing shows that."""
+    faults, probes = (_lines(folder / name) for name in ("faults.jsonl", "probes.jsonl"))
+    for line in faults:
+        if line["action"] == "heal" and line["fault"] == 0 and line["nodes"]:
+            node, since_us = line["nodes"][0], line["t_us"]
+            seen = (each for each in probes if each["event"] == "isr" and each["t_us"] > since_us)
+            return next((e["t_us"] - since_us for e in seen if node in e["isr"]), 0) / 1000
+    return 0.0
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    try:
+        return [decode(line, dict[str, Any]) for line in file.read_bytes().splitlines()]
+    except (OSError, Unreadable):
+        return []
 
 
 def _hints(result: RunResult) -> tuple[str, ...]:

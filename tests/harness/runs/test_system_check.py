@@ -66,7 +66,19 @@ def test_an_adapter_that_works_passes_every_step(
     store = tmp_path / "runs"
     code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(store))
     assert code == 0, lines
-    assert [line[:4] for line in lines] == ["ok  "] * 4
+    steps = [line.split(":")[0] for line in lines if not line.startswith(" ")]
+    names = ("class", "no fault", "kill", "cut", "far behind", "power cut")
+    assert steps == [f"ok  {name}" for name in names]
+
+
+def test_the_time_of_a_restart_is_that_until_the_probe_names_the_node(tmp_path: Path) -> None:
+    assert system_check._back_ms(tmp_path) == 0
+    heal = {"fault": 0, "action": "heal", "t_us": 2_000_000, "nodes": ["n3"]}
+    (tmp_path / "faults.jsonl").write_text(json.dumps(heal) + "\n")
+    isr = [(1_000_000, ["n3"]), (2_500_000, ["n1"]), (5_000_000, ["n1", "n3"]), (6_000_000, ["n3"])]
+    events = [{"event": "isr", "t_us": t_us, "isr": nodes} for t_us, nodes in isr]
+    (tmp_path / "probes.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in events))
+    assert system_check._back_ms(tmp_path) == 3000
 
 
 @pytest.mark.nightly
