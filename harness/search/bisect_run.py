@@ -17,6 +17,7 @@ from harness.runs.options import load_schedule
 from harness.runs.run_folder import readable_lines
 from harness.search import deadline
 from harness.search.bisect import Bisection
+from harness.search.bisect_builds import Builds
 from harness.search.requests import BisectRequest
 from harness.search.worlds.real import StormSubject, StormWorld
 from harness.systems import registry
@@ -66,12 +67,17 @@ def bisect(request: BisectRequest, interrupts: Interrupts, output: Print) -> Bis
     if not isinstance(system, ExternalSystem) or not system.adapter.binary:
         raise UsageError(f"system '{request.system}' has no executable of several versions")
     binary = system.adapter.binary
-    names = [*versions.named(binary, request.versions), *map(str, request.server)]
+    builds = None
+    if request.git is not None:
+        builds = Builds(request.git, request.build, binary, request.store)
+        names = builds.commits(request.versions)
+    else:
+        names = [*versions.named(binary, request.versions), *map(str, request.server)]
     if len(names) < 2:
         raise UsageError("name at least two versions: --versions A..B, or --server PATH twice")
     system.check(schedule)
     is_late = deadline.after(request.budget_s)
-    runs = _Runs(request, schedule, binary, output)
+    runs = _Runs(request, schedule, binary, builds, output)
     return _answer(names, runs, lambda: is_late() or interrupts.asked, output)
 
 
@@ -79,9 +85,15 @@ class _Runs:
     """The runs so far, by version; each new one is written down at once."""
 
     def __init__(
-        self, request: BisectRequest, schedule: Schedule, binary: str, output: Print
+        self,
+        request: BisectRequest,
+        schedule: Schedule,
+        binary: str,
+        builds: Builds | None,
+        output: Print,
     ) -> None:
         self._request, self._binary, self._output = request, binary, output
+        self._builds = builds
         self._schedule = replace(schedule, drawn=False)
         about = msgspec.json.encode((schedule.digest(), request.system, request.settings))
         key = hashlib.sha256(about).hexdigest()[:12]
@@ -93,9 +105,12 @@ class _Runs:
     def make(self, server: str) -> VersionRun:
         """Run the schedule once on a version. What cannot be run has no verdict."""
         try:
-            if "/" not in server:
+            path = server
+            if self._builds is not None:
+                path = str(self._builds.executable(server))
+            elif "/" not in server:
                 versions.obtain(self._binary, server)
-            settings = {**self._request.settings, "servers": server}
+            settings = {**self._request.settings, "servers": path}
             subject = StormSubject(system=self._request.system, settings=settings)
             world = StormWorld(subject, str(self._request.store), "bisect")
             made = world.attempt(self._schedule)

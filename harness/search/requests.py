@@ -211,6 +211,16 @@ class BisectRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra=READABLE,
         ),
     ] = ()
+    git: Annotated[
+        Path | None,
+        Meta(
+            description="A clone of the server's sources: --versions is then a range of commits.",
+            extra=READABLE,
+        ),
+    ] = None
+    build: Annotated[
+        str, Meta(description="The shell command that builds the server in a checkout of --git.")
+    ] = ""
     budget_s: Budget = 3600.0
     store: Annotated[Store, Meta(description="Folder for run folders and rows.")] = Path("store")
     json: Json = False

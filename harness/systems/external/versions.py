@@ -179,11 +179,12 @@ def move(unpacked: Path, place: Path) -> None:
             raise
 
 
-def run_client(command: Sequence[str], folder: Path, package: str) -> None:
-    """Run the client of a registry in a folder. Raises FloodmarkError in its words."""
+def run_client(command: Sequence[str], folder: Path, package: str, verb: str = "fetch") -> str:
+    """Run the client of a registry in a folder; return its output. Raises FloodmarkError in its
+    words; `verb` is what it does with the package."""
     program = host_tools.program(command[0])
     if program is None:
-        raise UsageError(f"{package} cannot be fetched: {command[0]} is not on PATH")
+        raise UsageError(f"cannot {verb} {package}: {command[0]} is not on PATH")
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
         done = subprocess.run(
@@ -197,10 +198,11 @@ def run_client(command: Sequence[str], folder: Path, package: str) -> None:
         )
     except subprocess.TimeoutExpired:
         took = f"more than {FETCH_TIMEOUT_S:g} s"
-        raise FloodmarkError(f"{command[0]} took {took} to fetch {package}") from None
+        raise FloodmarkError(f"{command[0]} took {took} to {verb} {package}") from None
     if done.returncode != 0:
         said = " / ".join(done.stderr.strip().split("\n")[-6:])[-500:]
-        raise FloodmarkError(f"{command[0]} could not fetch {package}: {said or 'no word'}")
+        raise FloodmarkError(f"{command[0]} could not {verb} {package}: {said or 'no word'}")
+    return done.stdout
 
 
 def _place(binary: str, version: str) -> Path:
