@@ -121,7 +121,7 @@ def _run(
         passed = result.verdict in (Verdict.INVALID, Verdict.NOT_EXERCISED)
         passed = passed and not any(each.property == LIVENESS for each in result.anomalies)
         return CheckStep(name, passed, f"{result.sentence} {told}", hints, folder)
-    if back_ms := _back_ms(folder):
+    if "kill" in kinds_of(schedule) and (back_ms := _back_ms(folder)):
         told += (
             f" It took part again after {back_ms / 1000:.1f} s (restart_ms {system.restart_ms})."
         )

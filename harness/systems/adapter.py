@@ -38,7 +38,11 @@ EVERYTHING: Final = "*"
 class Refused(Exception):
     """Raised by `send` if the system certainly did nothing with a record and never will. After any
     other exception the operation is unknown in the history. A wrong refusal shows as the anomaly
-    `aborted-read`."""
+    `aborted-read`. With `reconnect` the client makes a new connection for its next operation."""
+
+    def __init__(self, *words: object, reconnect: bool = False) -> None:
+        super().__init__(*words)
+        self.reconnect = reconnect
 
 
 class Setting(msgspec.Struct, frozen=True):

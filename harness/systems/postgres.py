@@ -18,7 +18,8 @@ COMMITS = ("on", "off", "local", "remote_write", "remote_apply")
 FLAGS = """wal_receiver_timeout=3s wal_sender_timeout=3s wal_retrieve_retry_interval=300ms
     max_connections=300 max_wal_senders=20 shared_buffers=16MB lock_timeout=1s wal_keep_size=64MB
     client_connection_check_interval=500ms unix_socket_directories= tcp_user_timeout=3s"""
-NOTHING_DONE = ("25006", "42P01", "23505", "55P03", "57P03", "53300")
+READ_ONLY = "25006"
+NOTHING_DONE = (READ_ONLY, "42P01", "23505", "55P03", "57P03", "53300")
 """Errors before anything is written: read-only, no table, lost a race, too busy, still starting."""
 
 
@@ -77,7 +78,7 @@ class Postgres(adapter.Adapter):
             return int(connection.query(write, record.timeout_s)[0][0])
         except SqlError as error:
             if error.code in NOTHING_DONE:
-                raise Refused(str(error)) from None
+                raise Refused(str(error), reconnect=error.code == READ_ONLY) from None
             raise
 
     def read(

@@ -141,7 +141,9 @@ class ClientConnection:
                 return UNKNOWN_OFFSET
             if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
                 raise WrongAnswer(f"send returned {offset!r}, which is no offset")
-        except Refused:
+        except Refused as error:
+            if error.reconnect:
+                self.give_up()
             raise
         except Exception:
             self.give_up()

@@ -14,6 +14,7 @@ from harness.clients.operation_log import HistoryFile
 from harness.clients.workload import decode_record
 from harness.formats.history import Op, decode
 from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
+from harness.systems.external.calls import CallErrors, ClientConnection
 from harness.systems.external.sessions import Sessions
 from nemesis.formats.schedule import Cluster, Send, Workload
 from tests.support.waiting import until
@@ -237,3 +238,20 @@ def test_at_the_end_of_a_run_each_operation_has_an_end(tmp_path: Path) -> None:
     ops = recorded(tmp_path / "history.jsonl", adapter, workload, work)
     ends = {op.f: op.type for op in ops if op.type != "invoke" and op.f != "assign"}
     assert ends == {"send": "info", "poll": "fail"}
+
+
+@pytest.mark.parametrize(("reconnect", "connections"), [(False, 1), (True, 2)])
+def test_a_refusal_says_whether_the_client_connects_again(
+    reconnect: bool, connections: int
+) -> None:
+    adapter = InMemory({0: raising(Refused("no leader", reconnect=reconnect))})
+    record = Record(partition="log-0", payload=b"", id=1, acks=-1, timeout_s=1)
+
+    async def send_twice() -> int:
+        client = ClientConnection(adapter, "c1", NODES, 0, CallErrors(lambda text: None))
+        with pytest.raises(Refused):
+            await client.send(record)
+        return await client.send(record)
+
+    assert asyncio.run(send_twice()) == 0
+    assert len(adapter.connected) == connections
