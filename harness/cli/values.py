@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, get_origin
+from typing import Any, Final, Literal, NoReturn, get_origin
 
 from node.formats.errors import UsageError
 from node.formats.files import why_not_writable
@@ -225,7 +225,7 @@ def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> Va
         return NameAndValue()
     if hint is Path:
         return _PATHS[extra["path"]]()
-    if hint is str:
+    if hint is str or get_origin(hint) is Literal:
         return ValueKind()
     number = Duration if extra.get("written") == "duration" else Whole if hint is int else Number
     above = "gt" in about

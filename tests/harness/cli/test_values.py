@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import pytest
@@ -25,6 +25,7 @@ from harness.cli.values import (
     Whole,
     WritableFile,
     WritableFolder,
+    kind_of,
 )
 from node.formats.errors import UsageError
 from tests.support.command import exit_code
@@ -166,3 +167,7 @@ def test_a_path_without_permission_is_refused(
     how = "read" if isinstance(kind, Readable) else "written"
     with pytest.raises(UsageError, match=f"^{path}: cannot be {how}: this user has no perm"):
         kind.convert(str(path), "--store")
+
+
+def test_a_field_with_a_choice_of_words_takes_a_word() -> None:
+    assert type(kind_of(Literal["scenarios", "grammar"], {}, {})) is ValueKind
