@@ -31,7 +31,7 @@ _WITHIN: Final = (1.2, 1.6, 2.4)
 """Factors of the session by which a fault comes if its event does not."""
 _METADATA_PERCENT: Final = 4
 _VICTIM_PERCENT: Final = 80
-_BROKERS_PERCENT: Final = 84
+_BROKERS_PERCENT: Final = 78
 """How often a role is one of a single broker."""
 
 

@@ -1,6 +1,6 @@
 """The weights with which the grammar draws: the one table.
 
-A kind of fault that is not listed has the weight 1. Every value that a user can set has a weight
+A kind of fault that is not listed has a weight too. Every value that a user can set has a weight
 above zero. `python -m tests.lab small_bugs --lists U V` measures a change."""
 
 from __future__ import annotations
@@ -92,6 +92,10 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
 }
 
 
+UNLISTED: Final = 2.0
+"""The weight of a value that a group of the table does not list."""
+
+
 class Choices:
     """The random choices of one schedule."""
 
@@ -111,7 +115,7 @@ class Choices:
         """Draw up to `count` different names with the weights of a group."""
         left, chosen = list(names), list[str]()
         while left and len(chosen) < count:
-            weights = [WEIGHTS[group].get(name, 1) for name in left]
+            weights = [WEIGHTS[group].get(name, UNLISTED) for name in left]
             chosen.append(self.rng.choices(left, weights)[0])
             left.remove(chosen[-1])
         return tuple(chosen)
