@@ -27,8 +27,8 @@ from checker.ingest.source import HISTORIES, Source
 from harness.formats.group_state import GROUP_STATES
 from node.formats.files import make_folder, why_not_writable, write_whole
 from node.formats.host_errors import reason
-from node.formats.json_input import JsonReader, Unreadable
-from node.formats.reading import hole_in
+from node.formats.json_input import MOST_FILE_BYTES, JsonReader, Unreadable, read_bytes
+from node.formats.reading import hole_in, open_file
 from node.formats.removal import try_to_remove
 from node.formats.run_folder_entries import foreign_entry
 
@@ -102,7 +102,12 @@ def unpacked(file: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="floodmark-") as folder:
         plain = Path(folder) / file.stem
         try:
-            with gzip.open(file) as packed, plain.open("wb") as text:
+            # A person named the file, which may be a link.
+            with (
+                open_file(file, follow=True) as opened,
+                gzip.open(opened) as packed,
+                plain.open("wb") as text,
+            ):
                 while block := packed.read(_COPIED_BYTES):
                     text.write(block)
                     if text.tell() > _MOST_UNPACKED:
@@ -173,11 +178,19 @@ def run_folder_of(file: Path, promise: Mapping[str, Any] = _PROMISE) -> Path:
             _place(plain, folder / next(name for name, of in HISTORIES.items() if of == form))
             states = file.parent / "states" / file.name
             if form == "own" and states.is_file():
-                write_whole(folder / GROUP_STATES, states.read_bytes(), folder.parent)
+                write_whole(folder / GROUP_STATES, _found_beside(states), folder.parent)
             write_whole(folder / "run.json", msgspec.json.encode(about) + b"\n", folder.parent)
         except OSError as error:
             raise CheckerError(f"{folder} cannot be written: {reason(error)}.") from None
     return folder
+
+
+def _found_beside(states: Path) -> bytes:
+    """Return what a file beside a history holds. Raises CheckerError."""
+    try:
+        return read_bytes(states, MOST_FILE_BYTES)
+    except (OSError, Unreadable) as error:
+        raise CheckerError(f"{states} cannot be read: {reason(error)}.") from None
 
 
 def _place(file: Path, target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checker.engine.local import check_run
+from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
 from checker.ingest.edn import EdnError, _plain_form, parse, read_forms
 from checker.ingest.external_history import external_history_in, form_of, run_folder_of, validate
@@ -269,3 +271,18 @@ def test_a_form_without_end_costs_no_more_than_it_is_long() -> None:
     (first, long), (second, short) = read_forms(whole)
     assert (first, len(long["a"])) == (1, 3 * 4_998)
     assert (second, short) == (5_001, {"b": 1})
+
+
+def test_a_packed_history_that_is_a_fifo_is_refused_and_does_not_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "history.jsonl.gz")
+    with pytest.raises(CheckerError, match="cannot be unpacked: it is no file"):
+        validate(tmp_path / "history.jsonl.gz")
+
+
+def test_a_link_beside_a_history_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_bytes(b"")
+    (tmp_path / "precious").write_bytes(b"x")
+    (tmp_path / "states").mkdir()
+    (tmp_path / "states/history.jsonl").symlink_to(tmp_path / "precious")
+    with pytest.raises(CheckerError, match=r"states/history.jsonl cannot be read: it is a link"):
+        run_folder_of(tmp_path / "history.jsonl")
