@@ -1,4 +1,4 @@
-"""Who opens, writes, removes, loads and starts: each module that does, with who decides the names.
+"""Modules that open, write, remove, load and start, each with who decides the names.
 
 A name that a file brings decides nothing but through `node/formats/reading.py`, `files.py` and
 `removal.py`, which open, write and remove, and `harness/systems/setup.py`, which says what code and
