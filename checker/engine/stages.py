@@ -38,8 +38,8 @@ from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
+from checker.ingest.history import into_parts
 from checker.ingest.ingest import ingest, sources, work_bytes
-from checker.ingest.read_by_column import into_parts
 from checker.ingest.read_tables import DAMAGED, HISTORY_TABLES, open_table, sends_in, table_sources
 from checker.ingest.source import Source
 from checker.output.assemble import Judged

@@ -1,32 +1,34 @@
-"""Reading of history.jsonl line by line into ops, sends and reads: each operation is joined with
-its completion.
+"""Reading of a history into the tables ops, sends and reads: each operation is joined with its
+completion.
 
-One pass, which holds only the operations that have not completed. A line that cannot be read, a
-completion without an invocation, a second completion, a clock that goes back: each is reported in a
-sentence, and the rest is read.
+One pass, which holds only the operations that have not completed. Others become columns, some
+thousand at a time (`checker.ingest.joined`). A line that cannot be read, a completion without an
+invocation, a second completion, a clock that goes back: each is reported in a sentence, and the
+rest is read.
 """
 
 from __future__ import annotations
 
 import contextlib
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from checker.evidence.columns import Rows, rows
-from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
-from checker.ingest import tables
+from checker.evidence.facts import HistoryParts, Outcome, Polls, Resets, Sends
+from checker.ingest import joined, tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import GroupRows, group_facts
+from checker.ingest.joined import Columns, HistoryColumns, Joined
 from checker.ingest.lines import Line
-from checker.ingest.row_group import OUTCOMES, whole
+from checker.ingest.row_group import whole
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from harness.formats.history import (
     GROUP_KINDS,
@@ -59,21 +61,23 @@ class _StrictDelivered(Delivered, frozen=True, kw_only=True, forbid_unknown_fiel
 class _StrictPosition(GroupPosition, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
 
 
-class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sends: tuple[_StrictSend, ...] = ()
     reads: tuple[_StrictRead, ...] = ()
     deliveries: tuple[_StrictDelivered, ...] = ()
     positions: tuple[_StrictPosition, ...] = ()
 
 
-strict = JsonReader(_StrictOp, keys_once=True)
+strict = JsonReader(StrictOp, keys_once=True)
 """The decoder of lines without unknown fields."""
 _lenient = JsonReader(Op, keys_once=True)
 _KINDS: Final = get_args(OpKind)
+_MOVES: Final = ("assign", "subscribe", "crash")
 LATE_KINDS: Final = ("send", "poll", "txn")
 """The operations that may take effect late, so that their process must not go on after an info."""
-_NO_TIME: Final = -1
-_NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
+JOINED_AT_A_TIME: Final = 20_000
+ROWS_A_PART: Final = 1_000_000
+_PARTS: Final = ("ops", "sends", "reads")
 
 
 class Strange(NamedTuple):
@@ -95,6 +99,26 @@ class _AnyKind(msgspec.Struct, frozen=True):
 _any_kind = JsonReader(_AnyKind)
 
 
+class MetNumbers:
+    """The numbers of operations that were met: all below `below`, and `others`."""
+
+    def __init__(self) -> None:
+        self.below, self.others = 0, set[int]()
+
+    def __contains__(self, number: int) -> bool:
+        return 0 <= number < self.below or number in self.others
+
+    def add(self, number: int) -> None:
+        """Note that a number was met."""
+        if number == self.below:
+            self.below += 1
+        else:
+            self.others.add(number)
+        while self.others and self.below in self.others:
+            self.others.remove(self.below)
+            self.below += 1
+
+
 class Reader(FileReader[Op]):
     """A reader of single lines, which joins them into operations and collects rows of tables."""
 
@@ -108,7 +132,7 @@ class Reader(FileReader[Op]):
         self.open: dict[int, Op] = {}
         # the line of each operation in flight
         self.lines: dict[int, int] = {}
-        self.completed: set[int] = set()
+        self.seen = MetNumbers()
         self.last_us: dict[int, int] = {}
         # partitions a process ever used, to know which of them an assignment drops
         self.used: dict[int, set[str]] = {}
@@ -124,12 +148,15 @@ class Reader(FileReader[Op]):
         self.held: list[tuple[int, Op] | Strange] = []
         # the time and number of every invocation, in order of line; by process the last operation;
         # whether their numbers rise in that order
-        self.invoked: list[tuple[int, int]] = []
+        self.invoked_us, self.invoked_op = array("q"), array("q")
         self.last_op: dict[int, int] = {}
         self.in_turn = True
-        self.ops: list[tuple[Any, ...]] = []
-        self.sends: list[tuple[Any, ...]] = []
-        self.reads: list[tuple[Any, ...]] = []
+        self.joined: list[Joined] = []
+        # columns of the operations that were joined, by table
+        self.parts: dict[str, list[Columns]] = {name: [] for name in _PARTS}
+        # how many were found; a large history writes them in parts
+        self.found = self.written = 0
+        self.write: Callable[[str, Columns], None] | None = None
         # assignments and crashes with the partitions that are kept, and other operations with
         # those that a rebalance moved while the operation read nothing of them
         self.moves: list[tuple[Op, int, int, tuple[str, ...], frozenset[str]]] = []
@@ -193,7 +220,9 @@ class Reader(FileReader[Op]):
         if self.strange is not None:
             self.held.append((number, op))
             return
-        if gap := self.numbers.gap(op.seq):
+        if op.seq == self.numbers.next and op.seq >= 0:
+            self.numbers.next = op.seq + 1
+        elif gap := self.numbers.gap(op.seq):
             self.damage(f"line {number}: {gap}.")
         last = self.last_us.get(op.process, op.t_us)
         if op.t_us < last:
@@ -206,22 +235,24 @@ class Reader(FileReader[Op]):
         self.last_us[op.process] = op.t_us
         if op.type == "invoke":
             self.note_turn(number, op)
-            if op.op in self.open or op.op in self.completed:
+            if op.op in self.seen:
                 self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
                 self.lines_lost = True
             else:
+                self.seen.add(op.op)
                 self.open[op.op] = op
                 self.lines[op.op] = number
             return
-        if op.op in self.completed:
-            self.problem(
-                "twice",
-                f"line {number}: operation {op.op} is completed twice; "
-                "the first completion counts.",
-            )
-            return
         invoked = self.open.pop(op.op, None)
         if invoked is None:
+            if op.op in self.seen:
+                self.problem(
+                    "twice",
+                    f"line {number}: operation {op.op} is completed twice; "
+                    "the first completion counts.",
+                )
+                return
+            self.seen.add(op.op)
             if not self.lines_lost:
                 message = f"line {number}: operation {op.op} ends but was never invoked."
                 self.problem("orphan", message)
@@ -231,7 +262,6 @@ class Reader(FileReader[Op]):
                 f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
                 f"but was invoked as {invoked.f} of process {invoked.process}.",
             )
-        self.completed.add(op.op)
         if self.busy.get(op.process) == op.op:
             del self.busy[op.process]
         if op.type == "info" and op.f in LATE_KINDS:
@@ -241,7 +271,8 @@ class Reader(FileReader[Op]):
     def note_turn(self, number: int, op: Op) -> None:
         """Note that a process invoked an operation, to know the order of its operations. Report one
         that goes on although its last operation has not ended, or has an unknown outcome."""
-        self.invoked.append((op.t_us, op.op))
+        self.invoked_us.append(op.t_us)
+        self.invoked_op.append(op.op)
         if self.last_op.get(op.process, op.op) > op.op:
             self.in_turn = False
         last = self.busy.get(op.process)
@@ -280,66 +311,59 @@ class Reader(FileReader[Op]):
             )
 
     def add(self, invoked: Op | None, done: Op | None, line: int = 0) -> None:
-        """Add the rows of one operation, with or without its completion (on the line `line`)."""
+        """Add one operation, with or without its completion (on the line `line`)."""
         op = invoked or done
         assert op is not None
         sends = _sends(invoked, done)
         if sends is None:
             self.problem("other", f"operation {op.op} ends with sends that it did not invoke.")
             sends, done = op.sends, None
-        begun = invoked.t_us if invoked else _NO_TIME
-        ended = done.t_us if done else _NO_TIME
         outcome = done.type if done else "info"
-        common = (op.process, op.client)
-        final = op.final or (done is not None and done.final)
         reads = (done or op).reads
         if len(sends) > 1 or (sends and reads):
             self.marks.add("transactions")
-        if final and op.f in ("poll", "txn"):
+        if op.f in ("poll", "txn") and (op.final or (done is not None and done.final)):
             self.marks.add("final_reads")
-        if outcome == "info" and len({send.partition for send in sends}) > 1:
+        if outcome == "info" and len(sends) > 1 and len({send.partition for send in sends}) > 1:
             self.unknown[op.op] = list(sends)
-        used = self.used.setdefault(op.process, set())
-        sent = polled = 0
-        if done and op.f == "poll" and op.group:
-            polled = sum(run.count for each in done.deliveries for run in each.records)
-        transaction = op.f == "txn" or len(sends) > 1
-        for seq, send in enumerate(sends):
-            sent += send.count
-            used.add(send.partition)
-            of_send = (op.op, seq, send.partition, *common, begun, ended, outcome)
-            known = (send.acks, send.value, send.count, send.offset)
-            self.sends.append((*of_send, *known, transaction))
-        isolation = (done.isolation if done else "") or op.isolation or self.isolation
-        uncommitted = isolation == "read_uncommitted"
-        for seq, read in enumerate(reads):
-            used.add(read.partition)
-            of_all = (read.partition, *common, read.node, final, outcome, begun, ended)
-            said = bool(done and read.partition in done.rebalanced), uncommitted, read.at_end
-            for index, run in enumerate(read.records or _NO_RECORDS):
-                polled += run.count
-                where = (op.op, seq, index, *of_all, read.start, read.hw)
-                found = (run.offset, run.value, run.count, run.epoch)
-                self.reads.append((*where, *found, *said, read.log_start))
-        when = ended if ended >= 0 else begun
-        error = done.error if done else "no completion"
-        counts = (sent, polled, op.step, (when - self.origin_us) // 1_000_000)
+        used = self.used.get(op.process)
+        if used is None:
+            used = self.used[op.process] = set()
+        used.update(send.partition for send in sends)
+        used.update(read.partition for read in reads)
         lines = (
             self.lines.pop(op.op, 0) or (invoked.seq + 1 if invoked else 0),
             line or (done.seq + 1 if done else 0),
         )
-        of_op = (op.op, begun, ended, *common, op.f, outcome, final, error)
-        self.ops.append((*of_op, *counts, *lines))
+        self.joined.append(Joined(invoked, done, lines, sends))
+        self.found += 1
+        if len(self.joined) >= JOINED_AT_A_TIME:
+            self.end_part()
+        begun = invoked.t_us if invoked else joined.NO_TIME
+        ended = done.t_us if done else joined.NO_TIME
         if op.group:
-            self.add_of_group(op, done, (*common, outcome, begun, ended), line)
+            self.add_of_group(op, done, (op.process, op.client, outcome, begun, ended), line)
             return
         if op.f in GROUP_KINDS:
             self.problem("group", f"operation {op.op} is a {op.f} of no group: name its group.")
-        moved = frozenset(done.rebalanced if done else ())
-        if outcome == "ok":
-            # Behind records that it returned its position is known again.
-            moved = moved.difference(read.partition for read in reads if read.records)
-        self.note_move(op, outcome, (begun, ended), moved)
+        if op.f in _MOVES or (done and done.rebalanced):
+            moved = frozenset(done.rebalanced if done else ())
+            if outcome == "ok":
+                # Behind records that it returned its position is known again.
+                moved = moved.difference(read.partition for read in reads if read.records)
+            self.note_move(op, outcome, (begun, ended), moved)
+
+    def end_part(self) -> None:
+        """Turn the operations that are joined into columns."""
+        made = HistoryColumns(self.joined, self.isolation, self.origin_us)
+        self.joined.clear()
+        for name in _PARTS:
+            self.parts[name].append(getattr(made, name))
+        if self.write is not None and self.found - self.written >= ROWS_A_PART:
+            for name, parts in self.parts.items():
+                self.write(name, joined.joint(parts))
+                parts.clear()
+            self.written = self.found
 
     def add_of_group(self, op: Op, done: Op | None, common: tuple[Any, ...], line: int) -> None:
         """Add what a member of a group did; report what no member can do."""
@@ -391,6 +415,11 @@ def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
     """Return the sends as invoked, with the completion's offsets; None if its sends differ."""
     if invoked is None or done is None or not done.sends:
         return invoked.sends if invoked else done.sends if done else ()
+    if len(invoked.sends) == len(done.sends) == 1:
+        (asked,), (sent,) = invoked.sends, done.sends
+        if (asked.partition, asked.value, asked.count) != (sent.partition, sent.value, sent.count):
+            return None
+        return done.sends if sent.offset >= 0 and asked.acks == sent.acks else _with(asked, sent)
     offsets = {(send.partition, send.value, send.count): send.offset for send in done.sends}
     made = []
     for send in invoked.sends:
@@ -399,83 +428,87 @@ def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
     return made if not offsets else None
 
 
+def _with(asked: Send, sent: Send) -> Sequence[Send]:
+    """Return a send as invoked, with the offset of the completion if it says one."""
+    return (msgspec.structs.replace(asked, offset=sent.offset) if sent.offset >= 0 else asked,)
+
+
 def finish(reader: Reader) -> None:
     """Judge a history that was read to its end; add its tables and facts to `reader.into`."""
     source, into = reader.source, reader.into
-    reader.give_up()
-    numbers = [*reader.completed, *reader.open]
-    reader.judge_whole(not numbers or len(numbers) == max(numbers) + 1)
-    for invoked in reader.open.values():
-        reader.add(invoked, None)
-    if not reader.ops and not reader.damaged:
+    end(reader)
+    if not reader.found and not reader.damaged:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
-    reader.groups.close(reader.partitions)
-    run, certain = into.meta.run, implied_commits(reader)
+    columns = all_columns(reader)
     wanted = {"ops"} if into.counts or into.whole_tables else set()
     if into.whole_tables or (into.counts and into.injected):
         wanted.add("sends")
     if into.whole_tables:
-        wanted |= {"reads", "assigns"} | ({"groups"} if reader.groups.rows else set())
-    made = rows_of(reader, certain, wanted)
-    for name, found in made.items():
-        into.tables[name] = tables.from_rows(name, ((run, *row) for row in found))
+        wanted |= {"reads", "assigns"}
+        if reader.groups.rows:
+            into.tables["groups"] = group_table(reader, into.meta.run)
+    run = into.meta.run
+    for name in wanted:
+        into.tables[name] = joined.table(name, run, columns[name])
     if into.counts:
-        counted = {name: whole(into.tables[name]) for name in made}
+        counted = {name: whole(into.tables[name]) for name in wanted}
         into.tables |= tallied(run, counted, into.injected)
-    into.facts.extend(_facts(source.run, reader, certain))
+    into.facts.extend(_facts(source.run, reader, columns))
 
 
-def rows_of(
-    reader: Reader, certain: Mapping[int, int], wanted: Set[str]
-) -> dict[str, Iterable[tuple[Any, ...]]]:
-    """Return the rows of the `wanted` tables of a history, without the column of the run.
-    `certain`: when operations of unknown outcome were proved by a read."""
-    made: dict[str, Iterable[tuple[Any, ...]]] = {
-        "ops": reader.ops,
-        "sends": ((*row, certain.get(row[0], -1)) for row in reader.sends),
-        "reads": reader.reads,
-        "assigns": ((*row[:5], *map(bool, row[5:])) for row in reader.resets()),
-        "groups": reader.groups.rows,
+def end(reader: Reader) -> None:
+    """Add what has no completion, when all lines are read; report what only the whole shows."""
+    reader.give_up()
+    reader.judge_whole(not reader.seen.others)
+    for invoked in reader.open.values():
+        reader.add(invoked, None)
+    reader.end_part()
+
+
+def all_columns(reader: Reader) -> dict[str, Columns]:
+    """Return the columns of all operations by table."""
+    made = {name: joined.joint(parts) for name, parts in reader.parts.items()}
+    if certain := implied_commits(reader, made["reads"]):
+        proved = [certain.get(op, -1) for op in made["sends"]["op"].tolist()]
+        made["sends"] = {**made["sends"], "proved_us": joined.numbers(proved)}
+    resets = [*reader.resets()]
+    names = ("op", "partition", "process", "invoke_us", "complete_us", "subscribed", "named")
+    found = dict(zip(names, zip(*resets, strict=True), strict=True)) if resets else {}
+    reader.groups.close(reader.partitions)
+    made["assigns"] = {
+        name: joined.words(found.get(name, ()))
+        if name == "partition"
+        else np.array(found.get(name, ()), bool if name in names[-2:] else np.int64)
+        for name in names
     }
-    return {name: rows for name, rows in made.items() if name in wanted}
+    return made
 
 
-def _facts(run: int, reader: Reader, certain: Mapping[int, int]) -> Iterator[Rows]:
+def _facts(run: int, reader: Reader, columns: Mapping[str, Columns]) -> Iterator[Rows]:
     """Yield the facts of a history."""
-    seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
+    ops = columns["ops"]
+    seen = {word for name in ("sends", "reads") for word in columns[name]["partition"].words}
     # Also a partition that was only ever assigned, or moved, has a history.
     seen = seen.union(reader.groups.partitions, *({*k, *m} for *_, k, m in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
     about = dict.fromkeys(reader.marks, 1)
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
-    if ops := _columns("ops", reader.ops):
-        yield from downsample_operations(
-            run,
-            reader.into.meta,
-            invoke_us=np.array(ops["invoke_us"]),
-            complete_us=np.array(ops["complete_us"]),
-            sent=np.array(ops["sent"]),
-            polled=np.array(ops["polled"]),
-            outcome=np.array(_codes(ops["outcome"])),
-            step=np.array(ops["step"]),
-        )
+    given = {name: ops[name] for name in ("invoke_us", "complete_us", "sent", "polled", "step")}
+    outcome = joined.outcomes(ops["outcome"])
+    yield from downsample_operations(run, reader.into.meta, outcome=outcome, **given)
     if reader.groups.rows:
-        every = tables.from_rows("groups", (("", *row) for row in reader.groups.rows))
-        yield from group_facts(run, whole(every))
+        yield from group_facts(run, whole(group_table(reader, "")))
     turns = _turns(reader)
-    proved = {"proved_us": lambda op: certain.get(op, -1)} if certain else {}
-    for kind, table, found, made in (
-        (Sends, "sends", reader.sends, proved),
-        (Polls, "reads", reader.reads, {}),
-        (Resets, "assigns", [*reader.resets()], {}),
-    ):
-        if columns := _columns(table, found):
-            if "outcome" in columns:
-                columns["outcome"] = _codes(columns["outcome"])
-            of_op = made | ({"turn": lambda op: turns.get(op, -1)} if turns else {})
-            columns |= {name: list(map(of, columns["op"])) for name, of in of_op.items()}
-            own = {name: columns[name] for name in kind.columns.keys() & columns.keys()}
-            yield rows(kind, run, columns["partition"], **own)
+    for kind, table in ((Sends, "sends"), (Polls, "reads"), (Resets, "assigns")):
+        own = dict(columns[table])
+        if not len(own["op"]):
+            continue
+        if "outcome" in own:
+            own["outcome"] = joined.outcomes(own["outcome"])
+        if turns:
+            own["turn"] = joined.numbers([turns.get(op, -1) for op in own["op"].tolist()])
+        partition = own.pop("partition")
+        yield rows(kind, run, partition, **{n: own[n] for n in kind.columns.keys() & own.keys()})
 
 
 def _turns(reader: Reader) -> dict[int, int]:
@@ -483,36 +516,27 @@ def _turns(reader: Reader) -> dict[int, int]:
     operations rise in that order."""
     if reader.in_turn:
         return {}
-    in_order = sorted(reader.invoked, key=itemgetter(0))
-    return {op: place for place, (_, op) in enumerate(in_order)}
+    in_order = np.argsort(np.array(reader.invoked_us, np.int64), kind="stable").tolist()
+    return {reader.invoked_op[row]: place for place, row in enumerate(in_order)}
 
 
-def _columns(table: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return rows as the columns that a table begins with, after the name of the run."""
-    return dict(zip(tables.SCHEMAS[table].names[1:], zip(*rows, strict=True), strict=False))
+def group_table(reader: Reader, run: str) -> pa.Table:
+    """Return what members of groups did as a table of the run `run`."""
+    return tables.from_rows("groups", ((run, *row) for row in reader.groups.rows))
 
 
-def _codes(outcomes: tuple[str, ...]) -> list[int]:
-    return [OUTCOMES[o] for o in outcomes]
-
-
-def implied_commits(reader: Reader, reads: Iterable[pa.Table] = ()) -> dict[int, int]:
-    """Return the operations of unknown outcome that took effect, because a committed read returned
-    a record of theirs, each with the time when the first such read ended. `reads` are tables of
-    reads that the reader has not collected."""
+def implied_commits(reader: Reader, reads: Columns) -> dict[int, int]:
+    """Return the operations of unknown outcome that took effect, because a committed read or a
+    delivery returned a record of theirs, each with the time when the first such read ended."""
     if not reader.unknown:
         return {}
-    names = ("partition", "value", "count", "complete_us")
     # With read_uncommitted a record may be of an operation that aborts.
-    runs: list[tuple[Any, ...]] = [*reader.groups.delivered]
-    if own := _columns("reads", reader.reads):
-        every = zip(own["outcome"], own["uncommitted"], *(own[n] for n in names), strict=True)
-        runs += (tuple(run) for outcome, dirty, *run in every if outcome == "ok" and not dirty)
-    for table in reads:
-        clean = pc.invert(table["uncommitted"])
-        ok = table.filter(pc.and_(pc.equal(table["outcome"], "ok"), clean))
-        runs += zip(*(ok[name].to_pylist() for name in names), strict=True)
-    return _implied_commits(reader.unknown, runs)
+    clean = (joined.outcomes(reads["outcome"]) == Outcome.OK) & ~reads["uncommitted"]
+    partition = reads["partition"]
+    names = [partition.words[code] for code in partition.codes[clean].tolist()]
+    columns = (reads[name][clean].tolist() for name in ("value", "count", "complete_us"))
+    runs = zip(names, *columns, strict=True)
+    return _implied_commits(reader.unknown, chain(reader.groups.delivered, runs))
 
 
 def _implied_commits(

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from checker.ingest.edn import read_forms, read_line
+import msgspec
+
+from checker.ingest.edn import read_forms
 from checker.ingest.jepsen import NotAnOperation, Translator, UnknownKind
 from checker.ingest.lines import Block, lines_of, readable_lines
-from checker.ingest.read_history import Reader, Strange, strict
+from checker.ingest.read_history import Reader, Strange, StrictOp
 from checker.ingest.source import Source, why
-from harness.formats.history import Op, encode
+from harness.formats.history import Op
 from node.formats.json_input import JsonReader, Unreadable
 
 _json: Final = JsonReader(Any, keys_once=True)
-FORMS: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
-    "edn": read_line,
-    "jepsen": lambda line: [_json.decode(line)],
-}
-"""The decoder of a line, by the form of the history."""
 
 
 class JepsenReader(Reader):
@@ -54,10 +51,10 @@ def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[i
                 refuse("line", f"line {number} cannot be read: {why(form)}.")
                 translator.lose()
             elif (made := translator.take(form)) is not None:
-                op = strict.decode(encode(made))
+                op = msgspec.convert(made, StrictOp, from_attributes=True)
         except UnknownKind as found:
             op = Strange(number, found.f, found.kind, found.doer)
-        except (NotAnOperation, Unreadable) as error:
+        except (NotAnOperation, msgspec.ValidationError) as error:
             refuse("operation", f"line {number} is not an operation: {why(error)}.")
             translator.lose()
         if op is not None:
@@ -83,6 +80,11 @@ def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
         yield from read_forms(line for block in blocks for line in lines_of(*block))
         return
     for first, text in blocks:
+        with contextlib.suppress(Unreadable):
+            found = _json.decode_lines(text)
+            if text.endswith(b"\n") and len(found) == text.count(b"\n"):
+                yield from enumerate(found, first)
+                continue
         for line in lines_of(first, text):
             try:
                 yield line.number, _json.decode(line.data)

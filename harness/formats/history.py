@@ -57,7 +57,7 @@ GROUP_PREFIX: Final = "group:"
 """Opens the name of the partition in which a group as a whole is judged, as in "group:billing"."""
 
 
-class RecordRun(msgspec.Struct, frozen=True, array_like=True):
+class RecordRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`count` consecutive records as read: offsets from `offset` on and values from `value` on,
     both rising by one. `epoch` is the leader epoch of the batch, -1 if the system has no leader
     epochs."""
@@ -68,7 +68,7 @@ class RecordRun(msgspec.Struct, frozen=True, array_like=True):
     epoch: Number = -1
 
 
-class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """One batch sent to one partition: the values `value` to `value + count - 1`, in this order.
     `offset` is the base offset that the completion reported, -1 if it is unknown. No two sends have
     a value in common. `acks`: 0, 1 or -1 (all)."""
@@ -80,7 +80,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     offset: Offset = -1
 
 
-class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """One read of one partition from the offset `start`. `hw` is the high watermark that the answer
     stated (-1: none), `node` the node that answered. A record with an unreadable payload has a
     negative value. `at_end`: the system said that the log ends where this answer ends (an answer
@@ -96,7 +96,7 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     log_start: Offset = -1
 
 
-class DeliveredRun(msgspec.Struct, frozen=True, array_like=True):
+class DeliveredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`count` records that were delivered, or that are settled: values from `value` on, offsets
     from `offset` on (-1: the system has none), numbers of deliveries from `id` on (-1: not stated),
     each rising by one. `times`: how often each was delivered, this time included; 0: not stated."""
@@ -108,14 +108,14 @@ class DeliveredRun(msgspec.Struct, frozen=True, array_like=True):
     times: Number = 0
 
 
-class Delivered(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Delivered(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Records of one partition that were delivered to a member of a group, or that it settles."""
 
     partition: PartitionName
     records: tuple[DeliveredRun, ...] = ()
 
 
-class GroupPosition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GroupPosition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The position of a group in a partition: the next offset to read, or the offset below which
     everything is settled; -1: none. `pending`: how many records are delivered and not settled, -1:
     not stated."""
@@ -125,7 +125,7 @@ class GroupPosition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     pending: Number = -1
 
 
-class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """One line of a history. `op` numbers operations from 0; `t_us` is monotonic microseconds.
 
     A transaction (`txn`) has all its sends and reads in one operation, each list in the order of

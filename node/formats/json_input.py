@@ -49,6 +49,7 @@ class JsonReader(Generic[Form]):
         `most_bytes` are refused, and with `keys_once` objects that have a key twice."""
         self._decoder: msgspec.json.Decoder[Form] = msgspec.json.Decoder(form)
         self._most_bytes, self._keys_once = most_bytes, keys_once
+        self._sound: set[bytes] = set()
 
     def decode(self, text: bytes | str) -> Form:
         """Return the value of a text. Raises Unreadable."""
@@ -73,11 +74,20 @@ class JsonReader(Generic[Form]):
         try:
             found = self._decoder.decode_lines(block)
             if self._keys_once:
-                for line in block.splitlines():
-                    json.loads(line or b"0", object_pairs_hook=_refuse_double)
+                self._refuse_doubles(block)
             return found
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise Unreadable(_reason(error)) from None
+
+    def _refuse_doubles(self, block: bytes) -> None:
+        """Refuse lines with an object that has a key twice. Of lines that differ only in digits one
+        is examined, if its keys differ in more than digits. Raises Unreadable."""
+        shapes = block.translate(None, delete=_DIGITS).splitlines()
+        for line, shape in zip(block.splitlines(), shapes, strict=True):
+            if shape not in self._sound and _has_one_shape(line):
+                if len(self._sound) >= _MOST_SHAPES:
+                    self._sound.clear()
+                self._sound.add(shape)
 
     def _check_bounds(self, data: bytes) -> None:
         if len(data) > self._most_bytes:
@@ -89,6 +99,9 @@ class JsonReader(Generic[Form]):
 
 
 _TOO_DEEP: Final = f"it is nested deeper than {MOST_DEPTH} levels"
+_DIGITS: Final = b"0123456789"
+_NO_DIGITS: Final = dict.fromkeys(_DIGITS)
+_MOST_SHAPES: Final = 10_000
 _MOST_REASON: Final = 300
 _PIECE_BYTES: Final = 1 << 20
 _READERS: Final[dict[Any, JsonReader[Any]]] = {}
@@ -132,6 +145,20 @@ def ended(part: bytes, file: IO[bytes]) -> bytes:
             break
         dropped = rest
     return part + b"\n" if dropped else part
+
+
+def _has_one_shape(line: bytes) -> bool:
+    """Return whether no line that differs from this one in digits only has a key twice. Raises
+    Unreadable if this one has."""
+    alike = b"\\" in line
+
+    def examine(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal alike
+        _refuse_double(pairs)
+        alike |= len({key.translate(_NO_DIGITS) for key, _ in pairs}) != len(pairs)
+
+    json.loads(line or b"0", object_pairs_hook=examine)
+    return not alike
 
 
 def _refuse_double(pairs: list[tuple[str, Any]]) -> None:

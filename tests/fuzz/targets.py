@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import h11
 import msgspec
@@ -26,12 +27,10 @@ import pyarrow.parquet as pq
 from checker.engine.local import check_files
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
-from checker.ingest import tables
+from checker.ingest import edn, tables
 from checker.ingest.ingest import IN_MEMORY, ingest, sources
 from checker.ingest.jepsen import NotAnOperation, Translator, UnknownKind
-from checker.ingest.jepsen_columns import read_jepsen_block
-from checker.ingest.line_shapes import NotPlain
-from checker.ingest.read_jepsen import FORMS, forms_of
+from checker.ingest.read_jepsen import forms_of
 from checker.ingest.read_tables import HISTORY_TABLES, table_sources
 from harness.formats.baseline import Baseline
 from harness.formats.finding import Explanation, Finding
@@ -157,17 +156,18 @@ def _schedule(data: bytes) -> None:
 
 
 def _jepsen(data: bytes, form: str) -> None:
-    """Read operations one by one; those read by column are never others."""
-    translator, ops = Translator(), []
-    for _, found in forms_of(form, [(1, data)]):
-        if not isinstance(found, Exception):
-            with contextlib.suppress(NotAnOperation, UnknownKind):
-                ops.append(translator.take(found))
-    with contextlib.suppress(NotPlain):
-        block = read_jepsen_block(1, data, FORMS[form], Translator(), uncommitted=False)
-        made = [] if block is None else list(map(block.operation, range(len(block.code))))
-        bare = [msgspec.structs.replace(op, seq=-1) for op in made]
-        assert bare == [op for op in ops if op is not None]
+    """Read operations as usual; those of plain lines are what they are form by form."""
+    found = []
+    for plain in (True, False):
+        translator, ops = Translator(), []
+        form_of = edn._plain_form if plain else lambda _: None
+        with patch.object(edn, "_plain_form", form_of):
+            for _, each in forms_of(form, [(1, data)]):
+                if not isinstance(each, Exception):
+                    with contextlib.suppress(NotAnOperation, UnknownKind):
+                        ops.append(translator.take(each))
+        found.append(ops)
+    assert found[0] == found[1]
 
 
 _EDN: Final = (

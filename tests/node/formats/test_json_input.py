@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tracemalloc
 from pathlib import Path
@@ -135,3 +136,28 @@ def test_a_line_without_end_is_cut_and_the_next_one_is_whole(
     lines = [ended(part, file) for part in iter(lambda: file.readline(11), b"")]
     assert lines == [b"short\n", b"x" * 11 + b"\n", b"next\n", b"y" * 11 + b"\n"]
     assert ended(b"a\nb", io.BytesIO(b"")) == b"a\nb"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        b'{"a1":{"b":0},"a2":0}',
+        b'{"a2":{"b":0},"a2":0}',
+        b'{"a1":{"b":0,"\\u0062":0},"a2":0}',
+        b'{"a1":{"b":0,"b":5},"a2":0}',
+        b"",
+    ],
+)
+def test_a_key_that_is_there_twice_is_found_in_any_line(second: bytes) -> None:
+    """Also if a line differs from another one in digits only."""
+    reader = JsonReader(Any, keys_once=True)
+    lines = [b'{"a1":{"b":10},"a2":5}', b'{"x":1}', second]
+    alone = []
+    for line in lines:
+        with contextlib.suppress(Unreadable):
+            alone += [reader.decode(line)] if line else []
+    for _ in range(2):
+        found = []
+        with contextlib.suppress(Unreadable):
+            found = reader.decode_lines(b"\n".join(lines) + b"\n")
+        assert found == (alone if len(alone) == 3 or not second else [])

@@ -1,9 +1,10 @@
-"""A history.jsonl read by column is what it is when read line by line."""
+"""A history.jsonl read in parts and in blocks is what it is when read at once or by line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
@@ -14,13 +15,11 @@ from checker.engine import stages
 from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
-from checker.ingest import read_by_column
-from checker.ingest.history_columns import read_block
+from checker.ingest import read_history
+from checker.ingest.external_history import run_folder_of
+from checker.ingest.history import into_parts
 from checker.ingest.ingest import tables_of
-from checker.ingest.line_shapes import NotPlain
 from checker.ingest.lines import Problems
-from checker.ingest.read_by_column import into_parts
-from checker.ingest.read_history import Reader
 from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
@@ -28,7 +27,8 @@ from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_lines
 from harness.formats.seal import seal_run
-from tests.checker.ingest.test_jepsen_columns import facts, rows_by_table
+from node.formats.json_input import JsonReader, Unreadable
+from tests.checker.ingest.test_read_jepsen import facts, rows_by_table
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import P, Story
 
@@ -58,17 +58,17 @@ def busy() -> Story:
 
 
 def in_parts(folder: Path, target: Path) -> bool:
-    """Return whether a history can be read by column, its tables being in parts in `target`."""
+    """Return whether a history can be read into tables that are in parts in `target`."""
     source = Source(0, folder, "history", folder / "history.jsonl")
     return into_parts(source, read_meta(folder, Problems()), target)
 
 
 def of_no_column(line: bytes) -> bytes:
-    """Return a line with a number that no column has room for, and an empty line."""
+    """Return a line with a large number in a text, and an empty line."""
     return line[:-2] + b',"error":"%d"}\n\n' % 10**30
 
 
-@pytest.mark.parametrize("size", [70, 401, 1_999, 7_000, 1 << 20])
+@pytest.mark.parametrize("size", [1, 7, 40, 1 << 20])
 @pytest.mark.parametrize("odd", [(), (0,), (33, 40), range(65)])
 def test_the_tables_are_the_same_however_it_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, odd: Sequence[int]
@@ -83,23 +83,13 @@ def test_the_tables_are_the_same_however_it_is_cut(
         lines[nth] = of_no_column(lines[nth])
     history.write_bytes(b"".join(lines))
     check_run(folder, write=True)
-    alone: list[int] = []
-    read = Reader.read_block
-
-    def one_by_one(reader: Reader, first: int, text: bytes) -> None:
-        alone.append(first)
-        read(reader, first, text)
-
-    monkeypatch.setattr(Reader, "read_block", one_by_one)
-    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", size)
-    monkeypatch.setattr(read_by_column, "ROWS_A_PART", size // 100)
+    monkeypatch.setattr(read_history, "JOINED_AT_A_TIME", size)
+    monkeypatch.setattr(read_history, "ROWS_A_PART", 3 * size)
     parts = tmp_path / "parts"
     assert in_parts(folder, parts)
     for name in (f"{table}.parquet" for table in HISTORY_TABLES if table != "groups"):
         made, whole = (pq.read_table(of / name).to_pylist() for of in (parts, folder / "tables"))
         assert sorted(map(str, made)) == sorted(map(str, whole)), name
-    # Only blocks with an odd line, or with the empty line after it, are read line by line.
-    assert bool(odd) <= len(alone) <= 2 * len(odd)
 
 
 def test_a_made_history_can_be_had_as_lines(
@@ -108,7 +98,8 @@ def test_a_made_history_can_be_had_as_lines(
     folder, lines = tmp_path / "made", tmp_path / "lines"
     make_history(Size(ops=2_000, anomalies=tuple(INJECTIONS)), folder)
     assert write_lines(folder, lines) == (lines / "history.jsonl").stat().st_size
-    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", 50_000)
+    monkeypatch.setattr(read_history, "JOINED_AT_A_TIME", 300)
+    monkeypatch.setattr(read_history, "ROWS_A_PART", 700)
     assert in_parts(lines, tmp_path / "parts" / "tables")
     (tmp_path / "parts" / "run.json").write_bytes((folder / "run.json").read_bytes())
     assert check_run(lines) == check_run(folder) == check_run(tmp_path / "parts")
@@ -132,7 +123,7 @@ def test_what_is_wrong_with_a_history_needs_all_of_it(
     history = folder / "history.jsonl"
     lines = history.read_bytes().splitlines(keepends=True)
     history.write_bytes(b"".join(damage(lines)))  # type: ignore[operator]
-    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(read_history, "JOINED_AT_A_TIME", 20)
     assert not in_parts(folder, tmp_path / "parts")
 
 
@@ -147,7 +138,7 @@ def change_a_value(folder: Path) -> None:
 def test_a_large_history_that_is_not_as_it_was_sealed_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_by_column, "BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(read_history, "JOINED_AT_A_TIME", 20)
     folder = busy().write(tmp_path / "run")
     seal_run(folder)
     assert in_parts(folder, tmp_path / "whole")
@@ -157,7 +148,7 @@ def test_a_large_history_that_is_not_as_it_was_sealed_is_read_whole(
 
 @pytest.mark.integration
 @pytest.mark.xdist_group("spark")
-def test_spark_reads_a_large_history_by_column(
+def test_spark_reads_a_large_history_into_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stages, "LARGE_HISTORY_BYTES", 3_000)
@@ -181,29 +172,30 @@ def test_spark_reads_a_large_history_by_column(
     assert (good / "tables/reads.parquet").is_file()
 
 
-def told() -> dict[str, Story]:
-    """Histories with everything that a line may say."""
-    whole = {f"{name} {bad}": g.story(bad=bad) for name, g in GOLDENS.items() for bad in (0, 1)}
-    whole["busy"] = busy()
-    return whole
+def both(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return the results of reading a history in blocks and line by line."""
 
+    def refused(*_: Any) -> Any:
+        raise Unreadable("not at once")
 
-@pytest.mark.parametrize("nth", range(8))
-def test_lines_read_by_column_are_what_they_are_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
-) -> None:
-    by_column = 0
-    for name in sorted(told())[nth::8]:
-        folder = told()[name].write(tmp_path / name)
-        source = Source(0, folder, "history", folder / "history.jsonl")
-        found = []
-        for least in (0, 1 << 40):
-            monkeypatch.setattr(read_by_column, "LEAST_BYTES", least)
+    found = []
+    for alone in (False, True):
+        with patch.context() as change:
+            if alone:
+                change.setattr(JsonReader, "decode_lines", refused)
+            source = Source(0, folder, "history", folder / "history.jsonl")
             into = tables_of(source, read_meta(folder, Problems()))
             found.append((rows_by_table(into), facts(into), into.problems.sentences()))
-        assert found[0] == found[1], name
-        by_column += in_parts(folder, tmp_path / "tables")
-    assert by_column > 5
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_blocks_of_lines_are_what_they_are_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: bool
+) -> None:
+    for name, golden in GOLDENS.items():
+        at_once, alone = both(golden.story(bad=bad).write(tmp_path / name), monkeypatch)
+        assert at_once == alone, name
 
 
 ODD_LINES = Path(__file__).with_name("odd_lines.txt").read_text().splitlines()
@@ -211,10 +203,13 @@ ODD_LINES = Path(__file__).with_name("odd_lines.txt").read_text().splitlines()
 
 
 @pytest.mark.parametrize("text", ODD_LINES)
-def test_a_line_with_anything_odd_in_it_is_not_read_by_column(text: str) -> None:
+def test_a_line_with_anything_odd_in_it_is_reported_however_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     line = text.encode().decode("unicode_escape").encode("latin-1")
     first = b'{"op":0,"t_us":4,"process":0,"client":"c","type":"invoke","f":"poll"}\n'
     last = b'{"op":9,"t_us":9,"process":9,"client":"c","type":"invoke","f":"poll"}\n'
-    read_block(1, first + last).columns("run", 0)
-    with pytest.raises(NotPlain):
-        read_block(1, first + line + b"\n" + last).columns("run", 0)
+    file = tmp_path / "history.jsonl"
+    file.write_bytes(first + line + b"\n" + last)
+    at_once, alone = both(run_folder_of(file), monkeypatch)
+    assert at_once == alone

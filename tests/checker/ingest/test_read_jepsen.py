@@ -1,11 +1,11 @@
-"""Jepsen's histories read by column and line by line: the same tables, facts and problems."""
+"""Jepsen's histories read many lines at once and form by form: equal tables, facts, problems."""
 
 from __future__ import annotations
 
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.evidence.group import groups_of
 from checker.evidence.run_meta import RunMeta
-from checker.ingest import read_by_column
-from checker.ingest.line_shapes import NotPlain
-from checker.ingest.op_columns import KINDS
+from checker.ingest import edn as edn_forms
+from checker.ingest import history, read_history
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Ingested, Source
-from harness.bench.synthetic import Size, make_history
-from harness.bench.synthetic_files import write_jepsen, write_lines
+from harness.formats.history import OpKind
+from node.formats.json_input import JsonReader, Unreadable
 from tests.support.checker.agreed import budget
 from tests.support.checker.weakened import edn
 
@@ -72,7 +71,7 @@ def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
     begun: dict[int, tuple[str, Any]] = {}
     odd = chance.random() < 0.3
     made = []
-    kinds = ["send", "poll", "poll", "txn", "assign", "subscribe", "crash", KINDS[-1]]
+    kinds = ["poll", *get_args(OpKind)]
     for nth in range(count):
         process = chance.randint(0, 3)
         common = {"index": nth, "time": nth * 1_001, "process": process}
@@ -115,29 +114,25 @@ def facts(into: Ingested) -> list[Any]:
     ]
 
 
-def both(file: Path, form: str, patch: pytest.MonkeyPatch, block: int) -> tuple[Any, Any, int]:
-    """Return the results of reading a file by column and line by line, and how many blocks were
-    read by column."""
-    plain = 0
+def both(file: Path, form: str, patch: pytest.MonkeyPatch, part: int) -> tuple[Any, Any]:
+    """Return the results of reading a file as usual, in parts of so many operations, and of reading
+    one line after another, form by form."""
 
-    def counted(*given: Any, **more: Any) -> Any:
-        nonlocal plain
-        made = by_column(*given, **more)
-        plain += 1
-        return made
+    def refused(*_: Any) -> Any:
+        raise Unreadable("not at once")
 
-    def refused(*_: Any, **__: Any) -> Any:
-        raise NotPlain
-
-    by_column, found = read_by_column.read_jepsen_block, []
-    for by in (counted, refused):
+    found = []
+    for alone in (False, True):
         with patch.context() as change:
-            change.setattr(read_by_column, "read_jepsen_block", by)
-            change.setattr(read_by_column, "BLOCK_BYTES", block)
+            if alone:
+                change.setattr(JsonReader, "decode_lines", refused)
+                change.setattr(edn_forms, "_plain_form", lambda _: None)
+            else:
+                change.setattr(read_history, "JOINED_AT_A_TIME", part)
             into = Ingested(RunMeta(source=form))
-            read_by_column.read_history(Source(0, file.parent, "history", file, form=form), into)
+            history.read_history(Source(0, file.parent, "history", file, form=form), into)
             found.append((rows_by_table(into), facts(into), into.problems.sentences()))
-    return found[0], found[1], plain
+    return found[0], found[1]
 
 
 @budget(25)
@@ -145,7 +140,7 @@ def both(file: Path, form: str, patch: pytest.MonkeyPatch, block: int) -> tuple[
     st.randoms(use_true_random=False),
     st.integers(1, 60),
     st.sampled_from(["edn", "jepsen"]),
-    st.sampled_from([1, 700, 1 << 20]),
+    st.sampled_from([1, 7, 1 << 20]),
     st.booleans(),
 )
 def test_any_history(
@@ -154,7 +149,7 @@ def test_any_history(
     chance: random.Random,
     count: int,
     form: str,
-    block: int,
+    part: int,
     damaged: bool,
 ) -> None:
     write = edn if form == "edn" else json.dumps
@@ -166,30 +161,13 @@ def test_any_history(
         text[at : at + chance.choice([0, 1, 1, 30])] = piece
     file = tmp_path / "history"
     file.write_bytes(text)
-    by_column, by_line, plain = both(file, form, monkeypatch, block)
-    assert by_column == by_line
-    assert damaged or form == "edn" or plain, "a history without damage is read by column"
-
-
-@pytest.mark.parametrize("form", ["edn", "jepsen"])
-def test_a_large_history_is_read_by_column_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    make_history(Size(ops=2_000), tmp_path / "made")
-    write_lines(tmp_path / "made", tmp_path / "lines")
-    file = tmp_path / "history"
-    write_jepsen(tmp_path / "lines/history.jsonl", file, "edn" if form == "edn" else "json")
-    by_column, by_line, plain = both(file, form, monkeypatch, 50_000)
-    assert by_column == by_line
-    assert by_column[2] == []
-    assert plain > 5
-    assert file.stat().st_size < plain * 60_000
+    at_once, alone = both(file, form, monkeypatch, part)
+    assert at_once == alone
 
 
 @pytest.mark.parametrize(
     ("value", "records"),
     [
-        # Which of two polls a key is of depends on its digits, so the line is read as it is.
         ([["poll", {"1": [[0, 0], [1, 1], [2, 2]], "2": [[4, 4]]}], ["poll", {}]], [3, 1]),
         ([["poll", {"1": [[0, 0], [1, 9]], "2": []}], ["poll", {"3": [[7, 0]]}]], [2, 0, 1]),
         ([["poll", {"1": [[0, None], [1, 0], [2, 1]]}]], [3]),
@@ -203,10 +181,9 @@ def test_every_record_of_a_poll_counts(
     file = tmp_path / "history"
     answered = common | {"type": "ok", "time": 9, "value": value}
     file.write_text(f"{json.dumps(asked)}\n{json.dumps(answered)}\n")
-    by_column, by_line, plain = both(file, "jepsen", monkeypatch, 1 << 20)
-    assert by_column == by_line
-    assert plain
-    read = by_column[0]["reads"]
+    at_once, alone = both(file, "jepsen", monkeypatch, 1 << 20)
+    assert at_once == alone
+    read = at_once[0]["reads"]
     counts = [sum(r["count"] for r in read if r["seq"] == seq) for seq in range(len(records))]
     assert counts == records
 
@@ -228,5 +205,28 @@ def test_a_line_that_is_not_as_others(
     ]
     file = tmp_path / "history"
     file.write_text("".join(f"{line}\n" for line in others))
-    by_column, by_line, _ = both(file, "jepsen", monkeypatch, 1 << 20)
-    assert by_column == by_line
+    at_once, alone = both(file, "jepsen", monkeypatch, 1 << 20)
+    assert at_once == alone
+
+
+@pytest.mark.parametrize(
+    ("line", "plain"),
+    [
+        ("{:process 1, :value [[:poll {1 [[0 1]], 2 [[3 nil]]}]]}", True),
+        ("{:process 1, :value [[:poll {1 [[0 1]], 1 [[3 nil]]}]]}", False),
+        ("{:process 1, :value [[:poll {01 [[0 1]]}]]}", False),
+        ('{:process 1, :value [[:poll {"x1" [], "x2" []}]]}', False),
+        ("{:process 1, :value [[:poll {1 [], :x []}]]}", False),
+        ("{:process 1, :process 1}", False),
+        ("{:process 01}", False),
+        ("{:process 1 :value}", False),
+        ("{:process [1 2}]", False),
+        ("{:process 1} {:process 2}", False),
+        ("{:process 1234567890123456789}", False),
+    ],
+)
+def test_a_line_is_plain_only_if_its_shape_says_all(line: str, plain: bool) -> None:
+    found = edn_forms._plain_form(line.encode())
+    assert (found is not None) == plain
+    if plain:
+        assert json.dumps(found) == json.dumps(edn_forms.parse(line)[0])
