@@ -10,7 +10,9 @@ from nemesis.faults.kind import Loss, kind_of
 from nemesis.faults.syscalls import Syscall
 from nemesis.formats.schedule import Cluster, Schedule
 
-_ONE: Final = ("leader", "follower", "another-follower", "lagging", "controller", "any")
+_ONE: Final = (
+    *("leader", "follower", "another-follower", "lagging", "controller", "any", "spare", "former"),
+)
 
 
 def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
@@ -83,6 +85,7 @@ def _size(role: str, cluster: Cluster, nodes: str) -> int | None:
         "minority": (cluster.brokers - 1) // 2,
         "majority": cluster.brokers // 2 + 1,
         "isr": cluster.replication_factor,
+        "followers": cluster.replication_factor - 1,
         "all": cluster.brokers,
         "rest": cluster.brokers,
     }

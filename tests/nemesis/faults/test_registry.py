@@ -13,9 +13,11 @@ import reports
 from harness.search.shrink import passes as shrink_passes
 from nemesis import faults
 from nemesis.draw import draw
-from nemesis.faults import KINDS, FaultKind, aliases, register, storm_kinds
+from nemesis.faults import KINDS, FaultKind, PowerCut, aliases, register, storm_kinds
 from nemesis.faults.kind import ONE_NODE, Drawing, Healed, Injected, Site
+from nemesis.faults.losses import outnumber_copies
 from nemesis.formats import fault as formats
+from nemesis.formats.fault import ROLES
 from nemesis.formats.schedule import Cluster, Schedule, Workload, parse
 from node.formats.errors import UsageError
 from tests.support import report_fixtures as made
@@ -190,3 +192,11 @@ class TestEveryFault:
 
     def test_the_package_exports_every_kind(self) -> None:
         assert {kind.__name__ for kind in KINDS.values()} <= set(faults.__all__)
+
+
+@pytest.mark.parametrize("role", sorted({*ROLES} - {"clients", "voters", "controller"}))
+def test_a_power_cut_of_any_role_counts_as_lost_copies(role: str) -> None:
+    cluster = Cluster(brokers=3, replication_factor=3, min_isr=2, flush="async")
+    others = (PowerCut(on="n1", at_ms=1), PowerCut(on="n2", at_ms=1))
+    schedule = Schedule(cluster=cluster, faults=(PowerCut(on=role, at_ms=1), *others[:1]))
+    assert outnumber_copies(schedule)
