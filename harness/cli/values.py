@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, get_origin
+from typing import Any, Final, Literal, NoReturn, get_args, get_origin
 
 from node.formats.errors import UsageError
 from node.formats.files import why_not_writable
@@ -46,6 +46,19 @@ class ValueKind:
     def shown(self, value: Any) -> str:
         """Return a value in the spelling of the command line."""
         return str(value)
+
+
+class OneOf(ValueKind):
+    """One of a few words."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self._words = words
+        self.metavar = "|".join(words)
+
+    def convert(self, text: str, option: str) -> str:
+        if text not in self._words:
+            _refuse(option, f"must be {' or '.join(self._words)}, and '{_shown(text)}' is neither")
+        return text
 
 
 class Number(ValueKind):
@@ -225,8 +238,10 @@ def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> Va
         return NameAndValue()
     if hint is Path:
         return _PATHS[extra["path"]]()
-    if hint is str or get_origin(hint) is Literal:
+    if hint is str:
         return ValueKind()
+    if get_origin(hint) is Literal:
+        return OneOf(get_args(hint))
     number = Duration if extra.get("written") == "duration" else Whole if hint is int else Number
     above = "gt" in about
     least = about["gt"] if above else about["ge"]

@@ -20,6 +20,7 @@ from harness.cli.values import (
     ExistingFolder,
     NameAndValue,
     Number,
+    OneOf,
     Readable,
     ValueKind,
     Whole,
@@ -91,6 +92,8 @@ def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:
             outside += [str(kind.least)] * kind.above
             half = ["1.5"] if isinstance(kind, Whole) else []
             return [*outside, *half, "nan", "inf", "-inf", "1e999", "9" * 400, "three", ""]
+        case OneOf():
+            return ["", "neither", "x" * 5000]
         case ExistingFolder():
             return ["missing", "file", "file/below", "", "/dev/null", "x" * 5000]
         case Readable():
@@ -169,5 +172,8 @@ def test_a_path_without_permission_is_refused(
         kind.convert(str(path), "--store")
 
 
-def test_a_field_with_a_choice_of_words_takes_a_word() -> None:
-    assert type(kind_of(Literal["scenarios", "grammar"], {}, {})) is ValueKind
+def test_a_field_with_a_choice_of_words_takes_only_these() -> None:
+    kind = kind_of(Literal["scenarios", "grammar"], {}, {})
+    assert kind.convert("grammar", "--engine") == "grammar"
+    with pytest.raises(UsageError, match="--engine must be scenarios or grammar"):
+        kind.convert("scenery", "--engine")
