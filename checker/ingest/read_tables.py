@@ -21,6 +21,7 @@ from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import group_facts
+from checker.ingest.read_history import LATE_KINDS
 from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import OpKind
@@ -37,7 +38,7 @@ _MAY_LACK: Final = (
     *("invoke_line", "complete_line"),
 )
 _NOT_WANTED: Final = ("run", "error", "invoke_line", "complete_line")
-_NOT_WANTED_OF_OPS: Final = ("op", "process")
+_NOT_WANTED_OF_OPS: Final = ("op",)
 DAMAGED: Final = (OSError, pa.ArrowException, ValueError)
 """What reading a table raises that is not as it was written. A name of a column that is no text is
 a ValueError."""
@@ -180,9 +181,31 @@ def _ops(run: int, table: Table, into: Ingested) -> _Made:
             f'The table ops has an operation that the checker does not know, "{name}": what it '
             "does to a log is unknown, so nothing is judged."
         )
+    if (process := _goes_on(table)) >= 0:
+        into.problems.damage(
+            f"The table ops has an operation of process {process} that begins before the last one "
+            "of this process has ended, or after one of unknown outcome: nothing is judged. Give "
+            "each thread a process number of its own, and a new one after an info."
+        )
     both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
     marks = {"transactions"} if both else set[str]()
     return made, marks | ({"final_reads"} if table.column("final") is not None else set())
+
+
+def _goes_on(table: Table) -> int:
+    """Return a process that begins an operation although its last one has not ended, or may still
+    take effect; -1 if none does."""
+    process, begun = table.numbers("process"), table.numbers("invoke_us")
+    if table.column("process") is None:
+        return -1
+    ended, (codes, words) = table.numbers("complete_us"), table.words("f")
+    may_be_late = np.isin(codes, [code for code, f in enumerate(words) if f in LATE_KINDS])
+    unknown = (table.outcomes() == Outcome.INFO) & may_be_late
+    order = np.lexsort((begun, process))
+    last, following = order[:-1], order[1:]
+    busy = unknown[last] | (ended[last] < 0) | (ended[last] > begun[following])
+    found = following[busy & (process[last] == process[following]) & (begun[following] >= 0)]
+    return int(process[found[0]]) if len(found) else -1
 
 
 def _sends(run: int, table: Table) -> Rows:

@@ -13,7 +13,6 @@ from tests.support.checker.history_forms import FORMS
 from tests.support.checker.wrong_histories import Told
 
 _OWN: Final = FORMS[:2]
-_LINES: Final = ("own", "json", "edn")
 _VALID: Final = (Verdict.VALID,)
 _OPEN: Final = (Verdict.VALID, Verdict.UNKNOWN)
 _UNKNOWN: Final = (Verdict.UNKNOWN,)
@@ -45,8 +44,8 @@ CLASSES: Final[dict[str, Class]] = {
     "middle": Class(odd.an_answer_ends_in_the_middle, _OWN),
     "nothing": Class(plain.final_readers_get_nothing, _OWN, near=_UNKNOWN),
     "copies": Class(plain.a_record_is_appended_again),
-    "purge": Class(odd.something_empties_the_log, _LINES, near=_UNKNOWN),
-    "overlap": Class(odd.a_process_goes_on, _LINES, wrong=_UNKNOWN),
+    "purge": Class(odd.something_empties_the_log, near=_UNKNOWN),
+    "overlap": Class(odd.a_process_goes_on, wrong=_UNKNOWN),
     "count": Class(odd.an_end_of_other_sends, ("own",), wrong=_UNKNOWN),
 }
 
