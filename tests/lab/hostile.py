@@ -234,6 +234,7 @@ def outside_folder(place: Path) -> Path:
     for name in ("precious", "another", *inner):
         (outside / name).parent.mkdir(parents=True, exist_ok=True)
         (outside / name).write_text('{"what": "precious"}\n')
+    (outside / "another").write_text('{"what": "a copy of this is in the store"}\n')
     code = f"from pathlib import Path\nPath({str(outside / 'ran')!r}).touch()\nclass Mine: pass\n"
     (outside / "code.py").write_text(code)
     return outside
