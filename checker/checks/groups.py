@@ -12,12 +12,11 @@ from checker.checks.delivery.operations import Case, GroupView
 from checker.checks.findings import Finding, anomaly
 from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import evidence
-from checker.evidence.facts import GroupOps, GroupStates, Outcome
+from checker.evidence.facts import OP_KINDS, GroupOps, GroupStates, Outcome
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import DELIVERY, LIVENESS, OWNERSHIP, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
-from checker.ingest.group_rows import KINDS
 from harness.formats.group_state import GroupState
 from harness.formats.history import GROUP_PREFIX
 from node.formats.json_input import decode
@@ -169,7 +168,7 @@ def _anomalies(
 
 
 def _witness(ops: GroupOps, row: int) -> Witness:
-    done, kind = int(ops.complete_us[row]), KINDS[int(ops.what[row])]
+    done, kind = int(ops.complete_us[row]), OP_KINDS[int(ops.what[row])]
     return Witness(
         what=f"{kind}, {_ENDED[Outcome(int(ops.outcome[row]))]}",
         op=int(ops.op[row]),

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import ClassVar, Final, get_args
 
 import msgspec
 
 from checker.evidence.columns import Facts, Flag, Name, Numbers, Text
 from checker.evidence.sorting import I64
+from harness.formats.history import OpKind
+
+OP_KINDS: Final[tuple[str, ...]] = get_args(OpKind)
+"""The operations that clients record; `GroupOps.what` is a place here."""
 
 
 class Outcome(IntEnum):

@@ -9,20 +9,19 @@ the group, once for each of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 
 from checker.evidence.columns import Rows, Words, rows
 from checker.evidence.contents import READ_COMMITTED, READ_OK, READ_OTHER, READ_PROVES
-from checker.evidence.facts import Contents, GroupOps, Outcome, Shape
+from checker.evidence.facts import OP_KINDS, Contents, GroupOps, Outcome, Shape
 from checker.evidence.sorting import I64
 from checker.ingest.row_group import Table
-from harness.formats.history import GROUP_PREFIX, Op, OpKind
+from harness.formats.history import GROUP_PREFIX, Op
 from node.formats.trace import METADATA_PARTITION
 
 MEMBERSHIP: Final = ("join", "leave", "crash", "assign")
-KINDS: Final[tuple[str, ...]] = get_args(OpKind)
 _NOTHING: Final = (-1, 0, -1, -1, 0, -1)
 _DENSE: Final = 4096
 _MOST_RECORDS: Final = 1 << 17
@@ -111,12 +110,12 @@ def group_facts(run: int, table: Table) -> Iterator[Rows]:
     """Yield the facts of some rows of the table `groups`: the operations, and what their deliveries
     show of the contents of partitions."""
     codes, words = table.words("f")
-    kind: I64 = np.array([KINDS.index(word) for word in words], np.int64)[codes]
+    kind: I64 = np.array([OP_KINDS.index(word) for word in words], np.int64)[codes]
     outcome, count = table.outcomes(), table.numbers("count")
     if ((count < 0) | (count > _MOST_RECORDS)).any():
         raise ValueError(f"a run of records is longer than {_MOST_RECORDS}")
     yield table.facts(GroupOps, run, outcome=outcome, what=kind)
-    shown = (kind == KINDS.index("poll")) & (table.numbers("shape") == Shape.RECORDS)
+    shown = (kind == OP_KINDS.index("poll")) & (table.numbers("shape") == Shape.RECORDS)
     shown &= (outcome != Outcome.FAIL) & (table.numbers("offset") >= 0)
     index = np.flatnonzero(shown)
     if not len(index):

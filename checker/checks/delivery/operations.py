@@ -14,12 +14,11 @@ import numpy as np
 
 from checker.evidence.columns import Mask
 from checker.evidence.contents import NEVER, Columnar, expand, first_of
-from checker.evidence.facts import GroupOps, Outcome, Shape
+from checker.evidence.facts import OP_KINDS, GroupOps, Outcome, Shape
 from checker.evidence.sorting import I64
-from checker.ingest.group_rows import KINDS
 from harness.formats.run_info import GroupPromise
 
-KIND: Final = {name: number for number, name in enumerate(KINDS)}
+KIND: Final = {name: number for number, name in enumerate(OP_KINDS)}
 
 
 class Case(NamedTuple):

@@ -58,6 +58,7 @@ def test_a_storm_over_correct_brokers_is_valid_and_leaves_everything(storm: Path
     assert info["problems"] == []
     phases = info["phases"]
     assert phases.pop("alike_us") >= 0
+    assert phases.pop("drain_us") == 0, "nobody was a member of a group"
     assert 0 not in phases.values()
     assert phases["heal_us"] <= phases.pop("in_sync_us") <= phases["stop_writing_us"]
     assert list(phases.values()) == sorted(phases.values())

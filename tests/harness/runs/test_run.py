@@ -25,6 +25,7 @@ def test_the_phases_come_in_order_and_are_written_down() -> None:
     phases = info["phases"]
     assert phases.pop("in_sync_us") >= phases["heal_us"]
     assert phases.pop("alike_us") == 0, "this cluster says nothing of its logs"
+    assert phases.pop("drain_us") == 0, "nobody was a member of a group"
     assert list(phases) == [
         *("start_us", "storm_us", "heal_us", "recovered_us"),
         *("stop_writing_us", "final_us", "end_us"),

@@ -49,7 +49,7 @@ def on(system: str, *values: Any, marks: Sequence[pytest.MarkDecorator] = ()) ->
 @pytest.mark.parametrize(
     ("system", "settings", "version"),
     [
-        on("nats", {"sync": "always"}, "2."),
+        on("nats", {"sync": "always", "members": "0", "copies": ""}, "2."),
         on("redis", {"wait": "2", "fsync": "always"}, "6."),
         on("pysyncobj", {"files": "dump", "compact": "5000"}, "0.3."),
         on(

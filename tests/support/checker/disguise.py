@@ -127,7 +127,8 @@ class Disguise:
         return replace(
             read,
             partition=self.partition(read.partition),
-            start=self._behind(read.start),
+            # Right behind the record before: what was passed over would be open.
+            start=read.start if read.start <= 0 else self.offset(read.start - 1) + 1,
             hw=self._behind(read.hw),
             log_start=self.offset(read.log_start),
             records=records,
