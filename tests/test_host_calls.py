@@ -36,7 +36,6 @@ OPENS: Final = {
     "checker/ingest/external_history.py": TEMPORARY,
     "checker/ingest/read_tables.py": GUARD,
     "harness/bench/*.py": PERSON,
-    "harness/nightly/rows.py": OURS,
     "harness/runs/process_tree.py": HOST,
     "harness/runs/processor_wait.py": HOST,
     "harness/runs/suspension.py": HOST,

@@ -400,15 +400,15 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 
 
 # The most lines of Python in a package, and of all documents together. A budget only falls, except
-# by what a feature needs: members and versions of clusters, and forms of histories.
+# by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
 BUDGETS = {
-    "documents": 3_698,
-    "node": 11_541,
-    "nemesis": 9_750,
-    "checker": 17_358,
-    "reports": 5_873,
-    "harness": 37_263,
-    "tests": 41_814,
+    "documents": 4_147,
+    "node": 11_581,
+    "nemesis": 10_252,
+    "checker": 17_588,
+    "reports": 5_943,
+    "harness": 38_883,
+    "tests": 46_114,
 }
 
 

@@ -179,16 +179,27 @@ PIECES = st.sampled_from(
 )
 
 
+def with_texts(form: Any) -> Any:
+    """Return a form whose maps have their numbers as texts, as those of plain lines have."""
+    if isinstance(form, dict):
+        return {
+            str(key) if type(key) is int else key: with_texts(value) for key, value in form.items()
+        }
+    return [with_texts(each) for each in form] if isinstance(form, list) else form
+
+
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_a_plain_line_is_what_the_whole_reader_makes_of_it(inside: str) -> None:
     for text in ("{" + inside + "}", "{:value [[:poll {" + inside + "}]], :time 5}"):
         form = _plain_form(text.encode())
-        assert form is None or [form] == parse(text), text
+        assert form is None or [form] == with_texts(parse(text)), text
 
 
 def test_the_lines_of_jepsen_are_plain() -> None:
     lines = [edn(line) for line in sound().lines]
-    assert [_plain_form(line.encode()) for line in lines] == [parse(line)[0] for line in lines]
+    assert [_plain_form(line.encode()) for line in lines] == [
+        with_texts(parse(line)[0]) for line in lines
+    ]
 
 
 @pytest.mark.parametrize("text", ["{:a}", "]", "[1", '"open', "[1)"])
