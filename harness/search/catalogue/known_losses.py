@@ -21,9 +21,9 @@ ALL: Final = "all"
 
 
 class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A known loss of records. `settings` is the configuration of the system, `disks` how many
-    nodes may lose their unsynced data. A finding shows the loss if at least `lost_disks` nodes lost
-    data, if it has faults on links (with `on_links`), and if a node logged it (with `told`: a
+    """A known loss of records. `settings` is the configuration of the system, `disks` the number of
+    nodes that may lose their unsynced data. A finding shows the loss if at least `lost_disks` nodes
+    lost data, if it has faults on links (with `on_links`), and if a node logged it (with `told`: a
     pattern for files of the run folder, and a text in one of them). `safe` is the configuration to
     compare with; None: the one that the system declares, {}: there is none."""
 

@@ -234,6 +234,7 @@ def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
 def _plainer(fault: Fault) -> Iterator[Fault]:
     kind = kind_of(fault)
     yield from kind.as_plainer_kind()
+    yield from on_fewer(fault)
     if fault.at_ms is not None:
         for at_ms in _below(fault.at_ms, 0):
             yield _changed(fault, "at_ms", at_ms)
@@ -244,6 +245,14 @@ def _plainer(fault: Fault) -> Iterator[Fault]:
         for for_ms in _below(fault.for_ms, SHORTEST_MS):
             yield _changed(fault, "for_ms", for_ms)
     yield from kind.plainer()
+
+
+def on_fewer(fault: Fault) -> Iterator[Fault]:
+    """Yield a fault that names several nodes in a list with one of them less."""
+    for name in ("on", "to"):
+        nodes = str(getattr(fault, name, "")).split(",")
+        for at in range(len(nodes)) if len(nodes) > 1 else ():
+            yield _changed(fault, name, ",".join(nodes[:at] + nodes[at + 1 :]))
 
 
 def _plainer_triggers(after: After) -> Iterator[After]:
@@ -277,7 +286,7 @@ def plainer_kinds(schedule: Schedule) -> Iterator[Schedule]:
     """Yield schedules with one fault of a plainer kind, or with one field at its plainest."""
     for index, fault in enumerate(schedule.faults):
         kind = kind_of(fault)
-        for plainer in (*kind.as_plainer_kind(), *kind.plainer()):
+        for plainer in (*kind.as_plainer_kind(), *on_fewer(fault), *kind.plainer()):
             yield _with_fault(schedule, index, plainer)
 
 

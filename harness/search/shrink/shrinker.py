@@ -26,6 +26,7 @@ from harness.search.shrink.passes import (
     joined_faults,
     keeping,
     lower_names,
+    on_fewer,
     plainer_faults,
     plainer_kinds,
     possible,
@@ -100,6 +101,7 @@ def _plainness(fault: Fault) -> tuple[int, ...]:
     return (
         len(list(kind.as_plainer_kind())),
         len(list(kind.plainer())),
+        len(list(on_fewer(fault))),
         fault.for_ms or 0,
         fault.at_ms or 0,
         0 if after is None else after.nth,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +30,10 @@ _CRC32C: Final = tuple(map(_crc32c_of, range(256)))
 
 
 def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None:
-    """Return the records of a partition below the high watermark that a stopped broker stored. None
-    if it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files, and for
-    records without a stored high watermark: which of them are committed is then unknown."""
+    """Return the records of a partition on a stopped broker. None if it has no replica. `folder` is
+    its `log.dirs`. Raises ValueError for damaged files, and for records that are not below the high
+    watermark that it stored: a broker stores it from time to time and when it stops in peace, so
+    whether they are committed is unknown."""
     log = folder / f"{partition}-0"
     if not log.is_dir():
         return None
@@ -42,8 +43,17 @@ def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None
     files = sorted(log.glob("*.log"))
     if partition not in ends and any(file.stat().st_size for file in files):
         raise ValueError(f"{checkpoint} has no high watermark of {partition}, which has records")
-    found = (each for file in files for each in _read_segment(file))
-    return ((offset, value) for offset, value in found if offset < ends[partition])
+    return _below(ends.get(partition, 0), files)
+
+
+def _below(end: int, files: Sequence[Path]) -> Iterator[tuple[int, bytes]]:
+    for file in files:
+        for offset, value in _read_segment(file):
+            if offset >= end:
+                raise ValueError(
+                    f"{file} has offset {offset}, above the stored high watermark {end}"
+                )
+            yield offset, value
 
 
 def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from harness.search.worlds.real import StormSubject
-from harness.systems import registry
-from node.formats.errors import FloodmarkError
 from tests.support.command import exit_code
 from tests.support.kept_findings import kept_finding
 from tests.support.running_harness import lines, problems, ran, told
@@ -115,15 +113,13 @@ def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
         on("nats"),
         *[on(name, marks=[pytest.mark.nightly]) for name in ("redis", "pysyncobj", "rabbitmq")],
         on("kafka", marks=[pytest.mark.nightly, pytest.mark.needs("java")]),
-        pytest.param("etcd", marks=[pytest.mark.nightly]),
+        on("etcd", marks=[pytest.mark.nightly]),
     ],
 )
 def test_a_finding_works_from_its_folder(
     system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run that holds is taken for one that failed: only how it is repeated is examined."""
-    if why := _why_not_here(system):
-        pytest.skip(why)
     schedule = of_leader({"what": "kill", "at_ms": 500, "for_ms": 500}, folder=tmp_path)
     text = (tmp_path / schedule).read_text().replace("100000", "1500")
     (tmp_path / schedule).write_text(text)
@@ -143,12 +139,3 @@ def test_a_finding_works_from_its_folder(
     assert {info["system"]["name"] for info in made} == {system}
     assert exit_code(["report", str(finding)]) == 0
     assert capsys.readouterr().out.strip() == str(run / "report.html")
-
-
-def _why_not_here(system: str) -> str:
-    """Return why a system cannot be run here, "" if it can."""
-    try:
-        registry.find(system).version()
-    except FloodmarkError as error:
-        return str(error)
-    return ""

@@ -41,7 +41,7 @@ def page(folder: Path) -> HtmlPage:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """Return the folder of a kind of run, written when it is first asked for."""
-    root = tmp_path_factory.mktemp("store")
+    root = tmp_path_factory.mktemp("runs") / "store"
     return functools.cache(lambda kind: made.KINDS[kind](root / kind / "t"))
 
 
@@ -139,6 +139,16 @@ class TestNumbers:
 
 
 class TestHead:
+    def test_the_line_to_repeat_leads_to_this_folder_whatever_run_json_says(
+        self, tmp_path: Path
+    ) -> None:
+        folder = made.KINDS["valid"](tmp_path / "store" / "valid" / "t")
+        file = folder / "run.json"
+        info = json.loads(file.read_text())
+        info["replay"] = "floodmark run --schedule /elsewhere/valid/t"
+        file.write_text(json.dumps(info))
+        assert model.read(folder).folder == "store/valid/t"
+
     @pytest.mark.parametrize("kind", ["valid", "invalid", "empty", "killed"])
     def test_names_the_run_and_how_to_run_it_again(self, pages: Pages, kind: str) -> None:
         text = pages(kind).text

@@ -15,9 +15,16 @@ from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
 from harness.search.shrink import passes as shrink_passes
 from harness.search.shrink.passes import SHORTEST_MS, keeping, without_each_fault
-from harness.search.shrink.shrinker import Shrinking, minimize_list, sort_key
+from harness.search.shrink.shrinker import (
+    REAL_PASSES,
+    SIMULATED_PASSES,
+    Pass,
+    Shrinking,
+    minimize_list,
+    sort_key,
+)
 from nemesis.faults import ElectPreferred, Kill, Link, Pause, Reassign, Release
-from nemesis.formats.schedule import After, Poll, Schedule, Send, Workload, check
+from nemesis.formats.schedule import After, Cluster, Poll, Schedule, Send, Workload, check
 
 
 def drawn(number: int) -> Schedule:
@@ -144,6 +151,20 @@ def test_a_fault_goes_with_what_releases_it() -> None:
     )
     fewer = [[type(fault) for fault in s.faults] for s in without_each_fault(schedule)]
     assert fewer == [[Kill], [Pause, Release], [Pause, Kill]]
+
+
+@pytest.mark.parametrize("passes", [SIMULATED_PASSES, REAL_PASSES])
+def test_a_fault_on_several_nodes_keeps_only_those_that_matter(passes: tuple[Pass, ...]) -> None:
+    """A node without a replica stays out of the smallest schedule, and then out of the cluster."""
+
+    def kills_two(schedule: Schedule) -> bool:
+        on = [fault.on.split(",") for fault in schedule.faults if isinstance(fault, Kill)]
+        return any({"n1", "n2"} <= {*nodes} for nodes in on)
+
+    schedule = Schedule(cluster=Cluster(brokers=5), faults=(Kill(on="n4,n2,n5,n1", at_ms=1000),))
+    smallest = Shrinking(schedule, kills_two, passes=passes).run()
+    assert [fault.on for fault in smallest.faults if isinstance(fault, Kill)] == ["n2,n1"]
+    assert smallest.cluster.brokers == (2 if passes is SIMULATED_PASSES else 5)
 
 
 def test_a_replica_put_first_and_then_elected_is_one_step() -> None:
