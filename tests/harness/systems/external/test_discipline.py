@@ -66,9 +66,11 @@ def record(
     clients: int = 1,
     sends: int = 6,
     partitions: int = 1,
+    enough: Callable[[], bool] = lambda: True,
     **more: Any,
 ) -> list[Op]:
-    """Return the history of clients that send until there were so many, and of the final reads."""
+    """Return the history of clients that send until there were so many and it is `enough`, and of
+    the final reads."""
     file = tmp_path / "history.jsonl"
     adapter.is_on_record = lambda value: f'"value":{value}'.encode() in file.read_bytes()
     workload = Workload(
@@ -77,7 +79,7 @@ def record(
 
     async def work(sessions: Sessions) -> None:
         sessions.begin_workload()
-        await reached(lambda: adapter.sends >= sends)
+        await reached(lambda: adapter.sends >= sends and enough())
         sessions.stop_writing()
         await reached(lambda: sessions.status().writers_idle)
         sessions.begin_final_reads()
