@@ -406,9 +406,9 @@ BUDGETS = {
     "node": 11_581,
     "nemesis": 10_252,
     "checker": 17_588,
-    "reports": 5_943,
-    "harness": 38_883,
-    "tests": 46_119,
+    "reports": 5_951,
+    "harness": 38_904,
+    "tests": 46_160,
 }
 
 
