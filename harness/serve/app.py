@@ -9,6 +9,7 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 import msgspec
@@ -125,9 +126,9 @@ class _Pages:
     def file(self, request: Request) -> Response:
         """Return one file of the store, up to its present length, even if it grows."""
         file = self._inside(request.path_params["name"])
-        if file is None or not file.is_file():
+        size = None if file is None else _size_of(file)
+        if file is None or size is None:
             raise HTTPException(404)
-        size = file.stat().st_size
         kind = _TEXT.get(file.suffix) or mimetypes.guess_type(file.name)[0]
         return StreamingResponse(
             [] if request.method == "HEAD" else _blocks(file, size),
@@ -171,3 +172,12 @@ def _blocks(file: Path, size: int) -> Iterator[bytes]:
 
 def _nothing_there(request: Request, error: Exception) -> Response:
     return PlainTextResponse("There is no such thing in this store.\n", 404)
+
+
+def _size_of(file: Path) -> int | None:
+    """Return the length of a file; None if it is none, or has vanished."""
+    try:
+        about = file.stat()
+    except OSError:
+        return None
+    return about.st_size if S_ISREG(about.st_mode) else None

@@ -308,7 +308,9 @@ def _run(words: Sequence[str], place: Path) -> tuple[str, int | None, float]:
 def _serve(store: Path, file: str) -> None:
     """Ask for the list of a store, a file of it, and the run as an archive; then end."""
     logging.getLogger().addHandler(logging.NullHandler())  # As the command does.
-    alone = not (store / file).exists() or (store / file).lstat().st_nlink == 1
+    alone = True  # A hard link shows what a person put into the store.
+    with contextlib.suppress(OSError):
+        alone = (store / file).lstat().st_nlink == 1
     with StoreServer("127.0.0.1", 0, store) as server:
         threading.Thread(target=server.run, daemon=True).start()
         for path in ("/", "/runs.json", f"/store/{file}", f"/download/{RUN}.zip"):
