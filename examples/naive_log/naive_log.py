@@ -3,7 +3,7 @@
     python naive_log.py NAME FOLDER CLIENT_ADDRESS PEER_ADDRESS OTHER=PEER_ADDRESS ...
 
 The leader is n1; n2 if n1 does not answer; and so on. The leader appends a record to its file and
-acknowledges it. All others copy from the leader five times a second. A request is a line of JSON,
+acknowledges it. All others copy from the leader once a second. A request is a line of JSON,
 and so is its answer. It loses what it acknowledged: docs/tutorial.md shows when."""
 
 import json
@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-COPY_EVERY_S = 0.2
+COPY_EVERY_S = 1.0
 PEER_LIMIT_S = 0.5
 
 

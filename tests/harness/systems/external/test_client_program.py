@@ -149,6 +149,8 @@ def test_a_client_in_javascript_finds_what_the_naive_log_loses(tmp_path: Path) -
     log = ROOT / "examples" / "naive_log"
     schedule = json.loads((log / "kill-leader.json").read_text())
     schedule["workload"] |= {"clients": 2, "consumers": 1, "duration_ms": 100_000}
+    before = {"what": "isolate", "on": "leader:log-0", "at_ms": 1000, "for_ms": 3000}
+    schedule["faults"].insert(0, before)  # what n1 acknowledges in this second is on n1 alone
     (tmp_path / "patient.json").write_text(json.dumps(schedule))
     words = f"--played run --system {log}/any_language.py:NaiveLogByNode --schedule patient.json"
     _, result = ran(tmp_path, *words.split(), verdict="invalid")
