@@ -532,18 +532,3 @@ def anchors(file: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
     kept = (re.sub(r"<[^>]+>|&\w+;|[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in kept}
-
-
-def test_the_trace_names_every_kind_of_message() -> None:
-    from typing import get_args
-
-    from node.core.messages import AnyMessage
-    from node.formats.trace import MESSAGE_FIELDS, MESSAGE_KINDS
-
-    forms = {str(form.__struct_config__.tag): form for form in get_args(AnyMessage)}
-    assert list(MESSAGE_KINDS) == sorted(forms)
-    in_body = {"fetch-response": ("hw", "leader_epoch")}
-    assert {
-        kind: tuple(sorted((*forms[kind].__struct_encode_fields__, *in_body.get(kind, ()))))
-        for kind in sorted(forms)
-    } == MESSAGE_FIELDS

@@ -10,8 +10,8 @@ from harness.clients.types import Answer, PollSettings
 from harness.clients.workload import decode_batch
 from harness.formats.history import Read, RecordRun
 from node.core import batch
-from node.core.messages import Error, FetchRequest, FetchResponse
 from node.formats.errors import WireError
+from node.formats.messages import Error, FetchRequest, FetchResponse
 from node.formats.wire import split_fetch_body
 
 

@@ -19,7 +19,7 @@ from harness.clients.types import Answer, SendSettings
 from harness.clients.workload import SendPlan, encode_batch
 from harness.formats.history import OpType, Send
 from node.core.batch import Produced
-from node.core.messages import Error, ProduceRequest, ProduceResponse
+from node.formats.messages import Error, ProduceRequest, ProduceResponse
 
 OUT_OF_SEQUENCE: Final = frozenset(
     {

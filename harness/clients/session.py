@@ -29,7 +29,7 @@ from harness.clients.operation_log import OperationLog, ProcessThread
 from harness.clients.types import Answer, SessionEffects, ToSend
 from harness.formats.history import Op
 from nemesis.formats.schedule import Operation
-from node.core.messages import (
+from node.formats.messages import (
     Error,
     FetchRequest,
     FetchResponse,

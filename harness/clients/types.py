@@ -6,7 +6,7 @@ import msgspec
 
 from harness.clients.metadata_cache import NEVER_US
 from harness.formats.history import Op
-from node.core.messages import AnyMessage
+from node.formats.messages import AnyMessage
 
 
 class Answer(msgspec.Struct, frozen=True):

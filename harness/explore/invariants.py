@@ -16,8 +16,8 @@ from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.systems.floodmark.brokers import promise_of
 from nemesis.formats.schedule import Schedule
 from node.core import batch as batches
-from node.core.messages import Error, FetchResponse, ProduceResponse
 from node.core.protocol import protocol
+from node.formats.messages import Error, FetchResponse, ProduceResponse
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import split_fetch_body
 

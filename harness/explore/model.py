@@ -23,7 +23,9 @@ from harness.sim.invariant_checker import Violation
 from harness.systems.floodmark.brokers import topic_of
 from nemesis.faults.admin import rotated
 from node.core.batch import Produced
-from node.core.messages import (
+from node.core.turn import TurnStep
+from node.formats.errors import FloodmarkError
+from node.formats.messages import (
     CONSUMER,
     AnyMessage,
     ElectLeader,
@@ -31,8 +33,6 @@ from node.core.messages import (
     ProduceRequest,
     ReassignReplicas,
 )
-from node.core.turn import TurnStep
-from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import ADMIN
 

@@ -23,7 +23,7 @@ from harness.systems.floodmark.system import SYSTEM
 from nemesis.faults import Cut, ElectPreferred, Kill, Link, PowerCut, Reassign, Restart
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Fault, Schedule, Workload
-from node.core.messages import FetchRequest, ProduceRequest
+from node.formats.messages import FetchRequest, ProduceRequest
 from node.formats.trace import TraceEvent
 
 STEP_US: Final = 1_000

@@ -16,7 +16,7 @@ from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network
 from harness.systems.floodmark.admin import Admin
 from harness.systems.interface import RunClients
-from node.core.messages import AdminRequest, AdminResponse
+from node.formats.messages import AdminRequest, AdminResponse
 from node.formats.wire import ADMIN
 
 _POLL_US: Final = 1_000

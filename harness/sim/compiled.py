@@ -63,7 +63,6 @@ COLD: Final = (
     "node/core/bugs.py",
     "node/core/image.py",
     "node/core/log_dump.py",
-    "node/core/messages.py",
     "node/core/protocol.py",
     "node/core/snapshot.py",
     "node/core/storage.py",

@@ -13,9 +13,9 @@ from harness.sim.event_queue import Action, EventQueue
 from nemesis.formats.message_log import Fate, MessageLine, MessageSampler
 from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts, LinkRule
-from node.core.messages import AnyMessage
 from node.formats import wire
 from node.formats.errors import FloodmarkError
+from node.formats.messages import AnyMessage
 
 LATENCY_US: Final = 300
 """The latency from one node to another: about that of loopback with the hub in between."""

@@ -15,6 +15,7 @@ from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Milliseconds, Work
 from nemesis.formats.fault import Fault, Percent
 from nemesis.links.rule import LinkRule
 from node.formats import trace
+from node.formats.messages import MESSAGE_FIELDS, MESSAGE_KINDS
 
 _TARGETS: Final = (("leader:p", 3), *ONE_NODE[1:], ("minority", 1), ("all", 2), ("controller", 1))
 
@@ -178,12 +179,12 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         sides = (_side(on), _side(to))
         kind = dice.weighted(_ROUTES.get(sides, _ROUTES["n", "n"]))
         match: dict[str, Any] = {}
-        if "partition" in trace.MESSAGE_FIELDS[kind]:
+        if "partition" in MESSAGE_FIELDS[kind]:
             metadata = "v" in sides and kind in ("fetch", "fetch-response", "vote", "vote-response")
             match["partition"] = trace.METADATA_PARTITION if metadata else spot.partition
         if kind == "fetch-response" and sides == ("n", "n") and dice.chance(0.3):
             match["diverging"] = {"given": True}
-        if "pre" in trace.MESSAGE_FIELDS[kind] and dice.chance(0.5):
+        if "pre" in MESSAGE_FIELDS[kind] and dice.chance(0.5):
             match["pre"] = False
         # A request that the network doubles is two requests, unless its producer is idempotent.
         doubles = 0 if kind == "produce" else 2
@@ -207,8 +208,8 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """Yield the problems that any fault can have, and a rule that can never act."""
         yield from super().problems(cluster, workload)
-        kinds = self.kinds or trace.MESSAGE_KINDS
-        known = {field for kind in kinds for field in trace.MESSAGE_FIELDS.get(kind, ())}
+        kinds = self.kinds or MESSAGE_KINDS
+        known = {field for kind in kinds for field in MESSAGE_FIELDS.get(kind, ())}
         known |= {"kind", "body_bytes"}
         if unknown := sorted(self.match.keys() - known):
             of = f" of kind {', '.join(self.kinds)}" if self.kinds else ""

@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from nemesis.formats.cluster_spec import After, Cluster, Milliseconds, Strict, Workload, in_words
-from node.formats import trace
 from node.formats.errors import unknown_name
+from node.formats.messages import MESSAGE_KINDS
 
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 
@@ -81,8 +81,8 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
             if target is not None and (wrong := _wrong_target(target, cluster, clients)):
                 yield f"{field}: {wrong}"
         for kind in getattr(self, "kinds", ()):
-            if kind not in trace.MESSAGE_KINDS:
-                yield f"no message of kind '{kind}' (known: {', '.join(trace.MESSAGE_KINDS)})"
+            if kind not in MESSAGE_KINDS:
+                yield f"no message of kind '{kind}' (known: {', '.join(MESSAGE_KINDS)})"
 
 
 STRUCTS: Final[dict[str, type[Fault]]] = {}

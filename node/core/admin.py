@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from node.core import election
 from node.core.context import Jitter
 from node.core.image import NO_LEADER, Image, PartitionRecord
-from node.core.messages import AdminRequest, CreateTopic, Error, ReassignReplicas, SetMinIsr
 from node.core.protocol import LeaderBy, Protocol
+from node.formats.messages import AdminRequest, CreateTopic, Error, ReassignReplicas, SetMinIsr
 from node.formats.wire_bounds import MAX_PARTITIONS
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")

@@ -16,7 +16,7 @@ from enum import Enum
 
 import msgspec
 
-from node.core.messages import AnyMessage
+from node.formats.messages import AnyMessage
 from node.formats.timings import Timings
 from node.formats.trace import TraceEvent
 from node.formats.wire_bounds import DEFAULT_FETCH_BYTES

@@ -28,7 +28,13 @@ from node.core.api import Deliver, Effects, Event, NodeConfig, Shutdown, Tick
 from node.core.context import Context, Jitter
 from node.core.image import Image, PartitionRecord, Record, fold
 from node.core.membership import Membership
-from node.core.messages import (
+from node.core.protocol import RestartRule
+from node.core.quorum import Quorum
+from node.core.replica import NEVER, Replica, load
+from node.core.serve import refuse_fetch
+from node.core.storage import Storage
+from node.formats.errors import DamagedStore, WireError
+from node.formats.messages import (
     AlterPartitionResponse,
     AnyMessage,
     BeginQuorumEpoch,
@@ -50,12 +56,6 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.protocol import RestartRule
-from node.core.quorum import Quorum
-from node.core.replica import NEVER, Replica, load
-from node.core.serve import refuse_fetch
-from node.core.storage import Storage
-from node.formats.errors import DamagedStore, WireError
 from node.formats.trace import (
     CONTROLLER,
     DAMAGED,

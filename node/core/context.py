@@ -9,8 +9,8 @@ from typing import Protocol as Interface
 from node.core.api import Effects, Mark, NodeConfig, Outgoing
 from node.core.bugs import Bugs
 from node.core.image import Image
-from node.core.messages import AnyMessage
 from node.core.storage import Storage
+from node.formats.messages import AnyMessage
 from node.formats.trace import FIELDS, TraceEvent
 
 if TYPE_CHECKING:

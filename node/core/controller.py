@@ -25,7 +25,10 @@ from node.core.image import (
 )
 from node.core.leader import append
 from node.core.leader_reports import Witnesses
-from node.core.messages import (
+from node.core.protocol import Detection, LeaderBy, Protocol, RestartRule
+from node.core.recovery import Recovery
+from node.core.replica import Replica
+from node.formats.messages import (
     AdminRequest,
     AdminResponse,
     AlterPartition,
@@ -40,9 +43,6 @@ from node.core.messages import (
     ReplicaLogInfo,
     ReportLeader,
 )
-from node.core.protocol import Detection, LeaderBy, Protocol, RestartRule
-from node.core.recovery import Recovery
-from node.core.replica import Replica
 from node.formats.trace import BROKER, PARTITION
 
 

@@ -15,7 +15,10 @@ from node.core import idle, leader_reports, retention, truncation
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
 from node.core.image import check_payload
-from node.core.messages import (
+from node.core.protocol import Truncation, Waiting
+from node.core.replica import NEVER, Replica
+from node.formats.errors import InvariantBroken, WireError
+from node.formats.messages import (
     HW_ONLY,
     UNDEFINED,
     EpochEndResponse,
@@ -23,9 +26,6 @@ from node.core.messages import (
     FetchRequest,
     FetchResponse,
 )
-from node.core.protocol import Truncation, Waiting
-from node.core.replica import NEVER, Replica
-from node.formats.errors import InvariantBroken, WireError
 from node.formats.trace import APPEND, METADATA_PARTITION, REFUSED, TRUNCATED
 from node.formats.wire import split_fetch_body
 

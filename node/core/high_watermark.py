@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from node.core.api import Mark
 from node.core.context import Context
-from node.core.messages import Error, ProduceResponse
 from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import Replica
 from node.core.serve import serve_waiting
+from node.formats.messages import Error, ProduceResponse
 from node.formats.trace import ACK
 
 

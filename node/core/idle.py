@@ -10,10 +10,10 @@ Source: Liftbridge's replication protocol (`replica.max.idle.wait`); docs/protoc
 from __future__ import annotations
 
 from node.core.context import Context
-from node.core.messages import CONSUMER, FetchRequest, PartitionNotification
 from node.core.protocol import Protocol, Waiting
 from node.core.replica import Replica
 from node.formats.errors import UsageError
+from node.formats.messages import CONSUMER, FetchRequest, PartitionNotification
 
 _JITTER_SHARE = 5
 """A sleep is shorter than `idle_wait_ms` by a random part of up to a fifth (2 s of 10 s)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from node.core.context import Context
 from node.core.high_watermark import advance_hw, fail_acks_below_min_isr
-from node.core.messages import AlterPartition, AlterPartitionResponse, Error
 from node.core.protocol import Commit, Detection
 from node.core.replica import NEVER, Peer, PendingAlter, Replica
+from node.formats.messages import AlterPartition, AlterPartitionResponse, Error
 from node.formats.trace import ISR, PROPOSED
 
 DEFINITE_REFUSALS = (Error.INELIGIBLE_REPLICA,)

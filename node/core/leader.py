@@ -15,12 +15,12 @@ from node.core import isr_change, retention
 from node.core.context import Context
 from node.core.epochs import diverges
 from node.core.high_watermark import acknowledge, advance_hw, refuse_produce
-from node.core.messages import CONSUMER, Error, FetchRequest, ProduceRequest
 from node.core.producers import Standing, Written
 from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import LONG_AGO, NEVER, Peer, PendingAck, Replica
 from node.core.serve import answer_or_hold, refuse_traced, send_fetch, serve_waiting
 from node.formats.errors import WireError
+from node.formats.messages import CONSUMER, Error, FetchRequest, ProduceRequest
 from node.formats.trace import APPEND, DIVERGING, DUPLICATE
 
 MAX_PENDING_ACKS: Final = 10_000

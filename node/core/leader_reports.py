@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from node.core.context import Context
 from node.core.image import PartitionRecord
-from node.core.messages import ReportLeader
 from node.core.protocol import Detection
 from node.core.replica import NEVER, Replica
+from node.formats.messages import ReportLeader
 from node.formats.trace import REPORTED, WITNESSED
 
 

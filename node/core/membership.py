@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from node.core.context import Context
-from node.core.messages import (
+from node.core.replica import NEVER
+from node.formats.errors import DamagedStore
+from node.formats.messages import (
     Error,
     Heartbeat,
     HeartbeatResponse,
     RegisterBroker,
     RegisterBrokerResponse,
 )
-from node.core.replica import NEVER
-from node.formats.errors import DamagedStore
 from node.formats.trace import DAMAGED, REGISTERED
 
 _INTACT_KEY = "intact_since"

@@ -19,7 +19,10 @@ from node.core.high_watermark import advance_hw
 from node.core.image import NO_LEADER, LeaderRecord, encode_records
 from node.core.leader import append
 from node.core.log import Damage
-from node.core.messages import (
+from node.core.replica import NEVER, Replica, trace_damage
+from node.core.serve import refuse_fetch
+from node.formats.errors import DamagedStore
+from node.formats.messages import (
     BeginQuorumEpoch,
     Error,
     FetchRequest,
@@ -27,9 +30,6 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.replica import NEVER, Replica, trace_damage
-from node.core.serve import refuse_fetch
-from node.formats.errors import DamagedStore
 from node.formats.trace import METADATA_PARTITION, REFUSED, VOTE
 from node.formats.wire import split_fetch_body
 

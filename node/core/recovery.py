@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from node.core.context import Context
 from node.core.image import NO_LEADER, Image, PartitionRecord
-from node.core.messages import ReplicaLogInfo, ReplicaLogInfoRequest
 from node.core.replica import LONG_AGO, NEVER, Replica
+from node.formats.messages import ReplicaLogInfo, ReplicaLogInfoRequest
 
 
 @dataclass(slots=True)

@@ -15,10 +15,10 @@ from node.core.context import Context
 from node.core.image import NO_LEADER
 from node.core.log import Damage, Log
 from node.core.log_start import ORIGIN, START_KEY, encoded
-from node.core.messages import AlterPartition, FetchRequest
 from node.core.producers import Producers
 from node.core.protocol import Protocol
 from node.formats.errors import DamagedStore
+from node.formats.messages import AlterPartition, FetchRequest
 from node.formats.trace import DAMAGED, HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62

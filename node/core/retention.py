@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from node.core.context import Context
 from node.core.log_start import LogStart
-from node.core.messages import FetchResponse
 from node.core.replica import Replica
+from node.formats.messages import FetchResponse
 from node.formats.trace import DELETED, METADATA_PARTITION
 
 

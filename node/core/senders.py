@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from node.core.api import NodeConfig
-from node.core.messages import (
+from node.formats.messages import (
     CONSUMER,
     AdminRequest,
     AlterPartition,

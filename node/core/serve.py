@@ -9,8 +9,8 @@ from typing import Final
 from node.core import idle, retention
 from node.core.api import Mark
 from node.core.context import Context
-from node.core.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.core.replica import PendingFetch, Replica
+from node.formats.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.formats.trace import REFUSED
 from node.formats.wire import fetch_body
 

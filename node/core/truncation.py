@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from node.core.context import Context
 from node.core.epochs import EpochEnd
-from node.core.messages import HW_ONLY, UNDEFINED, EpochEndRequest, EpochEndResponse, Error
 from node.core.protocol import Truncation
 from node.core.replica import Replica
+from node.formats.messages import HW_ONLY, UNDEFINED, EpochEndRequest, EpochEndResponse, Error
 
 _VERSIONS = {
     Truncation.LEADER_HW: HW_ONLY,

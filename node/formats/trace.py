@@ -84,7 +84,7 @@ EVENTS: Final[dict[str, Declared]] = {
     ACK: Declared(("base_offset", "leo", "acks", "hw", "isr", "client"), "leo"),
     # a leader was sent a batch of an idempotent producer that its log has at these offsets already
     DUPLICATE: Declared(("base_offset", "leo", "hw", "client"), NOTHING),
-    # a request or response was refused: `reason` is an error name of node.core.messages, or
+    # a request or response was refused: `reason` is an error name of node.formats.messages, or
     # UNAUTHENTICATED: it was not of a process of this run, and nobody looked at it
     REFUSED: Declared(("kind", "source", "reason"), NOTHING),
     # a voter granted its vote; `pre` marks a pre-vote
@@ -117,52 +117,6 @@ EVENTS: Final[dict[str, Declared]] = {
     DAMAGED: Declared(("offset", "key", "what")),
 }
 FIELDS: Final = {name: declared.fields for name, declared in EVENTS.items()}
-
-_FIELDS_OF_KINDS: Final = {
-    "admin-response": "corr detail error leader",
-    "alter-partition": "broker broker_epoch corr isr leader_epoch partition partition_epoch",
-    "alter-partition-response": (
-        "corr error isr leader leader_epoch partition partition_epoch request_epoch"
-    ),
-    "begin-epoch": "corr partition term",
-    "create-topic": "corr min_isr partitions replication_factor topic",
-    "elect-leader": "corr first partition unclean",
-    "fetch": (
-        "broker_epoch corr last_epoch leader_epoch max_bytes max_wait_ms observer offset "
-        "partition replica"
-    ),
-    "fetch-response": (
-        "before_start corr diverging error hw last_epoch leader leader_epoch log_end log_start "
-        "offset partition request_epoch"
-    ),
-    "heartbeat": "broker broker_epoch corr damaged metadata_offset want_shutdown",
-    "heartbeat-response": "broker_epoch corr error fenced leader should_shutdown",
-    "log-info": "corr partition partition_epoch",
-    "log-info-response": "broker_epoch corr end_offset last_epoch partition partition_epoch",
-    "metadata": "corr",
-    "metadata-response": "corr leaders",
-    "offset-for-leader-epoch": "corr epoch leader_epoch partition replica version",
-    "offset-for-leader-epoch-response": (
-        "asked corr end_offset epoch error leader partition request_epoch version"
-    ),
-    "partition-notification": "corr partition",
-    "produce": "acks corr partition timeout_ms",
-    "produce-response": "appended base_offset corr error leader leader_epoch partition",
-    "reassign": "corr partition replicas",
-    "register": "broker corr incarnation intact_since",
-    "register-response": "broker_epoch corr error incarnation leader",
-    "report-leader": "corr leader leader_epoch partition partition_epoch replica",
-    "set-min-isr": "corr min_isr topic",
-    "vote": "corr last_epoch last_offset partition pre term",
-    "vote-response": "corr granted partition pre request_term term",
-}
-
-MESSAGE_FIELDS: Final = {kind: tuple(names.split()) for kind, names in _FIELDS_OF_KINDS.items()}
-"""Header fields of each kind of message, without `kind` and `body_bytes`: for rules about single
-messages. Those of a fetch response include what opens its body (see `node.formats.wire.peek`)."""
-
-MESSAGE_KINDS: Final = tuple(MESSAGE_FIELDS)
-"""Kinds of messages on the wire, for faults that affect only some of them."""
 
 UNAUTHENTICATED: Final = "unauthenticated"
 METADATA_PARTITION: Final = "__cluster_metadata-0"

@@ -1,9 +1,9 @@
-"""The envelope of a message on the wire, for the link hub and others that do not decode messages.
+"""Messages as bytes on the wire.
 
 A message is one ZeroMQ frame, its envelope, and a second one, its body, if it has data. The
 envelope is a version byte, the lengths of two names in a byte each, the receiver, the sender, and
-the header (msgpack), which `node.core.wire` decodes. A frame costs more than its bytes, above all
-if each is encrypted by itself, so a message has no more of them."""
+the header (msgpack). A frame costs more than its bytes, above all if each is encrypted by itself,
+so a message has no more of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from node.formats.errors import WireError
+from node.formats.messages import AnyMessage
 from node.formats.wire_bounds import MAX_EPOCH, MAX_OFFSET
 
 WIRE_VERSION: Final = 2
@@ -33,7 +34,34 @@ NOT_A_HEADER: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, 
 _FIRST_NAME: Final = 3
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder()
+_headers = msgspec.msgpack.Decoder()
+_messages = msgspec.msgpack.Decoder(AnyMessage)
+
+
+def encode(
+    receiver: str, sender: str, message: AnyMessage, body: bytes | None = None
+) -> list[bytes]:
+    first = envelope(receiver, sender, _encoder.encode(message))
+    return [first] if body is None else [first, body]
+
+
+def decode(frames: list[bytes]) -> tuple[str, str, AnyMessage, bytes | None]:
+    """Return receiver, sender, message and body (None if there is none). Raises only WireError,
+    with the reason."""
+    if len(frames) not in (1, 2):
+        raise WireError(f"a message has 1 or 2 frames, this one has {len(frames)}")
+    if sum(map(len, frames)) > MAX_FRAME_BYTES:
+        raise WireError(f"the message has more than {MAX_FRAME_BYTES} bytes")
+    first = frames[0]
+    if len(first) > MAX_HEADER_BYTES:
+        raise WireError(f"its header has more than {MAX_HEADER_BYTES} bytes")
+    to, source, start = names(first)
+    try:
+        receiver, sender = to.decode(), source.decode()
+        message = _messages.decode(first[start:])
+    except NOT_A_HEADER as error:
+        raise WireError(f"its header cannot be decoded: {error}") from None
+    return receiver, sender, message, frames[1] if len(frames) == 2 else None
 
 
 def envelope(receiver: str, sender: str, header: bytes) -> bytes:
@@ -69,7 +97,7 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
     fields: Any = None
     if frames and len(frames[0]) <= MAX_HEADER_BYTES:
         with contextlib.suppress(*NOT_A_HEADER, WireError):
-            fields = _decoder.decode(frames[0][names(frames[0])[2] :])
+            fields = _headers.decode(frames[0][names(frames[0])[2] :])
     if not isinstance(fields, dict):
         return {"kind": "?"}
     if len(frames) > 1:
@@ -80,7 +108,7 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
 def fields_of(message: msgspec.Struct, body: bytes | None = None) -> dict[str, Any]:
     """Return the header fields that `peek` would return for this message, for worlds without a
     wire."""
-    fields: dict[str, Any] = _decoder.decode(_encoder.encode(message))
+    fields: dict[str, Any] = _headers.decode(_encoder.encode(message))
     if body is not None:
         _add_body(fields, body)
     return fields

@@ -15,14 +15,14 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from node.core import wire
 from node.core.api import Deliver, Event, NodeConfig, Outgoing, Shutdown
-from node.core.messages import Error
 from node.core.senders import Senders
 from node.core.storage import Storage
 from node.core.turn import Core, carry_out, take
+from node.formats import wire
 from node.formats.errors import DamagedStore, StorageError, WireError
 from node.formats.host_errors import cannot
+from node.formats.messages import Error
 from node.formats.trace import REFUSED, UNAUTHENTICATED, TraceEvent, damaged_event, event
 from node.formats.wire import sender
 from node.runtime.breakpoints import Armed, Breakpoints, StopRequest, break_event

@@ -14,8 +14,8 @@ from typing import Final
 
 import zmq
 
-from node.core import wire
 from node.core.api import Outgoing
+from node.formats import wire
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import reason
 from node.formats.wire import MAX_FRAME_BYTES, sender

@@ -43,11 +43,11 @@ from nemesis.formats.schedule import parse
 from nemesis.links.hub_control import AddRule, GetStats, decode_command
 from nemesis.links.rule import LinkRule
 from nemesis.links.table import LinkTable
-from node.core import batch, image, log_dump, wire
-from node.core.messages import Heartbeat
-from node.formats import json_input
+from node.core import batch, image, log_dump
+from node.formats import json_input, wire
 from node.formats import wire as header
 from node.formats.errors import FloodmarkError
+from node.formats.messages import Heartbeat
 from node.runtime import journal
 from tests.support.checker.story import Story
 from tests.support.paths import contents

@@ -12,8 +12,8 @@ from nemesis.draw import draw, expand
 from nemesis.faults import KINDS, ClockRate, aliases, storm_kinds
 from nemesis.faults.link_fault import KIND_GROUPS
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
-from node.core.messages import AnyMessage
 from node.formats.errors import UsageError
+from node.formats.messages import AnyMessage
 from tests.support import python_process
 
 SEEDS = range(200)

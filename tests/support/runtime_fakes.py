@@ -8,10 +8,10 @@ import sys
 from random import Random
 
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown
-from node.core.messages import Error, MetadataRequest, MetadataResponse, ProduceRequest
-from node.core.messages import ProduceResponse as Produced
 from node.core.storage import Storage
 from node.formats.errors import InvariantBroken
+from node.formats.messages import Error, MetadataRequest, MetadataResponse, ProduceRequest
+from node.formats.messages import ProduceResponse as Produced
 from node.formats.trace import APPEND, HW, STARTED, STOPPED, event
 
 CHAIN = bytes(8)

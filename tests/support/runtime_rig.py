@@ -15,9 +15,10 @@ import multiprocess
 import zmq
 
 from harness.systems.floodmark.nodes import ProcessOrders
-from node.core import batch, wire
+from node.core import batch
 from node.core.api import NodeConfig
-from node.core.messages import AnyMessage, ProduceRequest
+from node.formats import wire
+from node.formats.messages import AnyMessage, ProduceRequest
 from node.runtime.children import Child
 from node.runtime.loop import MakeCore
 from node.runtime.process import ProcessConfig, spawn

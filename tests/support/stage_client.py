@@ -19,7 +19,7 @@ from harness.clients.workload import SendPlan, decode_batch, encode_batch
 from harness.formats.history import Op
 from nemesis.formats.schedule import Poll, Send
 from node.core import batch
-from node.core.messages import (
+from node.formats.messages import (
     AnyMessage,
     Error,
     FetchRequest,

@@ -20,7 +20,10 @@ from node.core import batch as batches
 from node.core.api import Tick
 from node.core.batch import Produced
 from node.core.bugs import KNOWN_BUGS
-from node.core.messages import (
+from node.core.producers import Producers
+from node.core.snapshot import restore, snapshot
+from node.core.timers import expire
+from node.formats.messages import (
     AdminRequest,
     AdminResponse,
     AnyMessage,
@@ -35,9 +38,6 @@ from node.core.messages import (
     ReportLeader,
     SetMinIsr,
 )
-from node.core.producers import Producers
-from node.core.snapshot import restore, snapshot
-from node.core.timers import expire
 from node.formats.trace import DAMAGED, METADATA_PARTITION, REPORTED, STOPPED, WITNESSED
 from node.formats.wire import split_fetch_body
 from tests.support.checker.story import STORM_MS, P, against

@@ -12,7 +12,7 @@ from harness.sim.disk import SimDisk
 from node.core.api import Deliver, NodeConfig, Tick
 from node.core.broker import Broker
 from node.core.image import PartitionRecord
-from node.core.messages import (
+from node.formats.messages import (
     AlterPartition,
     AnyMessage,
     CreateTopic,

@@ -20,7 +20,9 @@ from node.core import batch as batches
 from node.core import follower, idle, leader, partitions, truncation
 from node.core.bugs import apply_bugs
 from node.core.image import PartitionRecord
-from node.core.messages import (
+from node.core.protocol import Protocol
+from node.core.protocol import protocol as protocol_of
+from node.formats.messages import (
     UNDEFINED,
     AnyMessage,
     EpochEndRequest,
@@ -32,8 +34,6 @@ from node.core.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from node.core.protocol import Protocol
-from node.core.protocol import protocol as protocol_of
 from tests.support.stage_replica import PARTITION, Bench, name_of, parse, records, show
 from tests.support.world import logs_of
 

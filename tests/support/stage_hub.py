@@ -21,8 +21,8 @@ from nemesis.links import hub
 from nemesis.links.hub import HubConfig
 from nemesis.links.hub_control import HubControl
 from nemesis.links.rule import Counts, LinkRule
-from node.core import wire
-from node.core.messages import FetchRequest, MetadataRequest
+from node.formats import wire
+from node.formats.messages import FetchRequest, MetadataRequest
 from node.formats.wire import envelope
 from tests.support.paths import lasting_folder
 from tests.support.waiting import PATIENCE_S, until

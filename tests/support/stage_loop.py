@@ -9,10 +9,10 @@ from itertools import groupby
 from typing import Any, cast
 from unittest.mock import patch
 
-from node.core import wire
 from node.core.api import Deliver, Effects, Event, Mark, Outgoing
-from node.core.messages import MetadataRequest
+from node.formats import wire
 from node.formats.errors import InvariantBroken
+from node.formats.messages import MetadataRequest
 from node.formats.trace import STOPPED, event
 from node.runtime import loop as loop_module
 from node.runtime.breakpoints import StopRequest

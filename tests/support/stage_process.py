@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from node.core import wire
-from node.core.messages import MetadataRequest, ProduceRequest, ProduceResponse
+from node.formats import wire
+from node.formats.messages import MetadataRequest, ProduceRequest, ProduceResponse
 from node.formats.wire import envelope
 from node.runtime.breakpoints import Breakpoint
 from node.runtime.store import LmdbStorage

@@ -22,7 +22,9 @@ from node.core.context import Context
 from node.core.image import BrokerRecord, PartitionRecord
 from node.core.leader import MAX_PENDING_ACKS
 from node.core.log import Log
-from node.core.messages import (
+from node.core.replica import Replica, load
+from node.core.serve import MAX_CONSUMER_WAITS
+from node.formats.messages import (
     AlterPartition,
     AlterPartitionResponse,
     AnyMessage,
@@ -31,8 +33,6 @@ from node.core.messages import (
     FetchResponse,
     ProduceRequest,
 )
-from node.core.replica import Replica, load
-from node.core.serve import MAX_CONSUMER_WAITS
 from node.formats.timings import Timings
 from node.formats.wire import fetch_body, split_fetch_body
 

@@ -11,11 +11,11 @@ from node.core.batch import Produced
 from node.core.epochs import EpochCache, EpochEnd, diverges, truncation_target
 from node.core.high_watermark import isr_high_watermark, majority_high_watermark
 from node.core.isr_change import may_expand
-from node.core.messages import MetadataRequest
 from node.core.producers import Producers
 from node.core.turn import take
 from node.formats import trace
 from node.formats.event_text import Event
+from node.formats.messages import MetadataRequest
 
 
 class _Core(NamedTuple):

@@ -14,7 +14,9 @@ from node.core.api import Deliver, Event, Mark, NodeConfig, Tick
 from node.core.broker import Broker
 from node.core.image import LeaderRecord, encode_records
 from node.core.log import Log
-from node.core.messages import (
+from node.core.replica import Replica
+from node.formats.errors import InvariantBroken
+from node.formats.messages import (
     AnyMessage,
     BeginQuorumEpoch,
     FetchRequest,
@@ -22,8 +24,6 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.replica import Replica
-from node.formats.errors import InvariantBroken
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import fetch_body
 from tests.support.stage_replica import message_text, parse

@@ -23,7 +23,10 @@ from node.core import batch as batches
 from node.core import bugs, follower, leader, truncation
 from node.core.api import NodeConfig
 from node.core.context import Context
-from node.core.messages import (
+from node.core.protocol import protocol as protocol_of
+from node.core.quorum import Quorum
+from node.core.replica import Replica, load
+from node.formats.messages import (
     AnyMessage,
     BeginQuorumEpoch,
     EpochEndRequest,
@@ -34,9 +37,6 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.protocol import protocol as protocol_of
-from node.core.quorum import Quorum
-from node.core.replica import Replica, load
 from tests.support.stage_histories import Variant
 from tests.support.stage_replica import PARTITION
 

@@ -10,8 +10,8 @@ from typing import Any
 from harness.sim.event_queue import START_US, EventQueue
 from harness.sim.network import LATENCY_US, Envelope, Network
 from nemesis.links.rule import LinkRule
-from node.core.messages import FetchRequest
 from node.formats.errors import FloodmarkError
+from node.formats.messages import FetchRequest
 
 
 class WiresStage:

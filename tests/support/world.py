@@ -20,14 +20,14 @@ from node.core import batch as batches
 from node.core.api import NodeConfig
 from node.core.broker import Broker
 from node.core.image import decode_records
-from node.core.messages import (
+from node.core.protocol import protocol as protocol_of
+from node.formats.messages import (
     AdminResponse,
     AnyMessage,
     CreateTopic,
     ProduceRequest,
     ProduceResponse,
 )
-from node.core.protocol import protocol as protocol_of
 from node.formats.timings import Timings
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 

@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, TypedDict
 from harness.search.draw.choice_source import RandomChoices
 from nemesis.faults import Link
 from nemesis.formats.schedule import After, Cluster, Fault
-from node.formats.trace import MESSAGE_FIELDS, METADATA_PARTITION
+from node.formats.messages import MESSAGE_FIELDS
+from node.formats.trace import METADATA_PARTITION
 
 LATEST_MS: Final = 1500
 """No scenario begins at a later time; faults that wait for an event may come later."""

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from harness.runs.clock import now_us
 from harness.systems.floodmark.brokers import TOPIC
 from nemesis.world import COMMAND_LIMIT_US, Command
-from node.core import wire
-from node.core.messages import (
+from node.formats import wire
+from node.formats.errors import FloodmarkError, WireError
+from node.formats.messages import (
     AdminRequest,
     AdminResponse,
     ElectLeader,
@@ -28,7 +29,6 @@ from node.core.messages import (
     ReassignReplicas,
     SetMinIsr,
 )
-from node.formats.errors import FloodmarkError, WireError
 from node.formats.wire import ADMIN
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from nemesis.faults import ElectUnclean, Upgrade
 from nemesis.faults.losses import may_lose_synced, outnumber_copies
 from nemesis.formats.schedule import Cluster, Schedule
 from node.core.api import NodeConfig
-from node.core.messages import CreateTopic
 from node.core.protocol import Detection, LeaderBy, Protocol, RestartRule, are_compatible, protocol
 from node.formats import trace
 from node.formats.errors import UsageError
+from node.formats.messages import CreateTopic
 
 CAPABILITIES: Final = ("trace", "logs", "hw", "epochs")
 """What a run of ours leaves behind: everything that a check can ask for."""

@@ -26,8 +26,8 @@ from harness.runs.clock import now_us
 from harness.systems.floodmark.mailbox import ZmqMailbox
 from harness.systems.remote_clients import ClientCommand, ClientsConfig
 from nemesis.formats.schedule import Send, Workload
-from node.core import wire
 from node.core.batch import MAX_PAYLOAD
+from node.formats import wire
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.runtime.children import settle_in
 from node.runtime.curve import CurveKeys

@@ -12,10 +12,10 @@ from typing import Final
 
 import zmq
 
-from node.core import wire
-from node.core.messages import AnyMessage
+from node.formats import wire
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import reason
+from node.formats.messages import AnyMessage
 from node.formats.wire import sender
 from node.runtime.curve import CurveKeys, Gate
 

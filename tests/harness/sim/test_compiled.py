@@ -77,7 +77,7 @@ def outcome(root: Path, script: str, **environment: str) -> str:
 
 def pretend(root: Path) -> None:
     """Replace a compiled module by a file that is no code, so that importing it fails."""
-    folder = home(root) / key(root) / "node" / "core"
+    folder = home(root) / key(root) / "node" / "formats"
     folder.mkdir(parents=True)
     (folder / f"wire{SUFFIX}").write_bytes(b"not a library")
 
@@ -109,9 +109,9 @@ def test_a_module_of_older_sources_is_never_found(project: Path) -> None:
     look = f"import harness; {LOOK}"
     assert outcome(project, look, **{PURE: ""}) == "True\n"
     assert outcome(project, look, **{PURE: "1"}) == "False\n"
-    with (project / "node" / "core" / "wire.py").open("a") as source:
+    with (project / "node" / "formats" / "wire.py").open("a") as source:
         source.write("# changed\n")
-    assert outcome(project, look + "; import node.core.wire", **{PURE: ""}) == "False\n"
+    assert outcome(project, look + "; import node.formats.wire", **{PURE: ""}) == "False\n"
 
 
 def test_no_struct_is_defined_in_a_compiled_module() -> None:
@@ -133,11 +133,11 @@ COMPILE = "from harness.sim.compiled import compile_all; compile_all()"
 
 
 LOOK = "from harness.sim import compiled; print(compiled.in_use())"
-LEAVE = "from harness.sim import compiled; compiled.leave(); import node.core.wire; "
+LEAVE = "from harness.sim import compiled; compiled.leave(); import node.formats.wire; "
 
 
 @pytest.mark.parametrize(
-    "script", ["import node.core.wire; ", f"import harness; {LEAVE}"], ids=["imported", "left"]
+    "script", ["import node.formats.wire; ", f"import harness; {LEAVE}"], ids=["imported", "left"]
 )
 def test_compiled_modules_are_not_used_if_they_come_too_late_or_are_left(
     project: Path, script: str

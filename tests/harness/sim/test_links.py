@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nemesis.links.rule import LinkRule
-from node.core import wire
-from node.core.messages import (
+from node.formats import wire
+from node.formats import wire as wire_format
+from node.formats.errors import UsageError
+from node.formats.messages import (
     AlterPartition,
     AnyMessage,
     EpochEndResponse,
@@ -16,8 +18,6 @@ from node.core.messages import (
     MetadataResponse,
     ProduceRequest,
 )
-from node.formats import wire as wire_format
-from node.formats.errors import UsageError
 from node.formats.trace import matches
 
 MESSAGES: tuple[tuple[AnyMessage, bytes | None], ...] = (

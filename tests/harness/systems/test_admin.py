@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.systems.floodmark.admin import ASK_EVERY_US, AdminCall
-from node.core.messages import AdminResponse, Error, SetMinIsr
+from node.formats.messages import AdminResponse, Error, SetMinIsr
 
 VOTERS = ("v1", "v2", "v3")
 

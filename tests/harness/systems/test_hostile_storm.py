@@ -25,7 +25,7 @@ from harness.systems.floodmark.cluster import FloodmarkCluster
 from harness.systems.floodmark.keyring import CLIENTS, HUB_CONTROL
 from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
 from nemesis.formats.schedule import Cluster, Schedule, Workload
-from node.core.messages import AnyMessage
+from node.formats.messages import AnyMessage
 from node.formats.wire import ADMIN, envelope, fetch_body
 from node.runtime.curve import CurveKeys, speak
 from tests.support.waiting import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.systems.floodmark.admin import AdminCall
-from node.core.messages import AdminResponse, ElectLeader, Error
+from node.formats.messages import AdminResponse, ElectLeader, Error
 
 
 @pytest.mark.parametrize(

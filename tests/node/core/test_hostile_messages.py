@@ -12,11 +12,12 @@ import pytest
 
 from harness.sim.disk import SimDisk
 from node.core import batch as batches
-from node.core import protocol, wire
+from node.core import protocol
 from node.core.api import Deliver, Tick
-from node.core.messages import AnyMessage
+from node.formats import wire
 from node.formats import wire as wire_format
 from node.formats.errors import InvariantBroken, WireError
+from node.formats.messages import AnyMessage
 from node.runtime.tables import MAX_NAME_BYTES
 from tests.support.world import World
 

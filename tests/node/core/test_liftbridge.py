@@ -9,8 +9,8 @@ import pytest
 
 from harness.sim.run import simulate
 from node.core import idle, protocol
-from node.core.messages import FetchRequest, FetchResponse, PartitionNotification
 from node.formats.errors import UsageError
+from node.formats.messages import FetchRequest, FetchResponse, PartitionNotification
 from node.formats.wire import fetch_body
 from tests.support.sim_schedules import storm
 from tests.support.world import World

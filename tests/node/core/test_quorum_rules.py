@@ -7,8 +7,8 @@ import pytest
 from node.core import batch as batches
 from node.core import leader
 from node.core.api import Mark
-from node.core.messages import ProduceRequest
 from node.core.protocol import QUORUM
+from node.formats.messages import ProduceRequest
 from tests.support.stage_histories import Variant
 from tests.support.stage_replica import PARTITION
 from tests.support.stage_voters import Node

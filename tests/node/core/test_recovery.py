@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.messages import Error, ReplicaLogInfo
+from node.formats.messages import Error, ReplicaLogInfo
 from node.formats.trace import TRUNCATED
 from tests.support.world import World
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from node.core.api import Effects, Event, Mark, Outgoing, Tick
-from node.core.messages import MetadataRequest
 from node.core.turn import Turn, TurnStep, carry_out, take
 from node.formats import trace
+from node.formats.messages import MetadataRequest
 from tests.support.paths import ROOT
 
 WORLDS = ("node/runtime/loop.py", "harness/sim/node.py", "harness/explore/node_model.py")

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import zmq
 
-from node.core import wire
-from node.core.messages import MetadataRequest
+from node.formats import wire
+from node.formats.messages import MetadataRequest
 from node.runtime.curve import ANY_NAME, CONTROL, MESSAGES, Caller, CurveKeys, Gate, speak
 from tests.support.runtime_fakes import FakeCore
 from tests.support.runtime_rig import Node

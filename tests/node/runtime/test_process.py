@@ -14,7 +14,7 @@ import multiprocess
 import pytest
 
 from harness.runs.process_tree import is_stopped
-from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest
+from node.formats.messages import MetadataRequest, MetadataResponse, ProduceRequest
 from node.formats.trace import APPEND, event
 from node.runtime import breakpoints, template
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints, Order

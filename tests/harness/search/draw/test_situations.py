@@ -21,9 +21,9 @@ from nemesis.faults import Kill, Link, PowerCut, Reassign
 from nemesis.formats.schedule import Schedule, check
 from node.core.api import Deliver, Effects, Event
 from node.core.broker import Broker
-from node.core.messages import RegisterBroker, RegisterBrokerResponse
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
+from node.formats.messages import RegisterBroker, RegisterBrokerResponse
 
 compiled.leave()
 

@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from node.core import batch as batches
-from node.core import messages, wire
 from node.core.batch import HEADER, MAX_PAYLOAD
-from node.core.messages import AnyMessage, FetchResponse
+from node.formats import messages, wire
 from node.formats import wire as wire_format
 from node.formats.errors import WireError
+from node.formats.messages import AnyMessage, FetchResponse
 from node.formats.wire_bounds import LAST_EPOCH, MAX_EPOCH, MAX_OFFSET
 
 KINDS: tuple[type[AnyMessage], ...] = AnyMessage.__args__  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ has a type of `node.formats.wire_bounds`, which a decoder enforces."""
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 import msgspec
 
@@ -388,3 +388,15 @@ AnyMessage = (
     | AdminResponse
     | ReplicaLogInfoRequest
 )
+
+_IN_BODY: Final = {"fetch-response": ("hw", "leader_epoch")}
+_FORMS: Final = {str(form.__struct_config__.tag): form for form in get_args(AnyMessage)}
+MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    kind: tuple(sorted((*form.__struct_encode_fields__, *_IN_BODY.get(kind, ()))))
+    for kind, form in sorted(_FORMS.items())
+}
+"""Header fields of each kind of message, without `kind` and `body_bytes`: for rules about single
+messages. Those of a fetch response include what opens its body (see `node.formats.wire.peek`)."""
+
+MESSAGE_KINDS: Final = tuple(MESSAGE_FIELDS)
+"""Kinds of messages on the wire, for faults that affect only some of them."""
