@@ -35,7 +35,6 @@ OPENS: Final = {
     "checker/evidence/arrow_blob.py": TEMPORARY,
     "checker/ingest/external_history.py": TEMPORARY,
     "checker/ingest/read_tables.py": GUARD,
-    "harness/bench/*.py": PERSON,
     "harness/runs/process_tree.py": HOST,
     "harness/runs/processor_wait.py": HOST,
     "harness/runs/suspension.py": HOST,
@@ -64,7 +63,6 @@ WRITES: Final = {
     "checker/engine/result_cache.py": PERSON,
     "checker/engine/spark_session.py": TEMPORARY,
     "checker/ingest/external_history.py": TEMPORARY,
-    "harness/bench/*.py": PERSON,
     "harness/nightly/rows.py": PERSON,
     "harness/runs/run_folder.py": GUARD,
     "harness/search/bisect_builds.py": PERSON,
@@ -82,7 +80,6 @@ WRITES: Final = {
 }
 REMOVES: Final = {
     "checker/engine/owned_folder.py": TEMPORARY,
-    "harness/bench/*.py": PERSON,
     "harness/runs/run_folder.py": GUARD,
     "harness/sim/compiled.py": OURS,
     "harness/systems/disks.py": TEMPORARY,

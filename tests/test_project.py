@@ -294,6 +294,7 @@ PACKAGE_TESTS = {
 TEST_HELPERS = {
     "tests/fuzz",
     "tests/lab",
+    "tests/lab/bench",
     "tests/lab/outside_judge",
     "tests/support",
     "tests/support/checker",

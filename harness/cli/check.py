@@ -19,7 +19,7 @@ def check(request: CheckRequest) -> int:
     unknown or not exercised; of several runs the worst."""
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.replay.pages import is_invalid, page_after
-    from harness.runs.judge import Keep, SparkOptions, SparkSoon, judge, summarise, wrong_lines
+    from harness.runs.judge import Keep, SparkSoon, judge, summarise, wrong_lines
     from harness.runs.run_paths import promise_in, run_folders
 
     if request.validate:
@@ -28,7 +28,7 @@ def check(request: CheckRequest) -> int:
         return EXIT_UNKNOWN if sentences else 0
     promise = promise_in(request.promise) if request.promise else None
     folders = run_folders(request.runs, promise)
-    spark = SparkSoon(options=SparkOptions(request.master)) if request.spark else None
+    spark = SparkSoon(master=request.master) if request.spark else None
     out = request.out
     if out is None and any(why_not_writable(folder) for folder in folders):
         out = Path(mkdtemp(prefix="floodmark-"))

@@ -52,18 +52,6 @@ between them: enough to know whether Spark will be needed."""
 Tell = Callable[[str], None]
 
 
-class SparkOptions(NamedTuple):
-    """The place where Spark runs, and how much of this machine it may take.
-
-    `master`: a cluster's URL, None for this machine. `driver_memory`: the limit of the JVM's heap
-    in Java's spelling, "" to choose by the work. `large`: whether to prepare for millions of
-    operations, None to choose by the work."""
-
-    master: str | None = None
-    driver_memory: str = ""
-    large: bool | None = None
-
-
 def require_spark() -> None:
     """Raise SparkMissing, which names the extra to install, if PySpark or pandas is missing."""
     missing = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
@@ -76,16 +64,17 @@ def require_spark() -> None:
 class SparkSoon:
     """A judge of large runs on Spark; its session starts in the background."""
 
-    def __init__(self, log_file: Path | None = None, options: SparkOptions | None = None) -> None:
-        """Prepare a session, which `begin` starts. `log_file` gets Spark's output."""
+    def __init__(self, log_file: Path | None = None, master: str | None = None) -> None:
+        """Prepare a session, which `begin` starts, on the cluster of this URL (None: this machine).
+        `log_file` gets Spark's output."""
         self._log_file = log_file
-        self._options = options or SparkOptions()
+        self._master = master
         self._session: SessionInBackground | None = None
 
     @property
     def elsewhere(self) -> bool:
         """Return whether the user asked for a Spark cluster: this machine judges nothing."""
-        return self._options.master is not None
+        return self._master is not None
 
     def begin(self, *, large: bool = False) -> None:
         """Start the session, `large` for millions of operations. Raises SparkMissing."""
@@ -93,13 +82,10 @@ class SparkSoon:
         from checker.engine.spark_session import SessionInBackground
 
         if self._session is None:
-            options = self._options
-            large = large if options.large is None else options.large
-            memory = options.driver_memory or (LARGE_HEAP if large else SMALL_HEAP)
             self._session = SessionInBackground(
                 APP_NAME,
-                master=options.master,
-                driver_memory=memory,
+                master=self._master,
+                driver_memory=LARGE_HEAP if large else SMALL_HEAP,
                 small=not large,
                 log_file=self._log_file,
             )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.bench.synthetic import Size, make_history
 from harness.runs.judge import IN_PROCESS_VARIABLE
+from tests.lab.bench.synthetic import Size, make_history
 from tests.support import python_process
 
 pytestmark = pytest.mark.integration

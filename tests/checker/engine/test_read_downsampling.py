@@ -23,8 +23,8 @@ from checker.engine.spark_job import SparkExecutor, check
 from checker.evidence.columns import Rows
 from checker.evidence.facts import Polls
 from checker.evidence.group import groups_of
-from harness.bench.anomaly_injection import INJECTIONS
-from harness.bench.synthetic import Made, Size, make_history
+from tests.lab.bench.anomaly_injection import INJECTIONS
+from tests.lab.bench.synthetic import Made, Size, make_history
 from tests.support.checker.agreed import budget
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import Story, facts_of

@@ -27,12 +27,12 @@ from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import whole
 from checker.output import measures
 from checker.output.conclude import Concluded
-from harness.bench.anomaly_injection import INJECTIONS
-from harness.bench.check import compare
-from harness.bench.synthetic import Made, Size, make_history
 from harness.formats.run_info import Phases
 from harness.runs.run_paths import run_folders
 from node.formats.errors import UsageError
+from tests.lab.bench.anomaly_injection import INJECTIONS
+from tests.lab.bench.check import compare
+from tests.lab.bench.synthetic import Made, Size, make_history
 from tests.support.checker.story import Story
 from tests.support.checker.story_text import steps_of, take
 

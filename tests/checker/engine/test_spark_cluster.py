@@ -12,9 +12,9 @@ import pytest
 from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
 from checker.formats.verdict import RunResult
-from harness.bench.anomaly_injection import INJECTIONS
-from harness.bench.synthetic import Size, make_history
 from harness.runs.judge import IN_PROCESS_VARIABLE
+from tests.lab.bench.anomaly_injection import INJECTIONS
+from tests.lab.bench.synthetic import Size, make_history
 from tests.support import python_process
 from tests.support.checker.story import Story
 from tests.support.python_process import PythonProcess

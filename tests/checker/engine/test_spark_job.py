@@ -22,8 +22,8 @@ from checker.evidence.group import groups_of
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
 from checker.ingest.source import Source
-from harness.bench.anomaly_injection import INJECTIONS
-from harness.bench.synthetic import Size, make_history
+from tests.lab.bench.anomaly_injection import INJECTIONS
+from tests.lab.bench.synthetic import Size, make_history
 from tests.support.checker.story import NODES, Story, against, facts_of
 
 # One worker runs all tests that need Spark, so that they share one JVM.

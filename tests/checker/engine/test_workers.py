@@ -14,8 +14,8 @@ from checker.engine.stages import StagedExecutor, check
 from checker.engine.workers import ProcessWorkers
 from checker.formats.errors import CheckerError
 from checker.ingest.source import Source
-from harness.bench.anomaly_injection import INJECTIONS
-from harness.bench.synthetic import Size, make_history
+from tests.lab.bench.anomaly_injection import INJECTIONS
+from tests.lab.bench.synthetic import Size, make_history
 from tests.support.checker.story import Story
 
 pytestmark = pytest.mark.integration

@@ -23,12 +23,12 @@ from checker.ingest.lines import Problems
 from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
-from harness.bench.anomaly_injection import INJECTIONS
-from harness.bench.synthetic import Size, make_history
-from harness.bench.synthetic_files import write_lines
 from harness.formats.seal import seal_run
 from node.formats.json_input import JsonReader, Unreadable
 from tests.checker.ingest.test_read_jepsen import facts, rows_by_table
+from tests.lab.bench.anomaly_injection import INJECTIONS
+from tests.lab.bench.synthetic import Size, make_history
+from tests.lab.bench.synthetic_files import write_lines
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import P, Story
 

@@ -17,7 +17,6 @@ from harness.cli.main import command_names, main
 from tests.support.command import exit_code
 
 LINES: Final = {
-    "bench": ("bench check --help",),
     "bisect": ("bisect none nats",),
     "bugs": ("bugs", "bugs find --only none"),
     "check": ("check history.jsonl", "check --json history.jsonl", "check caf\udcff.jsonl"),

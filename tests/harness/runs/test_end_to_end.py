@@ -22,7 +22,6 @@ from tests.support.running_harness import (
     ran,
     run_folder,
     start,
-    told,
     wait_until,
 )
 from tests.support.waiting import PATIENCE_S
@@ -155,13 +154,3 @@ def test_a_partition_is_resized_while_clocks_run_fast_and_slow(tmp_path: Path) -
     replicas = [event["replicas"] for event in changes if not event["adding"]]
     assert ["n1", "n2", "n3", "n4"] in replicas
     assert replicas[-1] == ["n4", "n1"]
-
-
-@pytest.mark.nightly
-def test_bench_reports_every_figure(tmp_path: Path) -> None:
-    figures = told(tmp_path, "bench", "--budget", "0.5s", "--judged", "6", "--quiet")
-    measured = {(load["flush"], load["clients"]) for load in figures["loads"]}
-    assert measured == {(flush, n) for flush in ("sync", "async") for n in (1, 8, 64)}
-    assert all(load["batches_s"] > 0 for load in figures["loads"])
-    assert figures["start_ms"] > 0
-    assert figures["judging"]["operations"] > 0

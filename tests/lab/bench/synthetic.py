@@ -1,10 +1,10 @@
-"""Makes histories of any size, as the Parquet tables that the checker reads, for `bench check`.
+"""Makes histories of any size, as the Parquet tables that the checker reads, for the bench.
 
 A history is that of a correct log: producers send to keys drawn at random, a record lands between
 the invocation and the acknowledgement of its send, consumers read each key from its beginning in
 polls of a few records, and new ones read it all again at the end. Some sends end unknown, some are
-refused. Anomalies are then injected (`harness.bench.anomaly_injection`). A history is made in parts
-of `STRETCH_OPS` operations, so memory grows by only one value per record."""
+refused. Anomalies are then injected (`anomaly_injection.py`). A history is made in parts of
+`STRETCH_OPS` operations, so memory grows by only one value per record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from harness.bench.anomaly_injection import AnomalyInjector, InjectedAnomaly
-from harness.bench.synthetic_files import TableWriter
 from harness.formats.history import VALUES_PER_PROCESS
+from tests.lab.bench.anomaly_injection import AnomalyInjector, InjectedAnomaly
+from tests.lab.bench.synthetic_files import TableWriter
 
 I64 = npt.NDArray[np.int64]
 

@@ -22,7 +22,7 @@ from harness.formats.history import Op, Read, RecordRun, Send, encode
 from node.formats.json_input import read_file
 
 if TYPE_CHECKING:
-    from harness.bench.synthetic import PollRows, SendRows
+    from tests.lab.bench.synthetic import PollRows, SendRows
 
 I64 = npt.NDArray[np.int64]
 _OUTCOMES: Final = ("ok", "info", "fail")

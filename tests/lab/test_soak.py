@@ -7,13 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.bench import soak
-from harness.bench.requests import SoakRequest
-from harness.bench.soak import BrokerUse, Growth, PeakMonitor, StormSample
 from harness.formats.run_info import Phases
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from node.formats.errors import StorageError
+from tests.lab import soak
+from tests.lab.soak import BrokerUse, Growth, PeakMonitor, SoakRequest, StormSample
 
 MB = 1 << 20
 HARNESS = "harness: memory after a storm"

@@ -16,7 +16,7 @@ from harness.formats.history import VALUES_PER_PROCESS
 from node.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.bench.synthetic import PollRows, SendRows
+    from tests.lab.bench.synthetic import PollRows, SendRows
 
 I64 = npt.NDArray[np.int64]
 OK, INFO, FAIL = 0, 1, 2

@@ -1,4 +1,4 @@
-"""`floodmark bench soak`: storm after storm in one process, and what grows meanwhile.
+"""Runs storm after storm in one process, and says what grows meanwhile.
 
 The harness is one process for all storms, so a leak in it shows from storm to storm, and so do
 files left on the disk. All other processes are new in each storm; their peaks are compared between
@@ -7,6 +7,7 @@ a storm, and their memory and disk use late in a storm is compared with that in 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import shutil
 import time
@@ -21,9 +22,6 @@ import psutil
 from msgspec.structs import replace
 
 from checker.formats.verdict import Verdict
-from harness.bench.frame import as_table
-from harness.bench.requests import SoakRequest
-from harness.bench.usage import bytes_of, held, taken_by
 from harness.formats.run_info import Phases
 from harness.runs.clock import PeriodicThread
 from harness.runs.interrupts import Interrupts
@@ -36,6 +34,8 @@ from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from node.formats.json_input import decode
 from node.formats.trace import DELETED
+from tests.lab.text_table import as_table
+from tests.lab.usage import bytes_of, held, taken_by
 
 EVERY_S: Final = 1.0
 MOST_KEPT: Final = 3
@@ -54,6 +54,19 @@ RATE: Final = 5.0
 RETENTION_RECORDS: Final = 10
 PAYLOAD_BYTES: Final = 1000
 DELETED_MARK: Final = DELETED.encode()
+
+
+class SoakRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The length and size of a soak. Storms that are not valid stay in the store; `samples`, if
+    given, is a file to which each storm appends a line of figures."""
+
+    store: Path
+    budget_s: float = 3600.0
+    storm_s: float = 45.0
+    brokers: int = 5
+    partitions: int = 50
+    seed: int = 1
+    samples: Path | None = None
 
 
 class _Deletion(msgspec.Struct, frozen=True):
@@ -325,3 +338,33 @@ def _line(sample: StormSample) -> str:
         f"{about['harness: descriptors after a storm']} descriptors, run of "
         f"{int(about['run folder of a storm']) >> 20} MB, {sample.deletions} log heads deleted"
     )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the experiment."""
+    parser.add_argument("--budget", type=float, default=3600.0, help="seconds of all storms")
+    parser.add_argument("--storm", type=float, default=45.0, help="seconds of each storm")
+    parser.add_argument("--brokers", type=int, default=5)
+    parser.add_argument("--partitions", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1, help="of the first storm")
+    parser.add_argument("--store", type=Path, default=Path("store"))
+    parser.add_argument("--samples", type=Path, help="file for a line of figures of each storm")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Soak. Return 1 if a storm was invalid, 2 if something grows."""
+    request = SoakRequest(
+        store=given.store,
+        budget_s=given.budget,
+        storm_s=given.storm,
+        brokers=given.brokers,
+        partitions=given.partitions,
+        seed=given.seed,
+        samples=given.samples,
+    )
+    with Interrupts() as interrupts, Progress() as progress:
+        soaked = run_soak(request, progress, interrupts)
+    print(table(soaked))
+    if Verdict.INVALID in soaked.verdicts:
+        return 1
+    return 0 if soaked.is_flat else 2

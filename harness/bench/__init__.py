@@ -1,1 +1,0 @@
-"""Benchmarks of broker, checker, simulator and page."""

@@ -1,0 +1,178 @@
+"""Measures what broker, link hub and judging cost on this machine.
+
+Every figure comes from real processes and from the history of the clients; no fault is injected.
+Producers send as fast as they get answers, each with one batch in flight."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from harness.formats.history import Op, decode
+from harness.runs import run_folder
+from harness.runs.clock import now_us
+from harness.runs.interrupts import Interrupts
+from harness.runs.judge import SparkSoon, build_page, get_ready, judge
+from harness.runs.options import requested
+from harness.runs.progress import Progress
+from harness.runs.requests import RunRequest
+from harness.runs.run import Run, RunOrder
+from harness.systems import registry
+from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients
+from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Cluster, Schedule, Workload
+from node.formats.errors import FloodmarkError
+from tests.lab.text_table import as_table
+from tests.support.waiting import until
+
+CLIENTS: Final = (1, 8, 64)
+WARM_UP_S: Final = 1.0
+
+Flush = Literal["sync", "async"]
+
+
+class Load(NamedTuple):
+    """The load to measure, `seconds` for each way to flush and each number of clients."""
+
+    batch: int
+    record_bytes: int
+    seconds: float
+    settings: Mapping[str, str]
+
+
+class LoadFigures(NamedTuple):
+    """The measurements of one cluster under one load. The rate is of acknowledged batches."""
+
+    flush: Flush
+    clients: int
+    batches_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+def run_loads(load: Load) -> list[LoadFigures]:
+    """Measure each cluster alone. Raises FloodmarkError if one does not start."""
+    ways: tuple[Flush, ...] = ("sync", "async")
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
+        return [measure(Path(folder), load, way, count) for way in ways for count in CLIENTS]
+
+
+def measure(store: Path, load: Load, flush: Flush, clients: int) -> LoadFigures:
+    """Start a cluster and load it for a while. Return rate and latencies of its clients."""
+    schedule = Schedule(
+        cluster=Cluster(flush=flush),
+        workload=Workload(
+            clients=clients, consumers=0, rate=0, batch=load.batch, payload_bytes=load.record_bytes
+        ),
+    )
+    schedules.check(schedule, source="options")
+    system = registry.find(registry.DEFAULT, load.settings)
+    folder = run_folder.create(store, f"{flush}-{clients}")
+    cluster = system.launch(schedule, folder, links=NO_LINKS, disk=system.disk_form(None))
+    try:
+        driver = cluster.clients()
+        cluster.start()
+        driver.go()
+        until(lambda: _acked(cluster, driver), "the first acknowledgement")
+        let_pass(cluster, driver, WARM_UP_S)
+        began_us = now_us()
+        let_pass(cluster, driver, load.seconds)
+        ended_us = now_us()
+        driver.stop_writing()
+        let_pass(cluster, driver, 0.5)
+        driver.close()
+    finally:
+        cluster.close()
+    lines = (folder.path / "history.jsonl").read_bytes().splitlines()
+    acked = _latencies(map(decode, lines))
+    took_us = sorted(took for at, took in acked if began_us <= at < ended_us)
+    if not took_us:
+        raise FloodmarkError("no send was acknowledged during the measurement")
+    return LoadFigures(
+        flush=flush,
+        clients=clients,
+        batches_s=len(took_us) / (ended_us - began_us) * 1e6,
+        p50_ms=took_us[len(took_us) // 2] / 1000,
+        p99_ms=took_us[len(took_us) * 99 // 100] / 1000,
+    )
+
+
+def _acked(cluster: ClusterUnderTest, driver: RunClients) -> int:
+    """Let the cluster work, and return how many batches were acknowledged. Raises FloodmarkError
+    when a process has ended, or when cluster or clients have a problem."""
+    cluster.poll()
+    if ended := cluster.ended():
+        raise FloodmarkError(f"the process of {ended[0]} ended during the measurement")
+    if cluster.problems:
+        raise FloodmarkError(cluster.problems[0].sentence)
+    if driver.status.problem:
+        raise FloodmarkError(driver.status.problem)
+    return driver.status.acked
+
+
+def let_pass(cluster: ClusterUnderTest, driver: RunClients, seconds: float) -> None:
+    """Wait while the cluster works without faults."""
+    deadline = time.monotonic() + seconds
+    until(lambda: _acked(cluster, driver) and time.monotonic() >= deadline)
+
+
+def _latencies(ops: Iterable[Op]) -> list[tuple[int, int]]:
+    """Return when each send was acknowledged, and how long that took."""
+    invoked: dict[int, int] = {}
+    acked: list[tuple[int, int]] = []
+    for op in ops:
+        if op.f == "send" and op.type == "invoke":
+            invoked[op.op] = op.t_us
+        elif op.f == "send" and op.type == "ok":
+            acked.append((op.t_us, op.t_us - invoked[op.op]))
+    return acked
+
+
+def load_table(load: Load, found: Sequence[LoadFigures]) -> str:
+    """Format the figures of all loads as a text table."""
+    return "\n".join(
+        (
+            f"RF 3, acks=all, batches of {load.batch} records of {load.record_bytes} B, "
+            f"{load.seconds:g} s each:",
+            *as_table(
+                ("flush", "clients", "batches/s", "records/s", "p50 ms", "p99 ms"),
+                (
+                    (
+                        each.flush,
+                        f"{each.clients}",
+                        f"{each.batches_s:,.0f}",
+                        f"{each.batches_s * load.batch:,.0f}",
+                        f"{each.p50_ms:.2f}",
+                        f"{each.p99_ms:.2f}",
+                    )
+                    for each in found
+                ),
+            ),
+        )
+    )
+
+
+def judge_a_run(storm_s: float) -> str:
+    """Make one whole run with faults, judge it as `floodmark run` does, and build its page. Return
+    a sentence about the time from its last operation to verdict and page."""
+    schedule, on = requested(RunRequest(seed=1, time_limit=storm_s))
+    progress = Progress(quiet=True)
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as store:
+        order = RunOrder(schedule, on, "judged", Path(store))
+        run = Run(order, progress=progress, interrupts=Interrupts())
+        folder = run.folder.path
+        spark = SparkSoon(folder / "output" / "spark.txt")
+        run.execute(on_storm=lambda: get_ready(spark, schedule))
+        (result,) = judge([folder], spark, progress.note)
+        judged_us = now_us()
+        build_page(folder, progress.note)
+        page_us = now_us()
+        operations = sum(1 for _ in (folder / "history.jsonl").open()) // 2
+    return (
+        f"a storm of {storm_s:g} s, {operations:,} operations: "
+        f"{(judged_us - run.last_op_us) / 1e6:.2f} s from the last operation to the verdict "
+        f"({result.verdict}), and {(page_us - judged_us) / 1e6:.2f} s more to the page"
+    )
