@@ -23,6 +23,16 @@ from harness.formats.options import (
     SystemOfFolder,
     SystemSettings,
 )
+from nemesis.formats.cluster_spec import (
+    BatchSize,
+    ClientCount,
+    Milliseconds,
+    NodeCount,
+    PartitionCount,
+    Rate,
+    RecordCount,
+)
+from node.formats.wire_bounds import FetchBytes
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,74 +61,50 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             description="Replication protocol; `floodmark protocols` lists them [default: kafka]."
         ),
     ] = None
-    brokers: (
-        Annotated[int, Meta(ge=1, le=99, description="Number of brokers [default: 3].")] | None
-    ) = None
+    brokers: Annotated[NodeCount | None, Meta(description="Number of brokers [default: 3].")] = None
     voters: (
         Annotated[
             int, Meta(ge=1, le=5, description="Number of metadata voters: 1, 3 or 5 [default: 1].")
         ]
         | None
     ) = None
-    partitions: (
-        Annotated[int, Meta(ge=1, le=10_000, description="Number of partitions [default: 4].")]
-        | None
-    ) = None
-    replication_factor: (
-        Annotated[int, Meta(ge=1, le=99, description="Replicas of each partition [default: 3].")]
-        | None
-    ) = None
-    min_isr: (
-        Annotated[int, Meta(ge=1, le=99, description="min.insync.replicas [default: 2].")] | None
-    ) = None
-    retention_records: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=2**31 - 1,
-                description="Committed records to keep of a partition, 0: all [default: 0].",
-            ),
-        ]
-        | None
-    ) = None
-    fetch_max_bytes: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=16 << 20,
-                extra={"unit": "B"},
-                description="Bytes that a follower asks for at once; it gets at least one batch "
-                "[default: 1048576].",
-            ),
-        ]
-        | None
-    ) = None
+    partitions: Annotated[
+        PartitionCount | None, Meta(description="Number of partitions [default: 4].")
+    ] = None
+    replication_factor: Annotated[
+        NodeCount | None, Meta(description="Replicas of each partition [default: 3].")
+    ] = None
+    min_isr: Annotated[NodeCount | None, Meta(description="min.insync.replicas [default: 2].")] = (
+        None
+    )
+    retention_records: Annotated[
+        RecordCount | None,
+        Meta(description="Committed records to keep of a partition, 0: all [default: 0]."),
+    ] = None
+    fetch_max_bytes: Annotated[
+        FetchBytes | None,
+        Meta(
+            extra={"unit": "B"},
+            description="Bytes that a follower asks for at once; it gets at least one batch "
+            "[default: 1048576].",
+        ),
+    ] = None
     acks: Annotated[
         str | None, Meta(description="Acknowledgements of a send: 0, 1 or all [default: all].")
     ] = None
-    clients: (
-        Annotated[int, Meta(ge=0, le=1000, description="Number of producers [default: 8].")] | None
-    ) = None
-    consumers: (
-        Annotated[int, Meta(ge=0, le=1000, description="Number of consumers [default: 4].")] | None
-    ) = None
-    rate: (
-        Annotated[
-            float,
-            Meta(
-                ge=0,
-                le=1e6,
-                description="Batches per second of each producer; 0: as fast as possible "
-                "[default: 10].",
-            ),
-        ]
-        | None
-    ) = None
-    batch: (
-        Annotated[int, Meta(ge=1, le=10_000, description="Records per batch [default: 5].")] | None
-    ) = None
+    clients: Annotated[
+        ClientCount | None, Meta(description="Number of producers [default: 8].")
+    ] = None
+    consumers: Annotated[
+        ClientCount | None, Meta(description="Number of consumers [default: 4].")
+    ] = None
+    rate: Annotated[
+        Rate | None,
+        Meta(
+            description="Batches per second of each producer; 0: as fast as possible [default: 10]."
+        ),
+    ] = None
+    batch: Annotated[BatchSize | None, Meta(description="Records per batch [default: 5].")] = None
     idempotent: Annotated[
         bool | None, Meta(description="Producers are idempotent: they send again.")
     ] = None
@@ -169,19 +155,14 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             "or user-space for our own brokers; auto: what the faults need [default: auto]."
         ),
     ] = None
-    write_back_ms: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=86_400_000,
-                extra={"unit": "ms"},
-                description="Age in ms at which a disk in user space writes back by itself, 0: "
-                "never, and not when the storm begins [default: 30000].",
-            ),
-        ]
-        | None
-    ) = None
+    write_back_ms: Annotated[
+        Milliseconds | None,
+        Meta(
+            extra={"unit": "ms"},
+            description="Age in ms at which a disk in user space writes back by itself, 0: never, "
+            "and not when the storm begins [default: 30000].",
+        ),
+    ] = None
     report: Annotated[bool, Meta(description="Do not build the page.")] = True
     baseline: Annotated[
         bool,

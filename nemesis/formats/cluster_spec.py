@@ -4,7 +4,6 @@ They are part of the schedule file: `nemesis.formats.schedule` exports these nam
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -18,9 +17,16 @@ COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
 """Fields that trace events carry beside those of `node.formats.trace.FIELDS`."""
 MAX_SCRIPTED_CLIENTS: Final = 100
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
+PositiveMilliseconds = Annotated[int, msgspec.Meta(ge=1, le=MAX_WAIT_MS)]
 RecordCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+NodeCount = Annotated[int, msgspec.Meta(ge=1, le=99)]
+PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+ClientCount = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+BatchSize = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+PayloadBytes = Annotated[int, msgspec.Meta(ge=16, le=100_000)]
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,14 +64,14 @@ class Cluster(Strict, frozen=True, kw_only=True):
     neither."""
 
     protocol: str = "kafka"
-    brokers: int = 3
+    brokers: NodeCount = 3
     voters: int = 1
     spares: int = 0
-    partitions: int = 4
-    replication_factor: int = 3
-    min_isr: int = 2
+    partitions: PartitionCount = 4
+    replication_factor: NodeCount = 3
+    min_isr: NodeCount = 2
     flush: Literal["sync", "async"] = "sync"
-    flush_interval_ms: Milliseconds = 1000
+    flush_interval_ms: PositiveMilliseconds = 1000
     retention_records: RecordCount = 0
     fetch_max_bytes: FetchBytes = DEFAULT_FETCH_BYTES
     write_back_ms: Milliseconds = 30_000
@@ -92,21 +98,15 @@ class Cluster(Strict, frozen=True, kw_only=True):
     def problems(self) -> Iterator[str]:
         """Yield why there can be no such cluster, one sentence each. The names of protocols and
         bugs are checked by the system under test, when a run is prepared."""
-        if not 1 <= self.brokers <= 99:
-            yield "brokers must be 1..99"
         if not 0 <= self.spares <= 99 - self.brokers:
             yield "spares must be 0.., and there can be at most 99 brokers with them"
         if self.voters not in (0, 1, 3, 5):
             yield "voters must be 1, 3 or 5 (0: a system without)"
-        if not 1 <= self.partitions <= 10_000:
-            yield "partitions must be 1..10000"
         factor = self.replication_factor
-        if not 1 <= factor <= self.brokers:
+        if factor > self.brokers:
             yield f"replication_factor {factor} needs as many brokers, there are {self.brokers}"
-        if not 1 <= self.min_isr <= max(1, factor):
+        if self.min_isr > factor:
             yield f"min_isr {self.min_isr} must be 1..replication_factor"
-        if self.flush_interval_ms < 1:
-            yield "flush_interval_ms must be positive"
         timings = self.timings
         if min(msgspec.structs.astuple(timings)) < 1:
             yield "every timing must be positive"
@@ -189,14 +189,9 @@ class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
 class Send(_Operation, frozen=True, kw_only=True, tag="send"):
     """An operation that sends one batch of `count` records of `payload_bytes` each."""
 
-    count: int = 1
-    payload_bytes: int = 64
+    count: BatchSize = 1
+    payload_bytes: PayloadBytes = 64
     acks: Literal[0, 1, -1] = -1
-
-    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any operation can have, and wrong sizes of a batch."""
-        yield from _Operation.problems(self, cluster, workload)
-        yield from _wrong_batch("count", self.count, self.payload_bytes)
 
 
 class Poll(_Operation, frozen=True, kw_only=True, tag="poll"):
@@ -221,18 +216,18 @@ class Workload(Strict, frozen=True, kw_only=True):
 
     seed: Seed = 0
     operations: tuple[Operation, ...] = ()
-    clients: int = 8
-    consumers: int = 4
-    rate: float = 10.0
-    batch: int = 5
-    batch_most: int = 0
+    clients: ClientCount = 8
+    consumers: ClientCount = 4
+    rate: Rate = 10.0
+    batch: BatchSize = 5
+    batch_most: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
     spread: Literal["even", "zipf"] = "even"
-    payload_bytes: int = 64
+    payload_bytes: PayloadBytes = 64
     acks: Literal[0, 1, -1] = -1
-    in_flight: int = 1
+    in_flight: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     idempotent: bool = False
-    timeout_ms: Milliseconds = 3000
-    duration_ms: Milliseconds = 30_000
+    timeout_ms: PositiveMilliseconds = 3000
+    duration_ms: PositiveMilliseconds = 30_000
 
     @property
     def scripted(self) -> bool:
@@ -246,19 +241,8 @@ class Workload(Strict, frozen=True, kw_only=True):
 
     def problems(self, cluster: Cluster) -> Iterator[str]:
         """Yield why no clients of this cluster could do this work, one sentence each."""
-        if not 0 <= self.clients <= 1000 or not 0 <= self.consumers <= 1000:
-            yield "clients and consumers must be 0..1000"
-        yield from _wrong_batch("batch", self.batch, self.payload_bytes)
-        if self.batch_most:
-            yield from _wrong_batch("batch_most", self.batch_most, self.payload_bytes)
-            if self.batch_most < self.batch:
-                yield "batch_most must be 0 or at least batch"
-        if not 0 <= self.rate < math.inf or self.timeout_ms < 1:
-            yield "rate must be >= 0, timeout_ms positive"
-        if not 1 <= self.in_flight <= 1000:
-            yield "in_flight must be 1..1000"
-        if self.duration_ms < 1:
-            yield "duration_ms must be positive"
+        if self.batch_most and self.batch_most < self.batch:
+            yield "batch_most must be 0 or at least batch"
         if self.idempotent:
             yield from self._wrong_idempotence(cluster)
         if wrong := out_of_bounds(self):
@@ -278,8 +262,3 @@ class Workload(Strict, frozen=True, kw_only=True):
             yield f"there can be at most {MAX_PRODUCERS} idempotent producers (clients x in_flight)"
         if self.timeout_ms < 4:
             yield "timeout_ms of idempotent producers must be at least 4: a send has four attempts"
-
-
-def _wrong_batch(name: str, records: int, payload_bytes: int) -> Iterator[str]:
-    if not 1 <= records <= 10_000 or not 16 <= payload_bytes <= 100_000:
-        yield f"{name} must be 1..10000 and payload_bytes 16..100000"
