@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -24,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from harness.serve.archive import ARCHIVES, file_name, packed
+from harness.serve.archive import ARCHIVE, file_name, packed
 from node.formats.reading import open_file
 from reports import theme
 from reports.nightly_page.store_page import Store, Wanted, render_list
@@ -32,23 +31,6 @@ from reports.nightly_page.store_page import Store, Wanted, render_list
 _TEXT: Final = {".jsonl": "text/plain", ".txt": "text/plain", ".md": "text/plain"}
 _BLOCK_BYTES: Final = 1 << 16
 _FILTERS: Final = ("verdict", "protocol", "bucket", "text")
-
-
-class _AnyName(Convertor[str]):
-    """The rest of a path, line breaks included, which Starlette's own `path` leaves out."""
-
-    regex = "(?s:.*)"
-
-    def convert(self, value: str) -> str:
-        """Return the name as the request has it."""
-        return value
-
-    def to_string(self, value: str) -> str:
-        """Return the path as a text for links."""
-        return value
-
-
-register_url_convertor("any", _AnyName())
 
 
 def content_policy() -> str:
@@ -72,8 +54,8 @@ def store_app(store: Path, hosts: Iterable[str]) -> Starlette:
         routes=[
             Route("/", pages.list),
             Route("/runs.json", pages.list),
-            Route("/store/{name:any}", pages.file),
-            Route("/download/{name:any}", pages.download),
+            Route("/store/{name:path}", pages.file),
+            Route(f"/download/{{name:path}}{ARCHIVE}", pages.download),
         ],
         middleware=[
             Middleware(_SafeHeaders),
@@ -138,17 +120,14 @@ class _Pages:
 
     def download(self, request: Request) -> Response:
         """Return a run folder as an archive; its length is not known before its end."""
-        name: str = request.path_params["name"]
-        suffix = next((s for s in ARCHIVES if name.endswith(s)), "")
-        folder = self._inside(name.removesuffix(suffix)) if suffix else None
+        folder = self._inside(request.path_params["name"])
         if folder is None or not (folder / "run.json").is_file():
             raise HTTPException(404)
         inside = folder.relative_to(self._root)
-        saved_as = f'attachment; filename="{file_name(inside, suffix)}"'
         return StreamingResponse(
-            [] if request.method == "HEAD" else packed(folder, str(inside), suffix),
-            headers={"Content-Disposition": saved_as},
-            media_type=ARCHIVES[suffix],
+            [] if request.method == "HEAD" else packed(folder, str(inside)),
+            headers={"Content-Disposition": f'attachment; filename="{file_name(inside)}"'},
+            media_type="application/gzip",
         )
 
     def _inside(self, name: str) -> Path | None:

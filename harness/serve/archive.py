@@ -1,47 +1,36 @@
-"""A run folder as an archive (.zip or .tar.gz) that is packed while it is sent."""
+"""A run folder as an archive that is packed while it is sent."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import shutil
 import tarfile
 import threading
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Final
 
 from anyio import to_thread
 
 from node.formats.reading import open_file
 
-ARCHIVES: Final = {".tar.gz": "application/gzip", ".zip": "application/zip"}
-_NO_DATE: Final = (1980, 1, 1, 0, 0, 0)
+ARCHIVE: Final = ".tar.gz"
 _BLOCK_BYTES: Final = 1 << 16
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def file_name(inside: Path, suffix: str) -> str:
+def file_name(inside: Path) -> str:
     """Return the file name under which a browser saves the archive of the folder `inside` a store.
     It has letters, digits, `.`, `_` and `-` only, because it stands in a header of the answer."""
-    return _NOT_IN_A_NAME.sub("_", "-".join(inside.parts)) + suffix
+    return _NOT_IN_A_NAME.sub("_", "-".join(inside.parts)) + ARCHIVE
 
 
-def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
+def pack(folder: Path, name: str, into: IO[bytes]) -> None:
     """Write a folder into the open file `into` as an archive, with its files under `name`. Symbolic
     links are left out, because they may point outside. Raises OSError when a file cannot be read to
     its end."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
-    if suffix == ".zip":
-        with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in files:
-                about = zipfile.ZipInfo(f"{name}/{file.relative_to(folder)}", _NO_DATE)
-                about.compress_type = zipfile.ZIP_DEFLATED
-                with open_file(file, sparse=True) as opened, archive.open(about, "w") as part:
-                    shutil.copyfileobj(opened, part)
-        return
     with tarfile.open(fileobj=into, mode="w|gz") as archive:
         for file in files:
             with open_file(file, sparse=True) as opened:
@@ -49,7 +38,7 @@ def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
                 archive.addfile(archive.gettarinfo(arcname=inside, fileobj=opened), opened)
 
 
-async def packed(folder: Path, name: str, suffix: str) -> AsyncIterator[bytes]:
+async def packed(folder: Path, name: str) -> AsyncIterator[bytes]:
     """Yield the archive of a folder in blocks, made by a thread that waits for its reader. Raises
     OSError if the archive cannot be finished, so that the client sees that it is incomplete. When
     the client disconnects, the thread ends at its next block."""
@@ -59,8 +48,8 @@ async def packed(folder: Path, name: str, suffix: str) -> AsyncIterator[bytes]:
     def write() -> None:
         try:
             with os.fdopen(inlet, "wb") as into:
-                pack(folder, name, suffix, into)
-        except (OSError, ValueError, tarfile.TarError, zipfile.LargeZipFile) as error:
+                pack(folder, name, into)
+        except (OSError, ValueError, tarfile.TarError) as error:
             failed.append(error)
 
     writer = threading.Thread(target=write, name="pack", daemon=True)

@@ -313,7 +313,7 @@ def _serve(store: Path, file: str) -> None:
         alone = (store / file).lstat().st_nlink == 1
     with StoreServer("127.0.0.1", 0, store) as server:
         threading.Thread(target=server.run, daemon=True).start()
-        for path in ("/", "/runs.json", f"/store/{file}", f"/download/{RUN}.zip"):
+        for path in ("/", "/runs.json", f"/store/{file}", f"/download/{RUN}.tar.gz"):
             with contextlib.suppress(urllib.error.HTTPError, http.client.HTTPException):
                 with urllib.request.urlopen(f"{server.address.rstrip('/')}{path}") as answer:
                     found = answer.read(1 << 20)
