@@ -94,7 +94,7 @@ class Run:
             raise FloodmarkError(why) from None
         finally:
             if cluster is not None:
-                cluster.close()
+                self._try(cluster.close)
                 self._problems(cluster.problems)
                 self.info.rejected = dict(cluster.rejected)
                 self.info.bypassed = cluster.bypassed
@@ -210,12 +210,9 @@ class Run:
         try:
             part()
         except FloodmarkError as error:
-            of_host = kind_of(str(error)) if kind == "phase-failed" else None
-            self._problem(of_host or kind, str(error))
+            self._problem(kind, str(error))
         except OSError as error:
-            self._problem(
-                kind_of(str(error)) or "disk-failed", f"the host refused: {refused(error)}"
-            )
+            self._problem("disk-failed", f"the host refused: {refused(error)}")
         except MemoryError:
             self._problem(
                 "no-memory", "the harness ran out of memory: free some, or run fewer nodes"
@@ -225,8 +222,10 @@ class Run:
         self._problems([Problem(kind=kind, sentence=sentence)])
 
     def _problems(self, found: Iterable[Problem]) -> None:
-        """Add problems; the gravest comes first."""
-        self.info.problems = sorted(dict.fromkeys([*self.info.problems, *found]), key=rank)
+        """Add problems; the gravest comes first. What the disk or the memory of the host caused is
+        of that kind, whoever met it."""
+        by_cause = [msgspec.structs.replace(p, kind=kind_of(p.sentence) or p.kind) for p in found]
+        self.info.problems = sorted(dict.fromkeys([*self.info.problems, *by_cause]), key=rank)
 
     def _record(self, line: FaultLine) -> None:
         self._faults.write(msgspec.json.encode(line) + b"\n")

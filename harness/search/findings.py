@@ -59,10 +59,15 @@ It failed in {counts} runs. To run it again:
 
 def folder_of(store: Path, finding: Finding) -> Path:
     """Return the folder of a finding. It stays the same while the schedule shrinks."""
-    subject = Path(finding.subject.rpartition(":")[2].lower()).stem
     bugs = "".join(f"+{bug}" for bug in finding.drawn.cluster.bugs)
-    name = f"{subject}{bugs}-{finding.property}-{finding.drawn.digest()}"
+    name = f"{subject_in_names(finding.subject)}{bugs}-{finding.property}-{finding.drawn.digest()}"
     return store / STORE_FOLDER / as_part(name)
+
+
+def subject_in_names(subject: str) -> str:
+    """Return a protocol or system as a part of the names of files and runs: that of its class, or
+    of its file if the class is not named."""
+    return as_part(Path(subject.rpartition(":")[2].lower()).stem)[:50].replace("+", "_")
 
 
 def keep(finding: Finding, store: Path) -> Path:

@@ -752,5 +752,5 @@ def _decides(finding: Finding) -> str:
 def journal_of(store: Path, subject: Subject, seed: int) -> Path:
     """Return the path of the journal of the search of a subject with a seed."""
     digest = hashlib.sha256(msgspec.json.encode(subject)).hexdigest()[:8]
-    name = subject.name.rpartition(":")[2].lower()
+    name = findings.subject_in_names(subject.name)
     return store / FOLDER / f"{name}-{seed}-{digest}.jsonl"

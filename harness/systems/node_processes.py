@@ -15,6 +15,7 @@ from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
 from harness.runs.host_disk import HostDisk
 from harness.runs.process_tree import is_stopped
+from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile
 
 Done = Literal["kill", "stop", "itself", "hung"]
@@ -232,7 +233,12 @@ class NodeProcesses(Generic[Running]):
         )
         if by != "outside" and not expected:
             self.unexpected.append(ended)
-        self._exits.write(msgspec.json.encode(ended) + b"\n")
+        try:
+            self._exits.write(msgspec.json.encode(ended) + b"\n")
+        except StorageError as error:
+            # The others must still be ended, and noticed.
+            lost = Problem(kind="not-saved", sentence=str(error))
+            self._problems += [lost] if lost not in self._problems else []
         return ended
 
 

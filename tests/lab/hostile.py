@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import pytest
 
 from checker.engine.local import check_run
 from harness.cli.main import main
@@ -40,8 +41,11 @@ from harness.formats.nightly_journal import Ran
 from harness.replay.baseline import make_baseline
 from harness.replay.pages import page_of_finding
 from harness.search import findings
+from harness.search import run as searches
 from harness.serve.server import StoreServer
 from harness.sim.run import simulate
+from tests.support import storm_fakes
+from tests.support.local_pool import LocalPool
 from tests.support.nightly_fakes import loses_a_write, nightly_run, write_nightly_run
 
 LIMIT_S: Final = 60.0
@@ -56,6 +60,18 @@ _HOLE_BYTES: Final = 10 << 30
 Change = Callable[[Path, Path], None]
 SYSTEM_COMMANDS: Final[tuple[tuple[str, ...], ...]] = (
     *(("run", "--schedule"), ("replay",), ("shrink",), ("check",), ("report",)),
+)
+REPORT: Final = ("report", f"STORE/{RUN}")
+SYSTEM: Final = "OUTSIDE/mine.py"
+STORMS: Final = (
+    *("search", "--system", SYSTEM, "--schedules", "1", "--jobs", "1"),
+    *("--store", "STORE", "--quiet"),
+)
+"""The search of a system of one's own, whose storms take no time and lose a record."""
+SEARCHED: Final = (
+    *("searches", "searches/*.jsonl", "search-mine-0-*", "search-mine-0-*/*T*"),
+    *("search-mine-0-*/latest", "search-mine-0-*/*T*/report.html", "findings"),
+    *("findings/mine-*", "findings/mine-*/finding.json", "findings/mine-*/schedule.json"),
 )
 SERVE: Final = "serve"
 """Stands for requests to the application of `floodmark serve`, about the list and each file."""
@@ -177,6 +193,8 @@ def cases(sound: Path) -> Iterator[Case]:
             yield Case(f"{place} {words[0]}", _system(f"{RUN}/run.json", place), (words,))
             words = (*command, f"STORE/{finding}")
             yield Case(f"{place} {words[0]}", _system(f"{finding}/finding.json", place), (words,))
+    yield from _without_baseline(finding)
+    yield from _searched()
     for file in files:
         yield Case(f"{file} swapped", _replaced("x", _folder), commands(file, finding), file)
 
@@ -194,6 +212,54 @@ def commands(file: str, finding: str) -> tuple[tuple[str, ...], ...]:
     search = ("search", "--schedules", "1", "--jobs", "1", *store)
     known = ("bugs", "find", "--only", "M2", "--budget", "1s", "--seeds", "1", "--jobs", "1")
     return (*every, search, (*known, *store), ("nightly", "--budget", "1s", "--no-real", *store))
+
+
+def _without_baseline(finding: str) -> Iterator[Case]:
+    """Yield stores whose run has no baseline run yet, so that `report` makes one."""
+    for name in ("baseline.json", "schedule.json", "run.json", "results.json", "report.html"):
+        for instead in INSTEAD:
+            changes = _removed(f"{RUN}/baseline.json"), _replaced(f"{RUN}/{name}", instead)
+            yield Case(f"no baseline, {name} {instead.__name__}", _both(*changes), (REPORT,))
+    for place in PLACES:
+        changes = _removed(f"{RUN}/baseline.json"), _system(f"{RUN}/run.json", place)
+        yield Case(f"no baseline, {place}", _both(*changes), (REPORT,))
+    for name in ("schedule.json", "run.json", "baseline.json"):
+        change = _removed(f"{RUN}/baseline.json")
+        yield Case(f"no baseline, {name} swapped", change, (REPORT,), f"{RUN}/{name}")
+
+
+def _searched() -> Iterator[Case]:
+    """Yield stores for a search of a system: untouched ones, and those that one was made in."""
+    links = (_link_to_folder, _dangling, _fifo, _folder)
+    for name, instead in itertools.product(SEARCHED, links):
+        yield Case(f"searched, {name} {instead.__name__}", _after_search(name, instead), (STORMS,))
+    for name in ("searches", "search-output.txt", "findings"):
+        yield Case(f"not searched, {name} a link", _replaced(name, _link_to_folder), (STORMS,))
+
+
+def _after_search(pattern: str, instead: Change) -> Change:
+    """Return what searches a system and replaces the first file of a pattern that this left."""
+
+    def change(store: Path, outside: Path) -> None:
+        said, code, _ = _run(_line(STORMS, store), store.parent)
+        name = next(iter(sorted(store.glob(pattern))), None)
+        assert code == 1, f"exit code {code}: {said}"
+        assert name is not None, f"no {pattern}"
+        _replaced(str(name.relative_to(store)), instead)(store, outside)
+
+    return change
+
+
+def _removed(name: str) -> Change:
+    return lambda store, outside: (store / name).unlink()
+
+
+def _both(first: Change, second: Change) -> Change:
+    def change(store: Path, outside: Path) -> None:
+        first(store, outside)
+        second(store, outside)
+
+    return change
 
 
 def _replaced(name: str, instead: Change) -> Change:
@@ -239,6 +305,8 @@ def outside_folder(place: Path) -> Path:
         (outside / name).parent.mkdir(parents=True, exist_ok=True)
         (outside / name).write_text('{"what": "precious"}\n')
     (outside / "another").write_text('{"what": "a copy of this is in the store"}\n')
+    mine = "from tests.support.trial_adapters import Trial\nclass Mine(Trial): pass\n"
+    (outside / "mine.py").write_text(mine)
     code = f"from pathlib import Path\nPath({str(outside / 'ran')!r}).touch()\nclass Mine: pass\n"
     (outside / "code.py").write_text(code)
     return outside
@@ -254,9 +322,8 @@ def try_case(case: Case, sound: Path, place: Path) -> list[str]:
         (store / "FINDING").unlink(missing_ok=True)
         case.change(store, outside)
         before = _state(outside)
-        line = [w.replace("STORE", str(store)).replace("KEEP", str(place / "kept")) for w in words]
         with _swapping(store / case.swapped if case.swapped else None, outside):
-            said, code, took_s = _run(line, place)
+            said, code, took_s = _run(_line(words, store), place)
         problems = [] if _state(outside) == before else ["something changed outside"]
         problems += ["no end in time"] * (code is None)
         problems += [f"{took_s:.0f} s of processor time"] * (took_s > PROCESSOR_S)
@@ -265,6 +332,15 @@ def try_case(case: Case, sound: Path, place: Path) -> list[str]:
         problems += ["no sentence"] * (code in (64, 70) and not said.strip())
         wrong += [f"{case.name}: {words[0]}: {each}: {said[-300:]}" for each in problems]
     return wrong
+
+
+def _line(words: Sequence[str], store: Path) -> list[str]:
+    """Return a command line for a store, beside which the other folders are."""
+    places = {"STORE": store, "KEEP": store.parent / "kept", "OUTSIDE": store.parent / "outside"}
+    line = list(words)
+    for name, place in places.items():
+        line = [word.replace(name, str(place)) for word in line]
+    return line
 
 
 def _run(words: Sequence[str], place: Path) -> tuple[str, int | None, float]:
@@ -285,6 +361,8 @@ def _run(words: Sequence[str], place: Path) -> tuple[str, int | None, float]:
         try:
             if words[0] == SERVE:
                 _serve(place / "store", words[1])
+            if STORMS[1] in words:
+                _make_storms_quick()
             main(words)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 99
@@ -303,6 +381,13 @@ def _run(words: Sequence[str], place: Path) -> tuple[str, int | None, float]:
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return _text(errors), None, 0.0
+
+
+def _make_storms_quick() -> None:
+    """Let each storm of this process lose a record, without a cluster."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(searches, "pool_of", lambda *_: LocalPool())
+    storm_fakes.FakeStorms(lambda job, run: True, patch)
 
 
 def _serve(store: Path, file: str) -> None:

@@ -36,6 +36,7 @@ import psutil
 
 from checker.engine.local import check_run
 from checker.formats.verdict import Verdict
+from harness.formats.seal import FILE
 from harness.runs.judge import IN_PROCESS_VARIABLE
 from harness.systems.disks import USER_SPACE
 from nemesis.disk.control import why_impossible
@@ -295,6 +296,7 @@ def verdict_of(done: Done) -> str:
         return f"a traceback: {said[-300:]}"
     if done.code == 70:
         named = "floodmark: " in said and "unexpected" not in said
+        named &= done.case.store != "full" or case.phase in (PHASES[0], PHASES[-1])
         return NAMED if named else f"70: {said[-300:]}"
     if done.code not in (0, 1, 2):
         return f"code {done.code}: {said[-300:]}"
@@ -350,6 +352,10 @@ def _problem_of(done: Done) -> str:
     if done.case.phase in ("stopping the cluster", "reading the replicas' logs"):
         # The process that reads them has no role while it begins.
         expected |= {"log-not-read"}
+    if filled := done.case.store == "full" and done.case.phase != PHASES[-1]:
+        expected = {"disk-full", *(KINDS.get(kind_of(done.role), ()))}
+    if filled and not (file.with_name(FILE).exists() and "disk-full" in kinds):
+        return f"not sealed, or another problem: {kinds}"
     if kinds and kinds[0] in expected:
         return NAMED
     if not kinds and "NOT-EXERCISED" in done.out and _was_not_needed(done):

@@ -112,7 +112,7 @@ def _setup_of(request: ShrinkRequest) -> Setup:
 def _job(
     request: ShrinkRequest, subject: SimulatedSubject | StormSubject, finding: Finding
 ) -> FinishJob:
-    name = finding.subject.rpartition(":")[2].lower()
+    name = findings.subject_in_names(finding.subject)
     return FinishJob(
         key="shrink",
         subject=subject,

@@ -65,7 +65,7 @@ def test_a_run_on_a_disk_that_fills_up_still_says_that_it_finished(
     stage.clients(go=lambda: full.append(True))
     stage.run()
     assert stage.info["state"] == "finished"
-    assert {problem["kind"] for problem in stage.info["problems"]} == {"not-saved"}
+    assert {problem["kind"] for problem in stage.info["problems"]} == {"disk-full"}
     assert stage.info["seal"]
 
 

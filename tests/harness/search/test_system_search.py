@@ -13,10 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from harness.formats.finding import RECORD, STORE_FOLDER, Finding, RunCounts
+from harness.runs import run_folder
 from harness.search import findings, table
 from harness.search.draw.families import FAMILIES
 from harness.search.draw.storms import StormGenerator
-from harness.search.loop import MOST_PROBLEMS, MOST_UNKNOWN, Budget, Search, SearchJob
+from harness.search.loop import MOST_PROBLEMS, MOST_UNKNOWN, Budget, Search, SearchJob, journal_of
 from harness.search.worlds.attempt import Attempt
 from harness.search.worlds.real import StormJob, StormSubject, effects
 from harness.systems import registry
@@ -134,6 +135,25 @@ class TestDrawing:
         generator = storms(kinds=("disk-full", "kill"))
         drawn = [fault for n in ANY_STORMS for fault in generator.draw(n).schedule.faults]
         assert {fault.limit for fault in drawn if isinstance(fault, DiskFull)} == {"file-system"}
+
+
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [
+        (TRIAL, "trial"),
+        ("a/Own.py:MyLog", "mylog"),
+        ("/anywhere/my+own log.py", "my_own_log"),
+        ("a/../..py", "_"),
+        (f"/{'x' * 99}.py", "x" * 50),
+    ],
+)
+def test_a_search_leaves_its_files_in_the_store_whatever_the_system_is_called(
+    system: str, name: str, tmp_path: Path
+) -> None:
+    file = journal_of(tmp_path, StormSubject(system=system), 3)
+    assert file.parent == tmp_path / "searches"
+    assert file.name.startswith(f"{name}-3-")
+    run_folder.create(tmp_path, f"search-{file.stem}-0000-smaller")
 
 
 UNTIL_FOUND = Budget(until_failure=True)
