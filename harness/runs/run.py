@@ -222,8 +222,8 @@ class Run:
         self._problems([Problem(kind=kind, sentence=sentence)])
 
     def _problems(self, found: Iterable[Problem]) -> None:
-        """Add problems; the gravest comes first. What the disk or the memory of the host caused is
-        of that kind, whoever met it."""
+        """Add problems; the gravest comes first. If the disk or the memory of the host caused one,
+        it is of that kind."""
         by_cause = [msgspec.structs.replace(p, kind=kind_of(p.sentence) or p.kind) for p in found]
         self.info.problems = sorted(dict.fromkeys([*self.info.problems, *by_cause]), key=rank)
 
