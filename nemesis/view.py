@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from harness.formats.history import GROUP_PREFIX
 from node.formats import trace
 from node.formats.trace import METADATA_PARTITION
 
@@ -84,8 +85,9 @@ class ClusterView:
         return tuple(sorted(self._up))
 
     def partitions(self) -> tuple[str, ...]:
-        """Return the data partitions known so far, sorted."""
-        return tuple(sorted(name for name in self._partitions if name != METADATA_PARTITION))
+        """Return the data partitions known so far, sorted, without the groups that consume them."""
+        names = (name for name in self._partitions if not name.startswith(GROUP_PREFIX))
+        return tuple(sorted(name for name in names if name != METADATA_PARTITION))
 
     def controller(self) -> str | None:
         """Return the voter that leads the metadata partition; None if none is known to."""

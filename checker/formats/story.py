@@ -37,19 +37,27 @@ RULES: Final = {
     "read-changed": "a record that is read is the record that was written",
     "damage-unnoticed": "a damaged batch is found before it is used",
     "not-converged": "replicas have equal logs after the faults have ended",
+    "settled-again": "a record that is settled is not delivered again",
+    "never-delivered": "a record is delivered until it is settled",
+    "delivered-in-order": "records are delivered in the order that is promised",
+    "counted-on": "each delivery of a record is counted",
+    "position-kept": "a group goes on where the last confirmed commit says",
+    "owner-commits": "only the present owner of a partition commits its position",
+    "one-owner": "a partition has one owner in an epoch of a group",
+    "epochs-rise": "the epochs of a group rise",
     "process-lives": "a process ends only when it is asked to",
 }
-"""The rules of replication that a step of a story can break, each in a sentence."""
+"""The rules of replication and delivery that a step of a story can break, each in a sentence."""
 
 
 class StoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a story. `kind` is the name of a trace event, "fault", "fault-end", "send",
     "read", "exit", "log" or "end". `breaks` says what happened to the record, "" if nothing did:
     "cut:REASON" (it was truncated, for this reason), "elected-without" (a replica without it was
-    elected), "overwritten". `rule` is the rule of `RULES` that the step breaks, or "". Neither
-    holds a node, offset or time, so they are equal in two stories of the same bug. Of a step at
-    which a fault begins or ends, `fault` is its number in the schedule and `name` names it ("kill
-    n1, the leader of p0")."""
+    elected), "overwritten", or the rule of delivery that was broken. `rule` is the rule of `RULES`
+    that the step breaks, or "". Neither holds a node, offset or time, so they are equal in two
+    stories of the same bug. Of a step at which a fault begins or ends, `fault` is its number in the
+    schedule and `name` names it ("kill n1, the leader of p0")."""
 
     t_us: Time
     text: str
@@ -65,9 +73,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A bar in the strip of causes that a page draws: something holds of `who` from `from_us` to
     `until_us`. `lane` says what: "fault" (`what` names the fault), "led" (the node led in `epoch`),
     "down" (it had no process), "holds" (it had the record), "other" (it had another record at that
-    offset)."""
+    offset). Of a member of a group: "delivered" (it had the record and had not settled it),
+    "settled" (a moment: it settled it or gave it back). "position": a commit or fetch stated that
+    the group is at the offset in `what`."""
 
-    lane: Literal["fault", "led", "down", "holds", "other"]
+    lane: Literal["fault", "led", "down", "holds", "other", "delivered", "settled", "position"]
     who: str
     from_us: Time
     until_us: Time

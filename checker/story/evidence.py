@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.fault_windows import joined_faults
@@ -16,7 +17,7 @@ from checker.ingest.ingest import sources
 from checker.ingest.lines import Problems, readable_lines
 from checker.ingest.read_jepsen import ops_in
 from checker.ingest.read_run_files import read_meta
-from harness.formats.history import LogRun, Op
+from harness.formats.history import GROUP_PREFIX, LogRun, Op
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise, RunInfo
 from harness.formats.seal import PROBES
@@ -29,6 +30,7 @@ from node.formats.event_text import Event, parse
 DAMAGES: Final = frozenset(
     {"bit-flip", "torn-write", "old-copy", "disk-emptied", "lying-fsync", "read-error"}
 )
+_DEPARTED: Final = (b'"crash"', b'"leave"')
 MOST_HISTORY_BYTES: Final = 1 << 30
 """The longest history of which a story reads operations; traces say enough without."""
 
@@ -88,6 +90,13 @@ class RecordsRead:
     hw: int = -1
 
 
+class MemberOp(NamedTuple):
+    """An operation of a member of a group: its last line, with what its invocation asked."""
+
+    invoked_us: int
+    said: Op
+
+
 class LostDisk(NamedTuple):
     """A disk that lost a record, at the end of the process that used it."""
 
@@ -98,8 +107,9 @@ class LostDisk(NamedTuple):
 @dataclass(frozen=True)
 class PartitionEvidence:
     """Evidence about one partition of a run. `events` are from the traces of the nodes, or, if not
-    `traced`, from probes that asked the nodes who leads. `seen` are the reads, `faults` those that
-    concern the partition."""
+    `traced`, from probes that asked the nodes who leads. `seen` are the reads, `of_group` the
+    operations of members of groups by time, `group_events` say which nodes led its group, `faults`
+    are those that concern the partition."""
 
     partition: str
     events: tuple[Event, ...] = ()
@@ -107,11 +117,13 @@ class PartitionEvidence:
     exits: tuple[Exit, ...] = ()
     sent: tuple[Sent, ...] = ()
     seen: tuple[RecordsRead, ...] = ()
+    of_group: tuple[MemberOp, ...] = ()
     logs: Mapping[str, tuple[LogRun, ...]] = field(default_factory=dict)
     promise: Promise = field(default_factory=Promise)
     heal_us: int = 0
     end_us: int = 0
     traced: bool = True
+    group_events: tuple[Event, ...] = ()
 
     @property
     def damaged(self) -> dict[str, int]:
@@ -154,13 +166,15 @@ def of(
 ) -> PartitionEvidence:
     """Return the evidence about a partition of the run `about` from lines in memory. Events of
     other partitions, and lines that are no events, are left out."""
-    kept = []
+    kept, of_its_group = list[Event](), list[Event]()
     for line in events:
-        if line.get("partition", partition) == partition:
+        own = line.get("partition", partition)
+        if own in (partition, GROUP_PREFIX + partition):
             with contextlib.suppress(msgspec.ValidationError):
-                kept.append(parse(line))
+                (kept if own == partition else of_its_group).append(parse(line))
     kept.sort(key=lambda e: e.t_us)
-    sent, seen = _operations(partition, ops)
+    of_its_group.sort(key=lambda e: e.t_us)
+    sent, seen, of_group = _operations(partition, ops)
     phases = about.phases
     members = {*about.partitions.get(partition, ()), *(e.node for e in kept if e.partition)}
     others = {*about.brokers} - members if members else set()
@@ -183,6 +197,7 @@ def of(
         exits=tuple(exits),
         sent=sent,
         seen=seen,
+        of_group=of_group,
         logs={
             node: tuple(run for run in runs if run.partition == partition and run.count)
             for node, runs in logs.items()
@@ -191,6 +206,7 @@ def of(
         heal_us=phases.heal_us,
         end_us=last,
         traced=traced and any(e.event == trace.ROLE for e in kept),
+        group_events=tuple(of_its_group),
     )
 
 
@@ -208,7 +224,7 @@ def read(folder: Path, partition: str) -> PartitionEvidence:
         events=_trace(probes or sorted((folder / "trace").glob("*.jsonl")), partition),
         faults=readable_lines(folder / "faults.jsonl", FaultLine),
         exits=readable_lines(folder / "exits.jsonl", Exit),
-        ops=ops_in(history, needle) if history is not None and with_history else (),
+        ops=ops_in(history, (*needle, *_DEPARTED)) if history is not None and with_history else (),
         logs={} if meta.is_undeclared("logs") else _logs(folder, needle),
         traced=traced,
     )
@@ -229,11 +245,15 @@ def _logs(folder: Path, needles: tuple[bytes, ...]) -> dict[str, list[LogRun]]:
 
 def _operations(
     partition: str, ops: Iterable[Op]
-) -> tuple[tuple[Sent, ...], tuple[RecordsRead, ...]]:
-    """Return the acknowledged sends and the reads of a partition, by time."""
+) -> tuple[tuple[Sent, ...], tuple[RecordsRead, ...], tuple[MemberOp, ...]]:
+    """Return the acknowledged sends and the reads of a partition, and what members of groups did,
+    by time."""
     invoked: dict[int, int] = {}
+    asked: dict[int, MemberOp] = {}
     sent, seen = [], []
     for op in ops:
+        if op.group:
+            asked[op.op] = _joined(asked.get(op.op), op)
         if op.type == "invoke":
             invoked[op.op] = op.t_us
             continue
@@ -251,7 +271,27 @@ def _operations(
                     )
                     for run in read.records
                 ]
-    return tuple(sorted(sent, key=lambda s: s.t_us)), tuple(sorted(seen, key=lambda s: s.t_us))
+    of_group = sorted(asked.values(), key=lambda op: op.said.t_us)
+    by_time = sorted(sent, key=lambda s: s.t_us), sorted(seen, key=lambda s: s.t_us)
+    return tuple(by_time[0]), tuple(by_time[1]), tuple(of_group)
+
+
+def _joined(asked: MemberOp | None, said: Op) -> MemberOp:
+    """Return an operation of a member with its completion, which need not repeat what it asked."""
+    if asked is None:
+        return MemberOp(said.t_us, said)
+    was = asked.said
+    return MemberOp(
+        asked.invoked_us,
+        replace(
+            said,
+            deliveries=said.deliveries or (was.deliveries if said.f != "poll" else ()),
+            positions=said.positions or was.positions,
+            partitions=said.partitions or was.partitions,
+            requeue=said.requeue and was.requeue,
+            epoch=max(said.epoch, was.epoch),
+        ),
+    )
 
 
 def _concerns(fault: ActiveFault, partition: str, others: set[str], named: Collection[str]) -> bool:

@@ -173,7 +173,7 @@ def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[Sto
     after = next(iter(later), None) if finding.name == "unavailable" else None
     if finding.property == LIVENESS and before:
         more = ": the last one" if after is None else ": the last one before the silence"
-        made.append(_sent(before[-1], before[-1].offset, more))
+        made.append(sent_step(before[-1], before[-1].offset, more))
     if finding.name in ("no-progress", "unavailable") and finding.t_us >= 0 and known.sent:
         since_us = finding.t_us if after is not None else max(finding.t_us, known.sent[-1].t_us)
         made += _stuck(known, since_us, after)
@@ -208,7 +208,7 @@ def _stuck(known: PartitionEvidence, since_us: int, after: Sent | None) -> Itera
     long = "from here to the end of the run"
     if after is not None:
         long = f"for {(after.t_us - since_us) / 1e6:.3f} s"
-        yield _sent(after, after.offset, ": the first one after it")
+        yield sent_step(after, after.offset, ": the first one after it")
     text = f"No send is acknowledged {long}; here {', '.join(said)}."
     yield StoryStep(t_us=since_us, text=text, kind="log")
     if after is None and known.end_us > since_us:
@@ -216,7 +216,8 @@ def _stuck(known: PartitionEvidence, since_us: int, after: Sent | None) -> Itera
         yield StoryStep(t_us=known.end_us, text=text, kind="end")
 
 
-def _sent(s: Sent, offset: int, more: str = "") -> StoryStep:
+def sent_step(s: Sent, offset: int, more: str = "") -> StoryStep:
+    """Return the step at which the record at an offset was acknowledged to its sender."""
     value = show_value(s.value + offset - s.offset)
     text = f"{s.client}'s send of value {value} is acknowledged at offset {offset}{more}."
     return StoryStep(t_us=s.t_us, text=text, kind="send", node=s.client)
@@ -330,14 +331,14 @@ def _of_record(
 ) -> Iterator[StoryStep]:
     """Yield the evidence of clients and final logs about a record."""
     at, value = seen.offset, seen.value
-    yield _sent(own, at, _while(known, led_by, own.t_us))
+    yield sent_step(own, at, led_then(known, led_by, own.t_us))
     others = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
     for before in [s for s in others if s.t_us <= own.t_us][-1:]:
-        yield _sent(before, at, f"{_while(known, led_by, before.t_us)}: another record")
+        yield sent_step(before, at, f"{led_then(known, led_by, before.t_us)}: another record")
     again = [s for s in others if s.t_us > own.t_us]
     if again:
-        more = f"{_while(known, led_by, again[0].t_us)}: the offset is given again"
-        yield replace(_sent(again[0], at, more), breaks="overwritten")
+        more = f"{led_then(known, led_by, again[0].t_us)}: the offset is given again"
+        yield replace(sent_step(again[0], at, more), breaks="overwritten")
     for read, is_own in reads_at(known, at, value, own.invoked_us):
         yield read if is_own else replace(read, breaks="read-other")
     yield from _held_at_end(known, at, value)
@@ -373,12 +374,13 @@ def _which_lost(
     disks = [f for f in faults if f.loses]
     since = [f for f in faults if f.until_us >= seen_us] or faults
     next_us = min((s.from_us for s in led_by if s.from_us > seen_us), default=EVERYTHING)
-    on_leader = [f for f in since if _hits_leader(f, led_by)]
+    on_leader = [f for f in since if hits_leader(f, led_by)]
     before = [f for f in on_leader if f.from_us <= next_us]
     return disks[0] if disks else next(iter((before or on_leader or since)[::-1]), None)
 
 
-def _hits_leader(fault: ActiveFault, led_by: list[Span]) -> bool:
+def hits_leader(fault: ActiveFault, led_by: list[Span]) -> bool:
+    """Return whether a fault was on a node that led when it began."""
     if not led_by:
         return fault.on.startswith("leader")
     return any(s.who in fault.nodes and s.from_us <= fault.from_us <= s.until_us for s in led_by)
@@ -443,7 +445,8 @@ def _in_sync(known: PartitionEvidence, leader: str, t_us: int) -> str:
     return f" names {listing(sorted(named[0]))} in sync" if named and named[0] else ""
 
 
-def _while(known: PartitionEvidence, led_by: list[Span], t_us: int) -> str:
+def led_then(known: PartitionEvidence, led_by: list[Span], t_us: int) -> str:
+    """Continue a sentence with who led at a time, "" if that is not known."""
     leaders = sorted(s.who for s in led_by if s.from_us <= t_us < s.until_us)
     if len(leaders) == 1:
         named = _in_sync(known, leaders[0], t_us)

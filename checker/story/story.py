@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from checker.formats.anomalies import AGREEMENT, LIVENESS, LOST_WRITES
-from checker.formats.story import FILE, Story, StoryStep
+from checker.formats.anomalies import AGREEMENT, LIVENESS, LOST_WRITES, OF_GROUPS
+from checker.formats.story import FILE, Span, Story, StoryStep
 from checker.formats.verdict import Anomaly, RunResult, Verdict
+from checker.story import delivery, outside
 from checker.story import evidence as evidences
-from checker.story import outside
 from checker.story.evidence import LostDisk, PartitionEvidence, Sent
 from checker.story.fault_steps import BEGINS, ENDS, ToldSteps, in_force, with_faults
 from checker.story.record import RecordLife, RecordMoment, is_answered, record_at
@@ -58,13 +58,15 @@ def subject(result: RunResult) -> Anomaly | None:
 
 def build(known: PartitionEvidence, finding: Anomaly) -> Story:
     """Return the story of a finding, from the evidence about its partition."""
-    life, seen = None, outside.RecordSeen()
+    life, seen, members = None, outside.RecordSeen(), tuple[Span, ...]()
     if known.traced:
         life = _life(known, finding)
         if life is not None and 0 <= shown_us(known, finding) < life.first_us:
             life = None  # The offset of the finding is that of a log end.
         seen = _seen(known, finding, life) if life is not None else seen
         told = _told(known, finding, life, seen)
+    elif finding.property in OF_GROUPS:
+        told, seen, members = delivery.told(known, finding)
     else:
         told, seen = outside.told(known, finding)
     kept, left_out = _shortened(told)
@@ -72,7 +74,7 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
     loss = next((i for i, s in enumerate(kept) if s is told.loss), -1)
     led_by = next((i for i, s in enumerate(kept) if s is told.led_by), -1)
     window = (kept[0].t_us, kept[-1].t_us) if kept else (0, 0)
-    clients = () if known.traced else outside.spans_of_clients(seen, told.loss, window)
+    clients = () if known.traced or members else outside.spans_of_clients(seen, told.loss, window)
     return Story(
         about=finding.name,
         property=finding.property,
@@ -89,7 +91,7 @@ def build(known: PartitionEvidence, finding: Anomaly) -> Story:
         loss_us=kept[loss].t_us if loss >= 0 else shown_us(known, finding),
         traced=known.traced,
         steps=tuple(kept),
-        spans=(*clients, *spans(known, life, window)),
+        spans=(*members, *clients, *spans(known, life, window)),
         left_out=left_out,
     )
 

@@ -388,8 +388,8 @@ class Adapter:
         """Return the partitions that this node leads at the moment: partition -> roles.
 
         The key "" is the leadership of the cluster as a whole, "*" that of the cluster and all
-        partitions, if they have one leader. It is used to aim faults and for the page; no verdict
-        depends on it."""
+        partitions, if they have one leader. "group:PARTITION" is that of the group that consumes
+        the partition. It is used to aim faults and for the page; no verdict depends on it."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:

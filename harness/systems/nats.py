@@ -159,7 +159,7 @@ class Nats(adapter.Adapter):
         return found
 
     def probe(self, me: Node) -> dict[str, Roles]:
-        told = adapter.http_json(me.listen("http"), "/jsz?streams=1")
+        told = adapter.http_json(me.listen("http"), "/jsz?consumers=1")
         own = me.identity
         of_one = {} if "cluster {" in (me.folder / "nats.conf").read_text() else {"leader": own}
         led = {"": Roles()} if told.get("meta_cluster", of_one).get("leader") == own else {}
@@ -171,6 +171,9 @@ class Nats(adapter.Adapter):
                     in_sync = [p["name"] for p in peers if p["current"] and not p.get("offline")]
                     every = (own, *(p["name"] for p in peers))
                     led[stream["name"]] = Roles(-1, (own, *in_sync), every)
+                for consumer in stream.get("consumer_detail") or ():
+                    if consumer.get("cluster", of_one).get("leader") == own:
+                        led[f"group:{stream['name']}"] = Roles()
         return led
 
     def members(self, me: Node) -> Members:

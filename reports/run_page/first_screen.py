@@ -1,5 +1,5 @@
-"""The first screen: a headline, four lines (lost record, cause, fault, how to repeat the run), and
-the cause strip."""
+"""The first screen: a headline, lines (lost record, members that had it, cause, fault, how to
+repeat the run), and the cause strip."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from reports.evidence.model import RunFolder
 from reports.run_page import head
 
 MOST_WORDS: Final = 14
+MOST_HANDLED: Final = 8
 _LOST_RECORDS: Final = ("acknowledged record lost", "acknowledged records lost")
 _DIFFERING: Final = (
     "range of offsets differs between replicas",
@@ -40,6 +41,25 @@ _WHAT: Final = {
         "leaders elected from outside the ISR",
     ),
     "membership-differs": ("member with a wrong list", "members with wrong lists"),
+    "undelivered": ("record never delivered", "records never delivered"),
+    "not-redelivered": (
+        "unsettled record never delivered again",
+        "unsettled records never delivered again",
+    ),
+    "acked-redelivered": ("settled record delivered again", "settled records delivered again"),
+    "over-delivered": ("record delivered too often", "records delivered too often"),
+    "delivery-count": ("delivery counted wrong", "deliveries counted wrong"),
+    "delivery-order": ("record delivered out of order", "records delivered out of order"),
+    "group-skip": ("record skipped by a group", "records skipped by a group"),
+    "commit-lost": ("confirmed commit forgotten", "confirmed commits forgotten"),
+    "position-back": ("position handed over too low", "positions handed over too low"),
+    "position-phantom": ("position that nobody committed", "positions that nobody committed"),
+    "position-ahead": ("position ahead of the group", "positions ahead of the group"),
+    "zombie-commit": ("commit of a superseded owner", "commits of superseded owners"),
+    "double-ownership": ("epoch with two owners", "epochs with two owners"),
+    "epoch-back": ("epoch that went back", "epochs that went back"),
+    "replay-differs": ("group state unlike its log", "group states unlike their logs"),
+    "group-replicas-differ": ("group differs between replicas", "groups differ between replicas"),
     "unexplained-exit": ("process ended by itself", "processes ended by themselves"),
 }
 """The subject of a finding in the headline: of one, and of several."""
@@ -49,6 +69,7 @@ _STUCK: Final = {
     "unavailable": "acknowledged nothing although a majority was up",
     "membership-stuck": "did not get the members of its start back",
     "not-converged": "has replicas that did not converge",
+    "group-stuck": "has no owner although members poll",
     "final-reads-stuck": "could not be read to its end",
 }
 """What a partition does not do: how often is of no interest."""
@@ -124,7 +145,7 @@ def lines(folder: RunFolder) -> list[HeadLine]:
     """Return the lines under the headline: lost record, cause, fault, how to repeat the run."""
     made: list[HeadLine] = []
     if folder.verdict is Verdict.INVALID:
-        made = [*_whose(folder), *_cause(folder), *_needed(folder)]
+        made = [*_whose(folder), *_handled(folder), *_cause(folder), *_needed(folder)]
     else:
         made = [HeadLine("Verdict", head.sentence(folder)), *_silent_bugs(folder)]
     command = next(iter(head.commands(folder)), None)
@@ -149,6 +170,16 @@ def _whose(folder: RunFolder) -> list[HeadLine]:
     sender = f", sent by {story.client}" if story.client else ""
     where = f"offset {story.offset:,}{epoch} in {story.partition}"
     return [HeadLine("Record", f"Value {value}{sender}: {where}{acked}.")]
+
+
+def _handled(folder: RunFolder) -> list[HeadLine]:
+    """Name who got the record of a group and who settled it, in order."""
+    spans = folder.story.spans if folder.story is not None else ()
+    own = sorted((s for s in spans if s.lane in ("delivered", "settled")), key=lambda s: s.from_us)
+    told = [f"{s.who} {s.what} ({folder.seconds(s.from_us):.3f} s)" for s in own]
+    if len(told) > MOST_HANDLED:
+        told = [*told[: MOST_HANDLED - 3], f"{len(told) - MOST_HANDLED} more", *told[-3:]]
+    return [HeadLine("Members", f"{', '.join(told)}.")] if told else []
 
 
 def _cause(folder: RunFolder) -> list[HeadLine]:

@@ -39,7 +39,7 @@ def acked_redelivered(view: GroupView) -> Iterator[Case]:
     yield Case(
         "acked-redelivered",
         len(found),
-        f"operation {view.ops.op[ack]} was told that value {delivered.value[back[0]]} is settled, "
+        f"operation {view.ops.op[ack]} was told that value {delivered.named(back[0])} is settled, "
         f"and operation {view.ops.op[row]} got it again",
         [ack, row],
         int(delivered.offset[back[0]]),
@@ -80,7 +80,7 @@ def over_delivered(view: GroupView) -> Iterator[Case]:
     yield Case(
         "over-delivered",
         len(rows),
-        f"value {delivered.value[mine[0]]} was delivered {times[rows[0]]} times, and {limit} were "
+        f"value {delivered.named(mine[0])} was delivered {times[rows[0]]} times, and {limit} were "
         "promised at most",
         delivered.row[mine].tolist(),
         int(delivered.offset[mine[0]]),
@@ -109,7 +109,7 @@ def delivery_count(view: GroupView) -> Iterator[Case]:
     yield Case(
         "delivery-count",
         len(np.unique(key[rows])),
-        f"operation {view.ops.op[d.row[first]]} got value {d.value[first]} as delivery "
+        f"operation {view.ops.op[d.row[first]]} got value {d.named(first)} as delivery "
         f"{d.times[first]} of it, after a delivery that was counted {before[first]}",
         d.row[key == key[first]].tolist(),
         int(d.offset[first]),
@@ -141,7 +141,7 @@ def early_redelivery(view: GroupView) -> Iterator[Case]:
         yield Case(
             "early-redelivery",
             len(found),
-            f"operation {view.ops.op[d.row[first]]} got value {d.value[first]} again before "
+            f"operation {view.ops.op[d.row[first]]} got value {d.named(first)} again before "
             f"{view.promise.ack_wait_ms} ms had passed",
             [int(d.row[first])],
             int(d.offset[first]),

@@ -16,6 +16,7 @@ from checker.evidence.columns import Mask
 from checker.evidence.contents import NEVER, Columnar, expand, first_of
 from checker.evidence.facts import OP_KINDS, GroupOps, Outcome, Shape
 from checker.evidence.sorting import I64
+from harness.formats.history import show_value
 from harness.formats.run_info import GroupPromise
 
 KIND: Final = {name: number for number, name in enumerate(OP_KINDS)}
@@ -49,6 +50,10 @@ class Handled(Columnar):
     inv: I64
     end: I64
     low: I64
+
+    def named(self, nth: int) -> str:
+        """Return the value of a record as a person reads it."""
+        return show_value(int(self.value[nth]))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from checker.checks.delivery.operations import Case, GroupView
 from checker.evidence.contents import NEVER, READ_FINAL, Evidence, expand, find
 from checker.evidence.facts import Outcome
 from checker.evidence.sorting import I64
+from harness.formats.history import show_value
 
 
 def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
@@ -37,7 +38,7 @@ def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     yield Case(
         "undelivered",
         len(missing),
-        f"value {value[first]} was acknowledged to its producer by operation "
+        f"value {show_value(int(value[first]))} was acknowledged to its producer by operation "
         f"{sends.op[rows[run[first]]]}, and no member ever got it",
         offset=int(offset[first]),
         value=int(value[first]),
@@ -62,7 +63,7 @@ def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     yield Case(
         "not-redelivered",
         len(rows),
-        f"value {delivered.value[row]} was delivered by operation "
+        f"value {delivered.named(row)} was delivered by operation "
         f"{view.ops.op[delivered.row[row]]}, nobody settled it, and it never came again",
         [int(delivered.row[_first_row(index, int(k))]) for k in rows[:8]],
         int(delivered.offset[row]),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.formats.history import GROUP_PREFIX
 from harness.formats.problem import Problem
 from harness.formats.run_info import MemberRecord, Promise
 from harness.formats.seal import PROBES
@@ -103,12 +104,17 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             adapter,
             self.nodes,
             lambda: self._changes.members,
-            *(self._partitions, self._running, self._output / "probe.txt"),
+            *(self._probed_partitions(), self._running, self._output / "probe.txt"),
         )
         self._answers: AppendOnlyFile | None = None
         if adapter.probes():
             self._answers = self._files.enter_context(closing(folder.append_only(PROBES)))
         self._dumped: list[NodeDump] | None = None
+
+    def _probed_partitions(self) -> tuple[str, ...]:
+        """Return the partitions whose leaders the probe tells, and the groups that consume them."""
+        groups = (GROUP_PREFIX + name for name in self._partitions)
+        return (*self._partitions, *(groups if self._adapter.group_members else ()))
 
     def go_on(self, schedule: Schedule, folder: RunDir) -> None:
         """Prepare for the next storm in the same cluster. The storm gets partitions of its own,
