@@ -15,7 +15,7 @@ from checker.evidence.contents import evidence
 from checker.evidence.facts import OP_KINDS, GroupOps, GroupStates, Outcome
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
-from checker.formats.anomalies import DELIVERY, LIVENESS, OWNERSHIP, WITNESS_CAP
+from checker.formats.anomalies import DELIVERY, EXERCISE, LIVENESS, OWNERSHIP, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.group_state import GroupState
 from harness.formats.history import GROUP_PREFIX
@@ -109,6 +109,16 @@ def judge_positions(group: Group) -> Finding:
                 "client must fetch every position after the drain"
             )
     return Finding(property=OWNERSHIP, examined=examined, anomalies=tuple(found), unknown=unknown)
+
+
+@per_partition("few-deliveries", needs=(Need.HISTORY,))
+def judge_exercise_of_groups(group: Group) -> Finding:
+    """Judge whether the members of each group did enough to prove anything, in a run of ours."""
+    found = list[Anomaly]()
+    if group.meta.phases.storm_us and not group.meta.scripted:
+        for name, view in group.memo(_of_group):
+            found += _anomalies(group, name, view, reached.few_deliveries(view))
+    return Finding(property=EXERCISE, anomalies=tuple(found))
 
 
 @per_partition("group-stuck", needs=(Need.HISTORY,))

@@ -22,6 +22,10 @@ OP_KINDS: Final[tuple[str, ...]] = get_args(OpKind)
 """The operations that clients record; `GroupOps.what` is a place here."""
 
 
+ENOUGH_SETTLED: Final = 10
+"""So many records settled or positions committed show that the members of a group worked."""
+
+
 class Outcome(IntEnum):
     """The outcome of an operation. INFO is an unknown outcome, as of one that never completed."""
 
@@ -87,9 +91,11 @@ class Exits(Facts):
 class HistoryParts(Facts):
     """Parts of the history. `whole`: every line was read; `transactions`: operations of several
     sends, or of sends and reads; `final_reads`: any were invoked; `clock_back`: the clock of a
-    process goes back; `overlap`: a process had several operations under way."""
+    process goes back; `overlap`: a process had several operations under way; `groups`: members of
+    groups did any."""
 
     whole, transactions, final_reads, clock_back, overlap = Flag(), Flag(), Flag(), Flag(), Flag()
+    groups = Flag()
 
 
 class SampledOps(Facts):
@@ -206,7 +212,7 @@ class GroupOps(Facts):
     records, from `value`, `offset` and `id` on; `times`: how often these were delivered. Of a
     position it has `offset` and `pending`. `low_us`: no record of the answer left the system
     before. `requeue`: a nack gives its records back. Of an operation `count` is the number of
-    partitions that it names."""
+    partitions that it names; of a poll, ack or commit that of records or positions."""
 
     order_by = ("op", "seq")
     op, seq, what, shape = Numbers(), Numbers(0), Numbers(0), Numbers(0)

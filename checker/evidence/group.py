@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from checker.evidence.columns import Columns, Facts, Rows
-from checker.evidence.facts import HistoryParts, LogFiles, LogHeads, RunFacts, TraceFiles
+from checker.evidence.facts import (
+    GroupStates,
+    HistoryParts,
+    LogFiles,
+    LogHeads,
+    RunFacts,
+    TraceFiles,
+)
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64
 from node.formats.json_input import decode
@@ -124,6 +131,12 @@ class Group:
     def final_reads_invoked(self) -> bool:
         """Return whether any final read of the run was invoked, answered or not."""
         return bool(self.of(HistoryParts).final_reads.any())
+
+    @cached_property
+    def has_groups(self) -> bool:
+        """Return whether members of groups did anything that the promise allows to be judged."""
+        used = self.of(HistoryParts).groups.any() or len(self.of(GroupStates))
+        return self.meta.promise.groups is not None and bool(used)
 
     @cached_property
     def clocks_sound(self) -> bool:

@@ -260,6 +260,7 @@ CATALOGUE: Final = (
     AnomalyKind("not-converged", LIVENESS, Needs.DISKS_KEPT, from_silence="always"),
     AnomalyKind("membership-stuck", LIVENESS, Needs.DISKS_KEPT, from_silence="always"),
     AnomalyKind("few-acks", EXERCISE, Needs.EXERCISE, from_absence=True),
+    AnomalyKind("few-deliveries", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE, from_absence=True),

@@ -15,13 +15,14 @@ import numpy as np
 
 from checker.evidence.columns import Rows, Words, rows
 from checker.evidence.contents import READ_COMMITTED, READ_OK, READ_OTHER, READ_PROVES
-from checker.evidence.facts import OP_KINDS, Contents, GroupOps, Outcome, Shape
+from checker.evidence.facts import ENOUGH_SETTLED, OP_KINDS, Contents, GroupOps, Outcome, Shape
 from checker.evidence.sorting import I64
 from checker.ingest.row_group import Table
 from harness.formats.history import GROUP_PREFIX, Op
 from node.formats.trace import METADATA_PARTITION
 
 MEMBERSHIP: Final = ("join", "leave", "crash", "assign")
+SETTLING: Final = ("ack", "nack", "commit")
 _NOTHING: Final = (-1, 0, -1, -1, 0, -1)
 _DENSE: Final = 4096
 _MOST_RECORDS: Final = 1 << 17
@@ -39,6 +40,7 @@ class GroupRows:
         self._groups: set[str] = set()
         self._partitions: set[str] = set()
         self._shared: list[tuple[Any, ...]] = []
+        self._settled = 0
         # by group the polls that ended ok and began after its last change of members
         self._steady: dict[str, list[tuple[Any, ...]]] = {}
 
@@ -56,11 +58,22 @@ class GroupRows:
             where = (op.op, seq, partition, *common[:2], op.f, outcome, op.group, op.member)
             return (*where, epoch, *common[3:], since_us, final, requeue, int(shape), *what)
 
-        own = row(GROUP_PREFIX + op.group, Shape.OPERATION, (-1, len(partitions), -1, -1, 0, -1))
+        runs = [run for given in said.deliveries for run in given.records]
+        settles = op.f in SETTLING and outcome == "ok"
+        handled = sum(run.count for run in runs) + len(said.positions or asked.positions)
+        times = max((run.times for run in runs), default=0)
+        count = len(partitions) if op.f in MEMBERSHIP else handled
+        own = row(GROUP_PREFIX + op.group, Shape.OPERATION, (-1, count, -1, -1, times, -1))
         new = op.group not in self._groups
         self._groups.add(op.group)
-        if new or op.f in MEMBERSHIP or op.f == "poll":
+        if (
+            new
+            or op.f in MEMBERSHIP
+            or op.f == "poll"
+            or (settles and self._settled < ENOUGH_SETTLED)
+        ):
             self.rows.append(own)
+        self._settled += settles * handled
         if new or op.f in MEMBERSHIP or (op.f == "poll" and (final or outcome != "ok")):
             self._shared.append(own)
         if op.f in MEMBERSHIP:

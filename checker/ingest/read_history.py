@@ -491,7 +491,8 @@ def _facts(run: int, reader: Reader, columns: Mapping[str, Columns]) -> Iterator
     # Also a partition that was only ever assigned, or moved, has a history.
     seen = seen.union(reader.groups.partitions, *({*k, *m} for *_, k, m in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    about = dict.fromkeys(reader.marks, 1)
+    marks = {*reader.marks} | ({"groups"} if reader.groups.rows else set())
+    about = dict.fromkeys(marks, 1)
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
     given = {name: ops[name] for name in ("invoke_us", "complete_us", "sent", "polled", "step")}
     outcome = joined.outcomes(ops["outcome"])

@@ -220,5 +220,5 @@ _MAKERS: Final[dict[str, Callable[[int, Table, Ingested], _Made]]] = {
     ),
     "reads": lambda run, table, _: ([table.facts(Polls, run, outcome=table.outcomes())], set()),
     "assigns": lambda run, table, _: ([table.facts(Resets, run)], set()),
-    "groups": lambda run, table, _: ([*group_facts(run, table)], set()),
+    "groups": lambda run, table, _: ([*group_facts(run, table)], {"groups"}),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from checker.checks.delivery.operations import Case, GroupView
 from checker.evidence.contents import NEVER, READ_FINAL, Evidence, expand, find
-from checker.evidence.facts import Outcome
+from checker.evidence.facts import ENOUGH_SETTLED, Outcome
 from checker.evidence.sorting import I64
 from harness.formats.history import show_value
 
@@ -69,6 +69,28 @@ def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
         int(delivered.offset[row]),
         int(delivered.value[row]),
     )
+
+
+def few_deliveries(view: GroupView) -> Iterator[Case]:
+    """Find `few-deliveries`: fewer than 10 deliveries were settled or positions committed; or no
+    record was delivered twice, to a group with acks whose deliveries are counted; or one member
+    alone owned partitions, in a group with positions."""
+    ops = view.ops
+    ok = ops.outcome == Outcome.OK
+    settling = view.events("ack", "nack", "commit")
+    settled = int(ops.count[settling[ok[settling]]].sum())
+    times = ops.times[view.events("poll")]
+    assigned = view.events("assign")
+    owners = len(np.unique(ops.member[assigned[ok[assigned]]]))
+    if settled < ENOUGH_SETTLED:
+        why = f"{settled} deliveries were settled, and fewer than {ENOUGH_SETTLED} prove nothing"
+    elif view.promise.kind == "acks" and times.max(initial=0) == 1:
+        why = "no record was delivered twice"
+    elif view.promise.kind == "positions" and owners == 1:
+        why = "no partition ever had another owner"
+    else:
+        return
+    yield Case("few-deliveries", 1, why)
 
 
 def _first_row(index: I64, key: int) -> int:

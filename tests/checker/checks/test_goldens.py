@@ -26,6 +26,10 @@ def judged(name: str, bad: bool, folder: Path) -> RunResult:
     return result
 
 
+def test_every_anomaly_has_its_goldens() -> None:
+    assert sorted(GOLDENS) == sorted(KINDS)
+
+
 @pytest.mark.parametrize("name", GOLDENS)
 def test_a_history_that_has_it(tmp_path: Path, name: str) -> None:
     result = judged(name, True, tmp_path)

@@ -6,10 +6,14 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 from hypothesis import HealthCheck, settings
 
-from checker.formats.anomalies import CATALOGUE, Needs
+from checker.formats.anomalies import CATALOGUE, OF_GROUPS, Needs
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.group_state import GROUP_STATES
+from harness.formats.run_info import GroupPromise
+from tests.support.checker import group_definitions
 from tests.support.checker.defined import everything, whole
 from tests.support.checker.definitions import EXCUSED
 from tests.support.checker.story import Story
@@ -44,6 +48,8 @@ def agreed(s: Story) -> Counter[str]:
 
 def compared(found: RunResult, s: Story) -> str:
     """Say in what a result differs from the definitions; "" if in nothing."""
+    if s.run["promise"].get("groups"):
+        return _compared_of_groups(found, s)
     due, excused = everything(s)
     unknown = {name.removesuffix(" unknown") for name in due if name.endswith(" unknown")}
     wanted = Counter({name: n for name, n in due.items() if not name.endswith("unknown")})
@@ -61,6 +67,21 @@ def compared(found: RunResult, s: Story) -> str:
     if not whole(s) and found.verdict not in (Verdict.UNKNOWN, Verdict.INVALID):
         return f"{found.verdict}, though the history is not whole"
     return next((problem for problem in found.problems if "failed" in problem), "")
+
+
+def _compared_of_groups(found: RunResult, s: Story) -> str:
+    """Say in what the anomalies of groups differ from their definitions."""
+    promise = msgspec.convert(s.run["promise"]["groups"], GroupPromise)
+    due, _ = group_definitions.judge(s.lines(), promise)
+    due |= group_definitions.few(s.lines(), promise)
+    due |= group_definitions.of_states(s.extra.get(GROUP_STATES, b""))
+    known = {k.name for k in CATALOGUE if k.property in OF_GROUPS} | {
+        "group-stuck",
+        "few-deliveries",
+    }
+    own = {a.name for a in found.anomalies if a.name in known}
+    problem = next((problem for problem in found.problems if "failed" in problem), "")
+    return problem or (f"found {own}, and not {due}" if own != due else "")
 
 
 def _counts(found: RunResult) -> Counter[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple
@@ -292,6 +293,37 @@ def epochs(ops: Sequence[Whole]) -> Iterator[str]:
         same = one.member == two.member or two.f == "join"
         if one.asked.group and one.precedes(two) and two.epoch < one.epoch and same:
             yield "epoch-back"
+
+
+def few(lines: Iterable[Op], promise: GroupPromise) -> set[str]:
+    """Return whether the members did too little."""
+    ops = [op for op in whole_operations(lines) if op.asked.group and op.outcome == "ok"]
+    settling = [op for op in ops if op.f in ("ack", "nack", "commit")]
+    settled = sum(len([*records_of(op)]) + len(op.asked.positions) for op in settling)
+    times = [r.times for op in ops if op.f == "poll" for r in records_of(op)]
+    owners = {op.member for op in ops if op.f == "assign"}
+    once = promise.kind == "acks" and max(times, default=0) == 1
+    one = promise.kind == "positions" and len(owners) == 1
+    return {"few-deliveries"} if ops and (settled < 10 or once or one) else set()
+
+
+def of_states(text: bytes) -> set[str]:
+    """Return the anomalies of the states of groups that replicas keep."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    log = [line for line in lines if "record" in line]
+    found = set()
+    for state in (line for line in lines if "live" in line):
+        made: dict[str, int] = {}
+        for line in log:
+            if line["offset"] < state["applied"]:
+                made[line["record"]["key"]] = line["record"]["value"]
+        if {k: v for k, v in made.items() if v is not None} != dict(state["live"]):
+            found.add("replay-differs")
+    for one, two in product(lines, lines):
+        same = all(one.get(name) == two.get(name) for name in ("group", "partition", "applied"))
+        if same and "position" in one and "position" in two and one["position"] != two["position"]:
+            found.add("group-replicas-differ")
+    return found
 
 
 def judge(lines: Iterable[Op], promise: GroupPromise) -> tuple[set[str], set[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from checker.evidence.columns import Rows
 from checker.formats.verdict import Anomaly, RunResult, Verdict
 from checker.ingest.ingest import ingest, sources
 from harness.formats.history import LogRun, Op, OpKind, OpType, Read, RecordRun, Send, encode
+from tests.support.checker.group_steps import GroupSteps
 
 P = "log-0"
 NODES = ("n1", "n2", "n3")
@@ -36,7 +37,7 @@ def end_of(batches: Sequence[Batch]) -> int:
     return sum(batch[1] for batch in batches)
 
 
-class Story:
+class Story(GroupSteps):
     """One run, written line by line."""
 
     def __init__(self, *partitions: str, **run: Any) -> None:
@@ -93,8 +94,11 @@ class Story:
         partitions: tuple[str, ...] = (),
         rebalanced: tuple[str, ...] = (),
         step: int = -1,
+        more: Mapping[str, Any] | None = None,
+        said: Mapping[str, Any] | None = None,
     ) -> int:
-        """Any operation; `outcome` None leaves it without completion. Returns its number."""
+        """Any operation; `outcome` None leaves it without completion. Returns its number. `more`:
+        other fields of both lines; `said`: of its completion only."""
         number, self.ops = self.ops, self.ops + 1
         begin = self.now_ms if begin is None else STORM_MS + begin
         end = begin + 1 if end is None else STORM_MS + end
@@ -107,6 +111,7 @@ class Story:
             "final": final,
             "partitions": partitions,
             "step": step,
+            **(more or {}),
         }
         self.history.append(Op(t_us=int(begin * 1000), type="invoke", sends=tuple(sends), **common))
         if outcome is not None:
@@ -118,7 +123,7 @@ class Story:
                     sends=done,
                     reads=tuple(reads),
                     rebalanced=rebalanced,
-                    **common,
+                    **(common | dict(said or {})),
                 )
             )
         return number
@@ -203,6 +208,10 @@ class Story:
         """Read from offset 0 as a fresh client, finally."""
         self.run["phases"].setdefault("final_us", self.now_ms * 1000)
         return self.poll(*records, start=0, process=99, final=True, **how)
+
+    @property
+    def now(self) -> int:
+        return self.now_ms
 
     # -- what replicas say -----------------------------------------------------------------------
 
