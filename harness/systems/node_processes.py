@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -22,30 +24,105 @@ Done = Literal["kill", "stop", "itself", "hung"]
 """What the harness did to a process before it ended; "itself": nothing."""
 EndedBy = Literal["kill", "stop", "itself", "outside"]
 
-
+REAP_TIMEOUT_S: Final = 10.0
 LAST_LINES: Final = 5
 _LAST_BYTES: Final = 1024
 
 
-class RunningNode(Protocol):
-    """A running process: its incarnation (1 for the node's first process), and whether it is
-    paused."""
+class NodeProcess:
+    """One process of a node: its pid, its incarnation (1 for the node's first process), and whether
+    the harness has paused it."""
 
-    incarnation: int
-    paused: bool
+    def __init__(self, pid: int, incarnation: int) -> None:
+        self.pid = pid
+        self.incarnation = incarnation
+        self.paused = False
+
+    def exit_code(self, limit_s: float = 0.0) -> int | None:
+        """Return the exit code of the process, which is reaped, after a wait of up to `limit_s`;
+        None if it still runs."""
+        raise NotImplementedError
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send a signal to a process that runs; return whether one does."""
+        raise NotImplementedError
+
+    def end_hung(self) -> None:
+        """End a process that does not stop."""
+        self.signal(signal.SIGKILL)
+
+    def pids(self) -> list[int]:
+        """Return all processes that belong to this one, itself included."""
+        return [self.pid]
+
+    def has(self, pid: int) -> bool:
+        """Return whether a process is this one, or one that it started."""
+        return self.pid == pid
+
+    def said(self) -> str:
+        """Return the last sentence of the ended process, "" if there is none."""
+        raise NotImplementedError
 
 
-Running = TypeVar("Running", bound=RunningNode)
+Running = TypeVar("Running", bound=NodeProcess)
+Codes = Collection[int] | None
+"""Exit codes; None: any."""
+
+
+class ExpectedExits:
+    """The processes that may end by themselves, because a fault damaged their disk or affects them.
+
+    Data that a disk has lost stays lost, so after that the ends of all later processes are
+    expected. A fault that ends concerns only the processes that ran while it was in force."""
+
+    def __init__(self) -> None:
+        self._faults: dict[str, int] = {}
+        self._rows: list[tuple[str, int, float, Codes]] = []
+
+    def from_now_on(self, node: str, incarnation: int, codes: Codes = None) -> None:
+        """Expect process `incarnation` of the node and all later ones to end with such a code."""
+        self._rows.append((node, incarnation, math.inf, codes))
+
+    def process(self, node: str, incarnation: int, codes: Codes = None) -> None:
+        """Expect this one process of the node to end with such a code."""
+        self._rows.append((node, incarnation, incarnation, codes))
+
+    def begin(self, node: str, incarnation: int) -> None:
+        """Expect the end of this process, and of those that start before `end` is called for the
+        fault."""
+        self._faults[node] = self._faults.get(node, 0) + 1
+        self.process(node, incarnation)
+
+    def end(self, node: str) -> None:
+        """Note that a fault of the node has ended."""
+        self._faults[node] = max(0, self._faults.get(node, 0) - 1)
+
+    def started(self, node: str, incarnation: int) -> None:
+        """Note that the node has a new process, whose end is expected while a fault is in force."""
+        if self._faults.get(node):
+            self.process(node, incarnation)
+
+    def covers(self, node: str, incarnation: int, code: int) -> bool:
+        """Return whether process `incarnation` of the node may end by itself with this code."""
+        return any(
+            node == each and first <= incarnation <= last and (codes is None or code in codes)
+            for each, first, last, codes in self._rows
+        )
 
 
 class NodeProcesses(Generic[Running]):
-    """All node processes of one run, by name. A subclass starts, signals and reaps them."""
+    """All node processes of one run, by name. A subclass starts them."""
 
     stop_timeout_s: float
     """How long a process may take to end after SIGTERM."""
 
-    def __init__(self, exits: AppendOnlyFile) -> None:
-        """Put each end on record in `exits`."""
+    def __init__(
+        self, exits: AppendOnlyFile, look_at_disk: Callable[[str], None] = lambda node: None
+    ) -> None:
+        """Put each end on record in `exits`. `look_at_disk(node)` blames the disk of a node that
+        has ended if the disk has ended too."""
+        self.expected = ExpectedExits()
+        self._look_at_disk = look_at_disk
         self._running: dict[str, Running] = {}
         self._incarnations: dict[str, int] = {}
         self.go_on(exits)
@@ -77,21 +154,26 @@ class NodeProcesses(Generic[Running]):
 
     def pid(self, node: str) -> int | None:
         """Return the process that was started for the node; None when it is down."""
-        return self._pid(self._running[node]) if node in self._running else None
+        return self._running[node].pid if node in self._running else None
 
     def pids(self, node: str) -> list[int]:
         """Return all processes of a node that is up."""
-        return [self._pid(self._running[node])] if node in self._running else []
+        return self._running[node].pids() if node in self._running else []
 
     def start(self, node: str) -> None:
         """Start the node's next process, unless one runs; return without waiting until it is ready.
         Raises FloodmarkError when it cannot be started."""
-        raise NotImplementedError
+        if node not in self._running:
+            incarnation = self.incarnation(node) + 1
+            self._running[node] = self._started(node, incarnation)
+            self._incarnations[node] = incarnation
+            self.expected.started(node, incarnation)
 
     def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
         """Expect that the node's next process ends because of its disk; with `now` the present one
         too. `reads`: reads can fail as well as writes."""
-        raise NotImplementedError
+        first = self.incarnation(node) + (not now)
+        self.expected.from_now_on(node, first, self._codes_of_disk(reads=reads))
 
     def boot_again(self, node: str) -> None:
         """Let the node's next processes see a new boot of the host, as after a power cut."""
@@ -99,11 +181,12 @@ class NodeProcesses(Generic[Running]):
     def kill(self, node: str) -> None:
         """Send SIGKILL to the node's process; return when it is gone."""
         if node in self._running:
-            self._bury(node, "kill" if self._signal(node, signal.SIGKILL) else "itself")
+            sent = self._running[node].signal(signal.SIGKILL)
+            self._bury(node, "kill" if sent else "itself")
 
     def kill_all(self) -> None:
         """Kill all processes; their ends count as requested."""
-        sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
+        sent = {node: each.signal(signal.SIGKILL) for node, each in self._running.items()}
         for node in list(self._running):
             self._bury(node, "kill" if sent[node] else "itself")
 
@@ -111,20 +194,20 @@ class NodeProcesses(Generic[Running]):
         """Stop the node's process with SIGSTOP."""
         if node in self._running:
             self._running[node].paused = True
-            self._signal(node, signal.SIGSTOP)
+            self._running[node].signal(signal.SIGSTOP)
 
     def resume(self, node: str) -> None:
         """Let the node's process go on with SIGCONT."""
         if node in self._running:
             # In this order: who sees it stopped must know that it is paused.
-            self._signal(node, signal.SIGCONT)
+            self._running[node].signal(signal.SIGCONT)
             self._running[node].paused = False
 
     def ask_to_stop(self, node: str) -> None:
         """Send SIGTERM to the node's process; resume it for that if it is paused."""
         if node in self._running:
             self.resume(node)
-            self._signal(node, signal.SIGTERM)
+            self._running[node].signal(signal.SIGTERM)
 
     def await_stop(self, node: str) -> None:
         """Wait for the end of a process after `ask_to_stop`. One that hangs is killed, and its end
@@ -132,12 +215,12 @@ class NodeProcesses(Generic[Running]):
         running = self._running.get(node)
         if running is None:
             return
-        ended = self._ends_within(running, self.stop_timeout_s)
-        if not ended and self.was_suspended(node):
-            ended = self._ends_within(running, self.stop_timeout_s)
-        if not ended:
-            self._kill_hung(node)
-        self._bury(node, "stop" if ended else "hung")
+        code = running.exit_code(self.stop_timeout_s)
+        if code is None and self.was_suspended(node):
+            code = running.exit_code(self.stop_timeout_s)
+        if code is None:
+            running.end_hung()
+        self._bury(node, "hung" if code is None else "stop")
 
     def close(self) -> None:
         """Kill all processes."""
@@ -145,18 +228,18 @@ class NodeProcesses(Generic[Running]):
 
     def notice_end(self, node: str) -> None:
         """Notice that the node's process has ended by itself, most likely because of a fault."""
-        if node in self._running and self._has_ended(self._running[node]):
+        if node in self._running and self._running[node].exit_code() is not None:
             self._bury(node, "itself")
 
     def reap(self) -> list[Exit]:
         """Notice all processes that have ended by themselves; return their ends."""
         self._host.look()
-        ended = [node for node, running in self._running.items() if self._has_ended(running)]
+        ended = [node for node, each in self._running.items() if each.exit_code() is not None]
         return [self._bury(node, "itself") for node in ended]
 
     def node_of(self, pid: int) -> str:
         """Return the node that a process belongs to, "" if to none. Any thread may ask."""
-        return next((n for n, each in list(self._running.items()) if self._has(n, each, pid)), "")
+        return next((n for n, each in list(self._running.items()) if each.has(pid)), "")
 
     def note_stopped(self, node: str, pid: int) -> bool:
         """Note that a process of a node is suspended, which is a problem of the run unless a fault
@@ -173,48 +256,47 @@ class NodeProcesses(Generic[Running]):
         """Return whether another program suspended a process of the node in this run."""
         return suspended(node) in self._problems
 
-    # -- what a subclass knows
+    # -- for a subclass to say
 
-    def _pid(self, running: Running) -> int:
-        """Return the number of a process."""
+    def _started(self, node: str, incarnation: int) -> Running:
+        """Start a process of a node that has none. Raises FloodmarkError."""
         raise NotImplementedError
 
-    def _has(self, node: str, running: Running, pid: int) -> bool:
-        """Return whether a process is that of a node, or one that it started."""
-        return self._pid(running) == pid
+    def _codes_of_disk(self, *, reads: bool) -> Codes:
+        """Return the exit codes of a process whose disk fails."""
+        return None
 
-    def _has_ended(self, running: Running) -> bool:
-        """Return whether a process is over; asked before a signal, since it reaps that process."""
+    def _buried(self, node: str, running: Running) -> None:
+        """Give back what an ended process had."""
+
+    def _ended_by(self, done: Done, code: int, *, expected: bool) -> EndedBy:
+        """Return who ended a process. No other program did if its end was `expected`."""
         raise NotImplementedError
 
-    def _ends_within(self, running: Running, limit_s: float) -> bool:
-        """Wait for the end of a process; return whether it came in time."""
-        raise NotImplementedError
+    def _may_end(self, node: str, running: Running, code: int, by: EndedBy) -> bool:
+        """Return whether a process that nobody killed may end like this."""
+        return by == "stop"
 
-    def _kill_hung(self, node: str) -> None:
-        """End a process that does not stop."""
-        self._signal(node, signal.SIGKILL)
-
-    def _signal(self, node: str, number: signal.Signals) -> bool:
-        """Send a signal to a process that runs; return whether one does."""
-        raise NotImplementedError
+    # -- inside
 
     def _bury(self, node: str, done: Done) -> Exit:
-        """Reap an ended process, and put its end on record (`_record`)."""
-        raise NotImplementedError
-
-    # -- for a subclass
-
-    def _said(self, node: str, running: Running) -> str:
-        """Return the last sentence of an ended process, "" if there is none."""
-        raise NotImplementedError
+        """Reap an ended process, and put its end on record."""
+        running = self._running.pop(node)
+        found = running.exit_code(REAP_TIMEOUT_S)
+        code = -signal.SIGKILL if found is None else found
+        self._buried(node, running)
+        self._look_at_disk(node)
+        expected = self.expected.covers(node, running.incarnation, code)
+        by = self._ended_by(done, code, expected=expected)
+        expected |= by in ("kill", "outside") or self._may_end(node, running, code, by)
+        return self._record(node, running, code, by, expected=expected)
 
     def _record(
         self, node: str, running: Running, code: int, by: EndedBy, *, expected: bool
     ) -> Exit:
         """Write down an end. One from outside is a problem of the run, and so is one because of
         the host; another one that was not `expected` is a finding about the system."""
-        said = "" if expected or by == "outside" else self._said(node, running)
+        said = "" if expected or by == "outside" else running.said()
         if by == "outside":
             self._problems.append(node_ended(node, code))
         elif not expected:

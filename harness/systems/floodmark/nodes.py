@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,8 +17,14 @@ import msgspec
 import multiprocess
 
 from harness.formats.problem import ended_from_outside
-from harness.formats.process_exits import Exit
-from harness.systems.node_processes import Done, EndedBy, NodeProcesses, ended_by
+from harness.systems.node_processes import (
+    Codes,
+    Done,
+    EndedBy,
+    NodeProcess,
+    NodeProcesses,
+    ended_by,
+)
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import SYNCS_OF_A_STOP, Breakpoint, Order, Report
@@ -30,7 +34,6 @@ from node.runtime.failing_disk import DiskFault
 from node.runtime.process import EXIT_HUNG, EXIT_STORAGE, ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
-REAP_TIMEOUT_S: Final = 10.0
 COPY_S: Final = 5.0
 """How long a process may take to copy its disk, or to come to its first turn before that."""
 ENDS_S: Final = 3.0
@@ -130,12 +133,33 @@ class ProcessOrders:
         return found
 
 
-@dataclass(slots=True)
-class _Running:
-    process: Child
-    incarnation: int
-    orders: ProcessOrders
-    paused: bool = False
+class _Running(NodeProcess):
+    """A process of ours, with its channel for orders."""
+
+    def __init__(self, process: Child, incarnation: int, orders: ProcessOrders) -> None:
+        super().__init__(process.pid, incarnation)
+        self.process = process
+        self.orders = orders
+
+    def exit_code(self, limit_s: float = 0.0) -> int | None:
+        if limit_s:
+            self.process.join(limit_s + SYNCS_OF_A_STOP * self.orders.slow_s)
+        return self.process.exitcode
+
+    def signal(self, number: signal.Signals) -> bool:
+        if self.process.exitcode is not None:
+            return False
+        os.kill(self.pid, number)
+        return True
+
+    def end_hung(self) -> None:
+        """Dump the stacks of the process to its output, then kill it."""
+        self.signal(signal.SIGUSR1)
+        self.process.join(0.2)
+        super().end_hung()
+
+    def said(self) -> str:
+        return self.orders.ended
 
 
 class Nodes(NodeProcesses[_Running]):
@@ -150,28 +174,20 @@ class Nodes(NodeProcesses[_Running]):
         look_at_disk: Callable[[str], None] = lambda node: None,
         environment: Callable[[str], Mapping[str, str]] = lambda node: {},
     ) -> None:
-        """`make_config(node, incarnation)` says how to start a node's next process;
-        `look_at_disk(node)` blames the disk of a node that has ended if it has ended too."""
-        super().__init__(exits)
+        """`make_config(node, incarnation)` says how to start a node's next process."""
+        super().__init__(exits, look_at_disk)
         self._make_config = make_config
-        self._look_at_disk = look_at_disk
         self._environment = environment
-        self._excused: dict[tuple[str, int], set[EndedBy]] = {}
         self._armed: dict[str, tuple[Breakpoint, ...]] = defaultdict(tuple)
         self._disk_faults: dict[str, tuple[DiskFault, ...]] = defaultdict(tuple)
         self._slow_ms: dict[str, dict[object, int]] = defaultdict(dict)
         self._deadly: set[int] = set()
         self._writes: dict[int, int] = {}
-        self._blamed: dict[tuple[str, int], int] = {}
         self._boots: dict[str, int] = {}
         self._clock_percent: dict[str, int] = defaultdict(lambda: 100)
         self._last_number = 0
 
-    def start(self, node: str) -> None:
-        if node in self._running:
-            return
-        incarnation = self._incarnations.get(node, 0) + 1
-        self._incarnations[node] = incarnation
+    def _started(self, node: str, incarnation: int) -> _Running:
         config = msgspec.structs.replace(
             self._make_config(node, incarnation),
             breakpoints=self._armed[node],
@@ -184,8 +200,7 @@ class Nodes(NodeProcesses[_Running]):
         with inherited(self._environment(node)):
             process = spawn(config, pipe=far)
         far.close()
-        orders = ProcessOrders(near, self._delay_ms(node))
-        self._running[node] = _Running(process, incarnation, orders)
+        return _Running(process, incarnation, ProcessOrders(near, self._delay_ms(node)))
 
     def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
         """Arm a breakpoint in the node's present and later processes, until one reaches it; return
@@ -254,16 +269,6 @@ class Nodes(NodeProcesses[_Running]):
         Raises FloodmarkError when the process does not confirm it; then the rate stays."""
         self._hold(node, self._clock_percent, percent)
 
-    def blame_disk(self, node: str, *, now: bool = False, reads: bool = True) -> None:
-        # The store is mapped into memory: a page that cannot be read is a signal, not an error.
-        first = self.incarnation(node) + (not now)
-        for code in (EXIT_STORAGE, *((-signal.SIGBUS,) if reads else ())):
-            self._blamed[node, code] = min(first, self._blamed.get((node, code), first))
-
-    def excuse(self, node: str, *ends: EndedBy) -> None:
-        """Expect that a fault ends the node's present process, in one of the ways `ends`."""
-        self._excused.setdefault((node, self.incarnation(node)), set()).update(ends)
-
     def boot_again(self, node: str) -> None:
         self._boots[node] = self._boots.get(node, 0) + 1
 
@@ -301,57 +306,28 @@ class Nodes(NodeProcesses[_Running]):
             wait=wait,
         )
 
-    def _kill_hung(self, node: str) -> None:
-        """Dump the stacks of a hung process to its output, then kill it."""
-        self._signal(node, signal.SIGUSR1)
-        self._running[node].process.join(0.2)
-        super()._kill_hung(node)
+    def _codes_of_disk(self, *, reads: bool) -> Codes:
+        # The store is mapped into memory: a page that cannot be read is a signal, not an error.
+        return (EXIT_STORAGE, -signal.SIGBUS) if reads else (EXIT_STORAGE,)
 
-    def _ends_within(self, running: _Running, limit_s: float) -> bool:
-        running.process.join(limit_s + SYNCS_OF_A_STOP * running.orders.slow_s)
-        return running.process.exitcode is not None
-
-    def _signal(self, node: str, number: signal.Signals) -> bool:
-        if self._has_ended(self._running[node]):
-            return False
-        os.kill(self._running[node].process.pid, number)
-        return True
-
-    def _pid(self, running: _Running) -> int:
-        return running.process.pid
-
-    def _has_ended(self, running: _Running) -> bool:
-        return running.process.exitcode is not None
-
-    def _bury(self, node: str, done: Done) -> Exit:
-        """Reap an ended process and put its end on record."""
-        running = self._running.pop(node)
-        running.process.join(REAP_TIMEOUT_S)
+    def _buried(self, node: str, running: _Running) -> None:
         reached = running.orders.reached()
         self._armed[node] = tuple(p for p in self._armed[node] if p.number not in reached)
         running.orders.close()
         for number, count in running.orders.writes.items():
             self._writes[number] = self._writes.get(number, 0) + count
-        code = running.process.exitcode
-        code = -signal.SIGKILL if code is None else code
-        by = who_ended_a_broker(done, code)
-        if by in self._excused.get((node, running.incarnation), ()):
-            return self._record(node, running, code, "itself", expected=True)
-        expected = by in ("kill", "outside") or (by == "stop" and code == 0)
-        if not expected:
-            self._look_at_disk(node)
-            expected = running.incarnation >= self._blamed.get((node, code), sys.maxsize)
-        if code == EXIT_HUNG and by == "stop":
-            expected = expected or self.was_suspended(node)
-        if code == EXIT_STORAGE:
-            expected = expected or self._is_ending(running)
-        return self._record(node, running, code, by, expected=expected)
 
-    def _said(self, node: str, running: _Running) -> str:
-        return running.orders.ended
+    def _ended_by(self, done: Done, code: int, *, expected: bool) -> EndedBy:
+        return who_ended_a_broker(done, code, expected=expected)
+
+    def _may_end(self, node: str, running: _Running, code: int, by: EndedBy) -> bool:
+        if by == "stop" and code in (0, EXIT_HUNG):
+            return code == 0 or self.was_suspended(node)
+        return code == EXIT_STORAGE and self._is_ending(running)
 
 
-def who_ended_a_broker(done: Done, code: int) -> EndedBy:
+def who_ended_a_broker(done: Done, code: int, *, expected: bool = False) -> EndedBy:
     """Return who ended a broker, as `ended_by` does. A broker ends with code 0 only if asked to."""
     killed = ended_from_outside(code)
-    return ended_by(done, code, obeyed=not killed, outside=killed or code == 0)
+    outside = (killed or code == 0) and not expected
+    return ended_by(done, code, obeyed=not killed, outside=outside)

@@ -4,10 +4,13 @@ themselves."""
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from harness.formats.problem import ended_from_outside
 from harness.systems.disks import damage_files
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.process_world import ProcessWorld
@@ -17,6 +20,8 @@ from node.runtime import datadir, disk_damage
 from node.runtime.breakpoints import Breakpoint
 from node.runtime.damage import BitPlace
 from node.runtime.failing_disk import DiskFault
+
+_KILLED: Final = tuple(code for code in range(-signal.NSIG, 0) if ended_from_outside(code))
 
 
 @dataclass
@@ -127,9 +132,9 @@ class RealWorld(ProcessWorld):
     def _expect_exit(self, node: str, fault: CallFails) -> None:
         if fault.action != "delay":
             self._processes.blame_disk(node, now=True, reads=False)
-            self._processes.excuse(node, "outside")
-        if fault.action == "error":
-            self._processes.excuse(node, "itself")  # libzmq aborts: an eventfd cannot fail
+            # With an error libzmq aborts: an eventfd cannot fail.
+            codes = None if fault.action == "error" else _KILLED
+            self._processes.expected.process(node, self._processes.incarnation(node), codes)
 
     def add_call_fault(self, node: str, fault: CallFails) -> int:
         number = super().add_call_fault(node, fault)

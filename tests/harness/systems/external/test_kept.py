@@ -85,7 +85,7 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     assert last is not None
     assert last is not first, "its replicas were not in sync"
     assert len(list(tmp_path.glob(".cluster-*"))) == 1
-    last.processes._signal("n3", signal.SIGKILL)
-    until(lambda: last.processes._has_ended(last.processes._running["n3"]))
+    last.processes._running["n3"].signal(signal.SIGKILL)
+    until(lambda: last.processes._running["n3"].exit_code() is not None)
     assert storm() is None, "what came over a cluster that others had says nothing"
     assert kept() is None

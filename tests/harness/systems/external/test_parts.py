@@ -24,12 +24,12 @@ from harness.systems.external import guardian, load, processes, several
 from harness.systems.external.logs import log_lines
 from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe, _Memory
-from harness.systems.external.processes import ExpectedExits, ExternalProcesses, Launch
+from harness.systems.external.processes import ExternalProcesses, Launch
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
-from harness.systems.node_processes import last_lines
+from harness.systems.node_processes import ExpectedExits, last_lines
 from nemesis.formats.schedule import Schedule
 from nemesis.strace import Tracers
 from nemesis.view import ClusterView
@@ -148,11 +148,13 @@ def test_a_fault_excuses_only_the_processes_that_it_was_on() -> None:
     exits.end("n1")
     exits.started("n1", 4)
     exits.process("n1", 5)
-    assert [number for number in range(1, 8) if exits.covers("n1", number)] == [1, 2, 3, 5]
+    assert [number for number in range(1, 8) if exits.covers("n1", number, 1)] == [1, 2, 3, 5]
     # Damage excuses to the end.
     exits.from_now_on("n2", 3)
     exits.from_now_on("n2", 5)
-    assert [number for number in range(1, 6) if exits.covers("n2", number)] == [3, 4, 5]
+    assert [number for number in range(1, 6) if exits.covers("n2", number, 1)] == [3, 4, 5]
+    exits.from_now_on("n3", 2, (74,))
+    assert [code for code in (1, 74) if exits.covers("n3", 3, code)] == [74]
 
 
 @pytest.mark.integration
