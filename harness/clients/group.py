@@ -4,7 +4,7 @@ The owner of a group calls the sessions: in virtual time, or in a process of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from itertools import count
 
 from harness.clients.consumer import Consumer
@@ -15,7 +15,8 @@ from harness.clients.types import Status
 
 
 class ClientGroup:
-    """The clients of a run. `sessions` has the sessions that were made so far, by client."""
+    """The clients of a run. `sessions` has the sessions that were made so far, by client. Each
+    request returns the clients that are to be stepped at once."""
 
     def __init__(self, factory: ClientFactory) -> None:
         self.factory = factory
@@ -35,30 +36,36 @@ class ClientGroup:
             status.missing = {p: at for reader in self._final for p, at in reader.missing.items()}
         return status
 
-    def begin_workload(self) -> Mapping[str, Session]:
-        """Make the sessions of the storm, and return them by client."""
+    def go(self) -> Collection[str]:
+        """Make the sessions of the storm."""
         made = self.factory.sessions(self._next_op)
         self._writers = [made[client] for client in self.factory.writing]
         self.sessions.update(made)
         return made
 
-    def operate(self, number: int) -> str | None:
-        """Give the schedule's operation `number` to its client, and return that client, which is to
-        be stepped at once. None if the client's session does not exist."""
+    def operate(self, number: int) -> Collection[str]:
+        """Give the schedule's operation `number` to its client, if it has a session."""
         operation = self.factory.workload.operations[number]
         session = self.sessions.get(operation.client)
         self.statistics.status.operated += 1
         if session is None:
-            return None
+            return ()
         session.operate(number, operation)
-        return operation.client
+        return (operation.client,)
 
-    def stop_writing(self) -> None:
+    def healed(self, t_us: int) -> Collection[str]:
+        """Note when the last fault was healed: acknowledgements after `t_us` count as recovery."""
+        self.statistics.healed(t_us)
+        return ()
+
+    def stop_writing(self) -> Collection[str]:
+        """Let the writers finish what they began."""
         for session in self._writers:
             session.stop()
+        return ()
 
-    def begin_final_reads(self) -> Mapping[str, Session]:
-        """Stop all clients, and return new ones that read every partition from its beginning."""
+    def read_everything(self) -> Collection[str]:
+        """Stop all clients, and make new ones that read every partition from its beginning."""
         for session in self.sessions.values():
             session.stop()
         partitions = self.factory.cluster.partition_names()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
 from harness.clients.metadata_cache import NEVER_US
-from harness.clients.session import Session
 from harness.clients.types import Answer, SessionEffects, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
@@ -56,34 +55,27 @@ class SimClients(RunClients):
         return status
 
     def go(self) -> None:
-        """Let the clients begin the workload."""
-        self._begin(self._group.begin_workload())
+        self._begin(self._group.go())
 
     def operate(self, operation: int) -> None:
         """Begin the operation of the schedule's workload with this number."""
-        self._changed = True
-        client = self._group.operate(operation)
-        if client is not None:
-            self._due_us[client] = self._queue.now_us
-            self._arm(client, self._queue.now_us)
+        self._begin(self._group.operate(operation))
 
     def healed(self, t_us: int) -> None:
-        """Note when the last fault was healed: acknowledgements after `t_us` count as recovery."""
-        self._group.statistics.healed(t_us)
+        self._begin(self._group.healed(t_us))
 
     def stop_writing(self) -> None:
-        self._changed = True
-        self._group.stop_writing()
+        self._begin(self._group.stop_writing())
 
     def read_everything(self) -> None:
-        self._begin(self._group.begin_final_reads())
+        self._begin(self._group.read_everything())
 
     def close(self) -> None:
         self._due_us.clear()
 
-    def _begin(self, sessions: Mapping[str, Session]) -> None:
+    def _begin(self, clients: Collection[str]) -> None:
         self._changed = True
-        for client in sessions:
+        for client in clients:
             self._network.join(client, self._arrive)
             self._due_us[client] = self._queue.now_us
             self._arm(client, self._queue.now_us)

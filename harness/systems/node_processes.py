@@ -274,7 +274,7 @@ class NodeProcesses(Generic[Running]):
         raise NotImplementedError
 
     def _may_end(self, node: str, running: Running, code: int, by: EndedBy) -> bool:
-        """Return whether a process that nobody killed may end like this."""
+        """Return whether a process may end like this without a kill."""
         return by == "stop"
 
     # -- inside

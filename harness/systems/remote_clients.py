@@ -6,7 +6,7 @@ Systems differ in the clients that the process runs; commands, status and pipe a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import multiprocess
@@ -27,13 +27,11 @@ START_US: Final = 30_000_000
 """How long it may take to start on a busy machine."""
 
 
-class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command of the harness to the clients. `t_us` is the time of the heal for "healed",
-    `operation` the number of the operation for "operate"."""
+class ClientCommand(NamedTuple):
+    """A command of the harness to the clients: a request of `RunClients`, with its arguments."""
 
-    what: Literal["go", "operate", "healed", "stop-writing", "final-reads", "quit"]
-    t_us: int = 0
-    operation: int = -1
+    what: Literal["go", "operate", "healed", "stop_writing", "read_everything", "quit"]
+    arguments: tuple[int, ...] = ()
 
 
 class ClientsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,22 +90,22 @@ class RemoteClients(RunClients):
         return self._status
 
     def go(self) -> None:
-        self._command(ClientCommand(what="go"))
+        self._command(ClientCommand("go"))
 
     def operate(self, operation: int) -> None:
-        self._command(ClientCommand(what="operate", operation=operation))
+        self._command(ClientCommand("operate", (operation,)))
 
     def healed(self, t_us: int) -> None:
-        self._command(ClientCommand(what="healed", t_us=t_us))
+        self._command(ClientCommand("healed", (t_us,)))
 
     def stop_writing(self) -> None:
-        self._command(ClientCommand(what="stop-writing"))
+        self._command(ClientCommand("stop_writing"))
 
     def read_everything(self) -> None:
-        self._command(ClientCommand(what="final-reads"))
+        self._command(ClientCommand("read_everything"))
 
     def close(self, timeout_s: float = 5.0) -> None:
-        self._command(ClientCommand(what="quit", t_us=now_us()))
+        self._command(ClientCommand("quit"))
         self._process.join(timeout_s)
         if self._process.exitcode is None:
             self._process.kill()

@@ -97,19 +97,10 @@ class _ClientsLoop:
             self._quit.set()
 
     def _obey(self, command: ClientCommand) -> None:
-        match command.what:
-            case "go":
-                self._sessions.begin_workload()
-            case "operate":
-                self._sessions.operate(command.operation)
-            case "healed":
-                self._sessions.healed(command.t_us)
-            case "stop-writing":
-                self._sessions.stop_writing()
-            case "final-reads":
-                self._sessions.begin_final_reads()
-            case "quit":
-                self._quit.set()
+        if command.what == "quit":
+            self._quit.set()
+        else:
+            getattr(self._sessions, command.what)(*command.arguments)
         self._send(self._sessions.status())
 
     def _watch(self) -> None:

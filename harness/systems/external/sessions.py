@@ -167,7 +167,7 @@ class Sessions:
         prepared = [each.prepare() for all_of in self._connections.values() for each in all_of]
         await asyncio.gather(*prepared)
 
-    def begin_workload(self) -> None:
+    def go(self) -> None:
         """Start producers and consumers."""
         workload, names = self._factory.workload, self._factory.cluster.partition_names()
         for number, (client, role) in enumerate(self._factory.roles.items()):
@@ -210,7 +210,7 @@ class Sessions:
         self._writing = False
         self._say_what_never_worked()
 
-    def begin_final_reads(self) -> None:
+    def read_everything(self) -> None:
         """Read every partition with new clients, from 0 to the end of the acknowledged records."""
         self._reading = False
         if self._members is not None:

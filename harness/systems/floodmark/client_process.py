@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,6 @@ from typing import Final
 from harness.clients.group import ClientGroup
 from harness.clients.metadata_cache import NEVER_US
 from harness.clients.operation_log import HistoryFile
-from harness.clients.session import Session
 from harness.clients.types import Answer, PollSettings, SessionEffects
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mailbox import ZmqMailbox
@@ -170,26 +169,13 @@ class _Driver:
                 self._mail.send(client, out.to, out.message, out.body)
 
     def _obey(self, command: ClientCommand) -> None:
-        match command.what:
-            case "go":
-                self._begin(self._group.begin_workload())
-            case "operate":
-                client = self._group.operate(command.operation)
-                if client is not None:
-                    self._due_us[client] = 0
-            case "healed":
-                self._group.statistics.healed(command.t_us)
-            case "stop-writing":
-                self._group.stop_writing()
-            case "final-reads":
-                self._begin(self._group.begin_final_reads())
-            case "quit":
-                self._quit = True
-        self._reported_us = 0
-
-    def _begin(self, sessions: Mapping[str, Session]) -> None:
+        if command.what == "quit":
+            self._quit = True
+            return
+        clients = getattr(self._group, command.what)(*command.arguments)
         if not self._group.statistics.status.problem:
-            self._due_us.update(dict.fromkeys(sessions, 0))
+            self._due_us.update(dict.fromkeys(clients, 0))
+        self._reported_us = 0
 
     def _report(self, moment_us: int) -> None:
         self._reported_us = moment_us

@@ -78,11 +78,11 @@ def record(
     )
 
     async def work(sessions: Sessions) -> None:
-        sessions.begin_workload()
+        sessions.go()
         await reached(lambda: adapter.sends >= sends and enough())
         sessions.stop_writing()
         await reached(lambda: sessions.status().writers_idle)
-        sessions.begin_final_reads()
+        sessions.read_everything()
         await reached(lambda: sessions.status().final == "done")
         assert not sessions.status().problem
 
@@ -233,7 +233,7 @@ def test_at_the_end_of_a_run_each_operation_has_an_end(tmp_path: Path) -> None:
     adapter = Silent({0: lambda: asyncio.Event().wait()})
 
     async def work(sessions: Sessions) -> None:
-        sessions.begin_workload()
+        sessions.go()
         await reached(lambda: bool(adapter.sends and asked))
 
     workload = Workload(clients=1, consumers=1, batch=1, timeout_ms=60_000)
